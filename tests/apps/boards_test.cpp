@@ -1,4 +1,4 @@
-// Several processes of mpirun that share a model: what the first says is what one alone says.
+// Several processes of mpirun that share a model: the output is that of a single process.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ constexpr const char* kMpirun = "mpirun --oversubscribe --allow-run-as-root --bi
 struct Boards : testing::Test {
   const Folder home;
 
-  // All on this machine, each with a thread where it runs a model.
+  // All processes run on this machine, with one thread each for commands that run a model.
   Outcome run(int processes, std::vector<std::string> arguments, const std::string& input = "") const {
     const bool runs_model = !std::ranges::count(std::vector<std::string>{"tokenize", "tune"}, arguments[0]) &&
                             std::ranges::count(arguments, "--model") > 0;
@@ -26,7 +26,7 @@ struct Boards : testing::Test {
     return run_job(std::to_string(processes) + " " + command_line(arguments));
   }
 
-  // What follows mpirun's -n. Input is in the file, or comes through the pipe, of this name.
+  // `job` follows mpirun's -n. Standard input is the file or the pipe `in`.
   Outcome run_job(const std::string& job) const {
     std::string command = "HF_HUB_CACHE= HUGGINGFACE_HUB_CACHE= HF_HOME= ";
     for (const char* name : {"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "TMPDIR"}) {
@@ -43,15 +43,15 @@ struct Boards : testing::Test {
   }
 };
 
-// What mpirun itself says, when a process fails, are other lines.
-int64_t own_lines(const Outcome& outcome) {
+// mpirun prints further lines if a process fails.
+int64_t pinion_lines(const Outcome& outcome) {
   std::istringstream lines(outcome.err);
   int64_t count = 0;
   for (std::string line; std::getline(lines, line);) count += line.starts_with("pinion: ");
   return count;
 }
 
-TEST_F(Boards, GenerateWhatOneBoardDoes) {
+TEST_F(Boards, GenerateEqualsOneBoard) {
   const std::pair<std::string, int> modes[] = {{"none", 2}, {"w8a8", 3}, {"w4a8", 4}};
   for (const auto& [quant, processes] : modes) {
     const auto arguments = generate(kDemo, {"--prompt", "Once upon a time", "--max-tokens", "8", "--temperature", "0.8",
@@ -66,7 +66,7 @@ TEST_F(Boards, GenerateWhatOneBoardDoes) {
   }
 }
 
-TEST_F(Boards, StartFromTheirCaches) {
+TEST_F(Boards, BoardsStartFromCaches) {
   const auto arguments = generate(kDemo, {"--prompt", "Once", "--max-tokens", "4", "--json"});
   ASSERT_EQ(run(2, arguments).status, 0);
   const Outcome again = run(2, arguments);
@@ -76,7 +76,7 @@ TEST_F(Boards, StartFromTheirCaches) {
   EXPECT_EQ(files, 2);
 }
 
-TEST_F(Boards, ChatAndSpeculateLikeOne) {
+TEST_F(Boards, ChatAndSpeculationEqualOneBoard) {
   const std::vector<std::string> arguments = {"chat",  "--model", kDemo,    "--speculate",
                                               "ngram", "--quiet", "--seed", "3"};
   const std::string input = "Tell me a story.\nAnd one more.\n";
@@ -85,7 +85,7 @@ TEST_F(Boards, ChatAndSpeculateLikeOne) {
   EXPECT_EQ(shared.out, alone.out);
 }
 
-TEST_F(Boards, WriteTheSameLogits) {
+TEST_F(Boards, LogitsEqualOneBoard) {
   const auto arguments = [](const std::string& out) {
     return std::vector<std::string>{"logits",        "--model", kStories, "--prompt-ids",
                                     "1,403,407,261", "--all",   "--out",  out};
@@ -96,22 +96,22 @@ TEST_F(Boards, WriteTheSameLogits) {
   EXPECT_EQ(read_file(home / "shared.npy"), read_file(home / "alone.npy"));
 }
 
-TEST_F(Boards, OnlyTheFirstSpeaks) {
+TEST_F(Boards, OnlyRankZeroPrints) {
   EXPECT_EQ(run(3, {"--version"}).out, run_pinion({"--version"}).out);
   const Outcome tokens = run(2, {"tokenize", "--model", kDemo, "--text", "Hello"});
   EXPECT_EQ(tokens.out, run_pinion({"tokenize", "--model", kDemo, "--text", "Hello"}).out);
   const Outcome wrong = run(3, {"generate", "--no-such-option"});
   EXPECT_EQ(wrong.status, 2) << wrong.err;
-  EXPECT_EQ(own_lines(wrong), 1) << wrong.err;
+  EXPECT_EQ(pinion_lines(wrong), 1) << wrong.err;
   const Outcome missing = run(3, {"generate", "--model", home / "nothing", "--prompt", "Once"});
   EXPECT_EQ(missing.status, 1) << missing.err;
-  EXPECT_EQ(own_lines(missing), 1) << missing.err;
+  EXPECT_EQ(pinion_lines(missing), 1) << missing.err;
   const Outcome unread = run(2, {"generate", "--model", kDemo, "--prompt-file", home / "nothing"});
   EXPECT_EQ(unread.status, 1) << unread.err;
-  EXPECT_EQ(own_lines(unread), 1) << unread.err;
+  EXPECT_EQ(pinion_lines(unread), 1) << unread.err;
 }
 
-// A job of two, of which the second says what its number is, and its input stays open.
+// A job of two processes with open input. The second one prints its process id.
 struct JobOfTwo {
   const Boards& boards;
   int input = -1;
@@ -135,7 +135,7 @@ struct JobOfTwo {
 
   void say(const std::string& text) { EXPECT_EQ(write(input, text.data(), text.size()), std::ssize(text)); }
 
-  // Once so much is out, the second gets a signal; not for longer than a slow machine needs.
+  // Sends a signal to the second process after some output, or after the time that a slow machine needs.
   void send(int signal, size_t out_bytes) const {
     for (int tenths = 0; tenths < 1200 && read_file(boards.home / "out").size() < out_bytes; ++tenths) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -151,8 +151,8 @@ struct JobOfTwo {
   }
 };
 
-// In the middle of an answer, and when the next line is waited for.
-TEST_F(Boards, AChatSurvivesALostBoard) {
+// Loses a board during an answer, and while the program waits for input.
+TEST_F(Boards, ChatSavesConversationAtLoss) {
   for (const char* most_tokens : {"400", "8"}) {
     for (const auto& of_last : fs::directory_iterator(home.path)) fs::remove_all(of_last);
     JobOfTwo job(*this, {"chat", "--model", kDemo, "--threads", "1", "--seed", "3", "--max-tokens", most_tokens});
@@ -160,7 +160,7 @@ TEST_F(Boards, AChatSurvivesALostBoard) {
     job.send(SIGKILL, 30);
     const Outcome& outcome = job.end();
     EXPECT_NE(outcome.status, 0);
-    EXPECT_EQ(own_lines(outcome), 1) << outcome.err;
+    EXPECT_EQ(pinion_lines(outcome), 1) << outcome.err;
     EXPECT_NE(outcome.err.find("another board is lost"), std::string::npos) << outcome.err;
     std::vector<json> kept;
     for (const auto& entry : fs::directory_iterator(home.path / "pinion")) {
@@ -173,18 +173,18 @@ TEST_F(Boards, AChatSurvivesALostBoard) {
   }
 }
 
-TEST_F(Boards, NobodyWaitsLongForABoardThatIsStuck) {
+TEST_F(Boards, StuckBoardEndsJob) {
   JobOfTwo job(*this, {"generate", "--model", kDemo, "--threads", "1", "--prompt", "Once", "--ignore-eos",
                        "--max-tokens", "4000", "--timeout", "2"});
   job.send(SIGSTOP, 20);
   const Outcome& outcome = job.end();
   EXPECT_NE(outcome.status, 0);
-  EXPECT_EQ(own_lines(outcome), 1) << outcome.err;
+  EXPECT_EQ(pinion_lines(outcome), 1) << outcome.err;
   EXPECT_NE(outcome.err.find("another board: has not answered in a pass: want within 2 s"), std::string::npos)
       << outcome.err;
 }
 
-TEST_F(Boards, FasterOnesHaveMore) {
+TEST_F(Boards, FasterBoardsHaveLargerShares) {
   const Outcome tuned = run(2, {"tune", "--json"});
   ASSERT_EQ(tuned.status, 0) << tuned.err;
   const json speeds = json::parse(tuned.out)["boards"];
@@ -195,7 +195,7 @@ TEST_F(Boards, FasterOnesHaveMore) {
   const std::string file = fs::directory_iterator(kept)->path().filename();
   EXPECT_GT(read_json(kept / file)["read_gb_per_s"], 0);
 
-  // Two boards of one name, with a home each.
+  // Two boards with the same host name and different home folders.
   std::string job;
   const auto arguments =
       generate(kDemo, {"--prompt", "Once upon a time", "--max-tokens", "4", "--json", "--seed", "5", "--threads", "1"});
@@ -217,7 +217,7 @@ TEST_F(Boards, FasterOnesHaveMore) {
   EXPECT_FALSE(fs::exists(kept / file));
 }
 
-TEST_F(Boards, BenchTellsWhatExchangesCost) {
+TEST_F(Boards, BenchReportsCostOfExchanges) {
   const Outcome outcome = run(3, {"bench", "--model", kDemo, "-p", "0", "-n", "4", "-r", "1", "-o", "json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const json boards = json::parse(outcome.out)[0]["boards"];
@@ -231,10 +231,10 @@ TEST_F(Boards, BenchTellsWhatExchangesCost) {
       boards["compute_ms"].get<double>() + boards["exchange_ms"].get<double>() + boards["waiting_ms"].get<double>(),
       boards["ms_per_token"].get<double>(), boards["exchange_ms"].get<double>());
   const Outcome table = run(2, {"bench", "--model", kDemo, "-p", "0", "-n", "2", "-r", "1"});
-  EXPECT_NE(table.out.find("2 boards pay from"), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("2 boards are faster than one from"), std::string::npos) << table.out;
 }
 
-TEST_F(Boards, BenchShowsTheStagesOfEach) {
+TEST_F(Boards, BenchShowsStagesOfBoards) {
   const std::vector<std::string> arguments = {"bench", "--model", kDemo, "-p", "0", "-n", "6", "-r", "1", "--profile"};
   std::vector<std::string> as_json = arguments;
   as_json.insert(as_json.end(), {"-o", "json"});
@@ -262,12 +262,12 @@ TEST_F(Boards, BenchShowsTheStagesOfEach) {
   EXPECT_EQ(run_pinion(arguments).out.find("board 0"), std::string::npos);
 }
 
-TEST_F(Boards, WhatTheyCannotDoIsRefused) {
+TEST_F(Boards, UnsupportedOptionsAreRefused) {
   const std::string mtp = PINION_TEST_DATA "/families/qwen3_5_mtp";
   const Outcome drafts = run(2, {"generate", "--model", mtp, "--prompt-ids", "1,2", "--speculate", "mtp"});
   EXPECT_EQ(drafts.status, 1);
-  EXPECT_EQ(own_lines(drafts), 1) << drafts.err;
-  EXPECT_NE(drafts.err.find("not for a model on several boards"), std::string::npos) << drafts.err;
+  EXPECT_EQ(pinion_lines(drafts), 1) << drafts.err;
+  EXPECT_NE(drafts.err.find("not supported on several boards"), std::string::npos) << drafts.err;
   const Outcome saved = run(2, {"chat", "--model", kDemo}, "Tell me a story.\n/save " + home / "talk.json" + "\n");
   EXPECT_EQ(saved.status, 1) << saved.err;
   EXPECT_NE(saved.err.find("several boards"), std::string::npos) << saved.err;

@@ -1,4 +1,4 @@
-// Models to talk with, and what a chat prints.
+// Models for chats, and parsing of a chat's output.
 #pragma once
 
 #include <regex>
@@ -11,7 +11,7 @@ struct Figures {
   int prefilled = -1, reused = -1, generated = -1;
 };
 
-// What each /stats printed.
+// The figures of each /stats.
 inline std::vector<Figures> figures(const std::string& out) {
   static const std::regex kPattern("prompt +(\\d+) tokens at [^,]*, (\\d+) reused\nanswer +(\\d+) tokens at ");
   std::vector<Figures> list;
@@ -21,7 +21,7 @@ inline std::vector<Figures> figures(const std::string& out) {
   return list;
 }
 
-// The stories model with a template: it never saw a chat, but nothing here asks what it says.
+// The stories model with a template. It was not trained on chats, but no test depends on its answers.
 struct ChatModel : Folder {
   ChatModel() {
     copy_stories(*this);
@@ -43,7 +43,7 @@ inline Outcome chat(const Folder& model, const std::string& input, const std::ve
   return outcome;
 }
 
-// The stories model, told that its full stop ends a thought, which the template opens.
+// The stories model with its full stop as the end of a thought, which the template opens.
 struct ThinkingModel : Folder {
   explicit ThinkingModel(bool special) {
     copy_stories(*this);

@@ -1,4 +1,4 @@
-// A chat whose context gets full: what it says, what it drops, and that the rest is as if nothing else had been said.
+// A chat whose context is full: its notes, the dropped turns, and that later answers depend on the rest only.
 #include "tests/apps/chat.h"
 
 namespace pinion {
@@ -18,7 +18,7 @@ int lines_with(const std::string& text, const std::string& part) {
   return count;
 }
 
-// What `generate` makes of the prompt of all saved messages but the last answer, which it has to give.
+// Compares the last saved answer with the output of `generate` for the prompt of the messages before it.
 void expect_the_answer_of_a_fresh_run(const Folder& model, const std::string& file,
                                       const std::vector<std::string>& sampling) {
   json messages = read_json(file);
@@ -34,13 +34,13 @@ void expect_the_answer_of_a_fresh_run(const Folder& model, const std::string& fi
   EXPECT_EQ(run_json(arguments)["text"], answer);
 }
 
-TEST(FullContext, DropsTheOldestTurnsAndIsAFreshRunsAfterThat) {
+TEST(FullContext, AnswerAfterDropEqualsFreshRun) {
   const ChatModel model;
   const std::string file = model / "talk.json";
   const struct {
     std::vector<std::string> chat, fresh;
   } kWays[] = {{{"--temperature", "0"}, {"--temperature", "0"}},
-               // Each turn has the next seed.
+               // Each turn uses the next seed.
                {{"--temperature", "1", "--seed", "5"}, {"--temperature", "1", "--seed", "11"}}};
   for (const auto& way : kWays) {
     std::vector<std::string> options = {"--context", "130", "--system", "You tell stories."};
@@ -57,7 +57,7 @@ TEST(FullContext, DropsTheOldestTurnsAndIsAFreshRunsAfterThat) {
   }
 }
 
-TEST(FullContext, TellsOnceWhenItIsNear) {
+TEST(FullContext, NearlyFullContextIsNotedOnce) {
   const ChatModel model;
   const Outcome outcome = chat(model, repeated(kTurn, 3) + "Hi\nHi\n", {"--context", "85", "--max-tokens", "4"});
   EXPECT_EQ(lines_with(outcome.err, "% of the context's 85 tokens are used; soon the oldest turns are dropped"), 1)
@@ -70,7 +70,7 @@ TEST(FullContext, TellsOnceWhenItIsNear) {
   EXPECT_EQ(quiet.err, "");
 }
 
-TEST(FullContext, MayStopTheConversation) {
+TEST(FullContext, OverflowStopRefusesQuestions) {
   const ChatModel model;
   const Outcome outcome =
       chat(model, repeated(kTurn, 3) + "/reset\nHi\n/stats\n", {"--context", "40", "--overflow", "stop"}, 1);
@@ -79,7 +79,7 @@ TEST(FullContext, MayStopTheConversation) {
   EXPECT_GT(figures(outcome.out)[0].generated, 0);
 }
 
-TEST(FullContext, AQuestionThatNeverFitsIsRefusedAndChangesNothing) {
+TEST(FullContext, TooLongQuestionChangesNothing) {
   const ChatModel model;
   const std::string file = model / "talk.json";
   const std::string longest = repeated("Tom and Mia went to the big park. ", 12) + "\n";
@@ -93,12 +93,12 @@ TEST(FullContext, AQuestionThatNeverFitsIsRefusedAndChangesNothing) {
       EXPECT_EQ(read_json(file).size(), *before ? 3u : 1u);
     }
   }
-  // A larger context is no advice where the model has none.
+  // The message must not suggest a context that the model does not have.
   expect_failure(chat(model, repeated("Tom and Mia. ", 100) + "\n", {"--context", "60"}, 1), 1,
                  "this question is too long; give a shorter one: want at most 57 tokens, have 700");
 }
 
-TEST(FullContext, WhatLeavesNoRoomForAnyQuestionIsRefusedAtOnce) {
+TEST(FullContext, SystemMessageWithoutRoomIsRefused) {
   const ChatModel model;
   const std::string file = model / "talk.json", system = repeated("Be kind. ", 20);
   const std::string refusal = "context: the system message leaves no room for a question; give a shorter one";
@@ -117,7 +117,7 @@ TEST(FullContext, WhatLeavesNoRoomForAnyQuestionIsRefusedAtOnce) {
   EXPECT_EQ(saved[0]["content"], "Hi");
 }
 
-TEST(FullContext, OneThatTheModelDoesNotHaveIsTold) {
+TEST(FullContext, ContextBeyondModelIsNoted) {
   const ChatModel model;
   const Outcome outcome = chat(model, "Hi\n/stats\n", {"--context", "600"});
   EXPECT_EQ(outcome.err, "pinion: --context 600 is more than this model's: the context is 512 tokens\n");
@@ -125,7 +125,7 @@ TEST(FullContext, OneThatTheModelDoesNotHaveIsTold) {
   EXPECT_EQ(chat(model, "Hi\n", {"--context", "512"}).err, "");
 }
 
-TEST(FullContext, ASavedConversationThatIsTooLongIsShortened) {
+TEST(FullContext, LongSavedConversationIsShortened) {
   const ChatModel model;
   const std::string file = model / "talk.json";
   chat(model, repeated(kTurn, 5) + "/save " + file + "\n", {"--context", "400"});
@@ -140,8 +140,8 @@ TEST(FullContext, ASavedConversationThatIsTooLongIsShortened) {
   EXPECT_NE(refused.err.find("no longer fits"), std::string::npos) << refused.err;
 }
 
-// An answer that meets the end of the context is cut there, and the next question has room again.
-TEST(FullContext, EndsAnAnswerButNotTheConversation) {
+// An answer at the end of the context is cut, and the next question has room again.
+TEST(FullContext, AnswerEndsButConversationContinues) {
   const ChatModel model;
   const std::string file = model / "talk.json";
   const Outcome outcome = chat(model, repeated(kTurn, 4) + "/save " + file + "\n",

@@ -1,4 +1,4 @@
-// pinion chat on a terminal: what a person types and sees.
+// pinion chat on a terminal: typed input and visible output.
 #include <sys/stat.h>
 
 #include <csignal>
@@ -10,7 +10,7 @@
 namespace pinion {
 namespace {
 
-// What a terminal shows, without carriage returns.
+// The output of a terminal without carriage returns.
 std::string on_terminal(const std::vector<std::string>& arguments, const std::vector<Step>& steps,
                         const Screen& screen = {}) {
   Outcome outcome = run_on_terminal(arguments, steps, screen);
@@ -30,7 +30,7 @@ std::vector<std::string> chat_with(const Folder& model, const std::vector<std::s
   return arguments;
 }
 
-TEST(Terminal, ShowsThoughtsDimmed) {
+TEST(Terminal, ThoughtsAreDimmed) {
   const ThinkingModel model(true);
   const std::string shown = on_terminal(chat_with(model, {"--max-tokens", "60"}), "One day \\\na cat sat\n/quit\n");
   const size_t dim = shown.find("\x1b[2m"), plain = shown.find("\x1b[0m");
@@ -41,7 +41,7 @@ TEST(Terminal, ShowsThoughtsDimmed) {
   EXPECT_EQ(shown.substr(dim, plain - dim).find("think>"), std::string::npos) << shown;
 }
 
-TEST(Terminal, HasNoColoursWhereTheyAreUnwelcome) {
+TEST(Terminal, NoColorDisablesColours) {
   const ThinkingModel model(true);
   const std::vector<std::string> arguments = chat_with(model, {"--max-tokens", "60"});
   const std::string shown = on_terminal(arguments, "One day a cat sat\n/quit\n", {.environment = "NO_COLOR=1"});
@@ -53,7 +53,7 @@ TEST(Terminal, HasNoColoursWhereTheyAreUnwelcome) {
   EXPECT_NE(empty.find("\x1b[2m"), std::string::npos) << empty;
 }
 
-TEST(Terminal, WrapsTheHelpToo) {
+TEST(Terminal, HelpIsWrapped) {
   const ChatModel model;
   const std::string shown = on_terminal(chat_with(model), "/help\n/quit\n", {.columns = 60});
   std::istringstream lines(shown.substr(shown.find("/reset")));
@@ -62,7 +62,7 @@ TEST(Terminal, WrapsTheHelpToo) {
       << shown;
 }
 
-TEST(Terminal, WrapsBetweenWords) {
+TEST(Terminal, AnswersWrapBetweenWords) {
   const ChatModel model;
   const std::string file = model / "talk.json";
   for (const uint16_t columns : {uint16_t{30}, uint16_t{41}}) {
@@ -76,7 +76,7 @@ TEST(Terminal, WrapsBetweenWords) {
       joined += (joined.empty() ? "" : " ") + line;
       if (line.size() > longest.size()) longest = line;
     }
-    std::string expected;  // the same with every run of blanks as one
+    std::string expected;  // with every run of blanks collapsed
     std::istringstream words(answer);
     for (std::string word; words >> word;) expected += (expected.empty() ? "" : " ") + word;
     std::string found;
@@ -88,7 +88,7 @@ TEST(Terminal, WrapsBetweenWords) {
   }
 }
 
-TEST(Terminal, ABlockIsOneLineOfTheHistory) {
+TEST(Terminal, BlockIsOneHistoryEntry) {
   const ChatModel model;
   const Folder state;
   const std::string file = model / "talk.json";
@@ -96,7 +96,7 @@ TEST(Terminal, ABlockIsOneLineOfTheHistory) {
   on_terminal(arguments, "\"\"\"\nOne day\n a cat\n\"\"\"\nThe dog \\\nsat\n/quit\n", {.state_home = state.path});
   const std::string history = read_file(state.path / "pinion/history");
   EXPECT_EQ(std::ranges::count(history, '\n'), 1 + 3) << history;
-  // Four entries up is the block, which the key for a line's end sends as it was.
+  // Four entries up in the history is the block; Enter sends it unchanged.
   on_terminal(arguments, "\x10\x10\x10\n\x10\x10\x10\n/save " + file + "\n/quit\n", {.state_home = state.path});
   const json saved = read_json(file);
   ASSERT_EQ(saved.size(), 4u) << saved;
@@ -104,7 +104,7 @@ TEST(Terminal, ABlockIsOneLineOfTheHistory) {
   EXPECT_EQ(saved[2]["content"], "The dog \nsat") << saved;
 }
 
-TEST(Terminal, TheHistoryIsAppendedTo) {
+TEST(Terminal, HistoryIsAppended) {
   const ChatModel model;
   const Folder state;
   const fs::path file = state.path / "pinion/history";
@@ -126,7 +126,7 @@ TEST(Terminal, TheHistoryIsAppendedTo) {
   EXPECT_EQ(inode(), before) << "no moment without the file";
 }
 
-TEST(Terminal, TheHistoryIsCutAtTheStart) {
+TEST(Terminal, HistoryIsCutAtStart) {
   const ChatModel model;
   const Folder state;
   const fs::path file = state.path / "pinion/history";
@@ -149,8 +149,8 @@ TEST(Terminal, TheHistoryIsCutAtTheStart) {
   EXPECT_EQ(lines_after("no history\n"), 0);
 }
 
-// At the prompt libedit has the terminal, where nothing is echoed.
-TEST(Terminal, SignalsLeaveItAsItWas) {
+// At the prompt libedit controls the terminal and disables echo.
+TEST(Terminal, SignalsRestoreTerminal) {
   const ChatModel model;
   const std::string run = model / "run", pid = model / "pid";
   write_file(run, "sh -c 'echo $$ >" + pid + "; exec \"$@\"' sh \"$@\"\necho status $?\nstty -a\n");
@@ -163,11 +163,11 @@ TEST(Terminal, SignalsLeaveItAsItWas) {
   }
 }
 
-TEST(Terminal, ControlCLeavesABlock) {
+TEST(Terminal, CtrlCDiscardsBlock) {
   const ChatModel model;
   const Folder state;
   const std::string file = model / "talk.json";
-  // Only while a line is edited ^C is a key.
+  // ^C is a key only while a line is edited.
   on_terminal(chat_with(model, {"--max-tokens", "4"}),
               std::vector<Step>{{"> ", "\"\"\"\n"},
                                 {"... ", "One day\n"},
@@ -188,7 +188,7 @@ TEST(Terminal, ControlCLeavesABlock) {
   EXPECT_EQ(read_file(state.path / "pinion/history").find("dog"), std::string::npos);
 }
 
-TEST(Terminal, QuietShowsTheConversationAlone) {
+TEST(Terminal, QuietShowsConversationOnly) {
   const ChatModel model;
   const std::vector<std::string> arguments = chat_with(model, {"--max-tokens", "4", "--quiet"});
   EXPECT_EQ(on_terminal(arguments, "/quit\n").find("parameters"), std::string::npos);

@@ -1,4 +1,4 @@
-// pinion chat, from a pipe: each line is a turn.
+// pinion chat with input from a pipe: each line is a turn.
 #include "tests/apps/chat.h"
 
 #include <sstream>
@@ -8,7 +8,7 @@
 namespace pinion {
 namespace {
 
-TEST(Chat, EachTurnPrefillsOnlyWhatIsNew) {
+TEST(Chat, TurnPrefillsNewTokensOnly) {
   const ChatModel model;
   const Outcome outcome = chat(model, "One day a cat sat.\n/stats\nThe cat was big.\n/stats\n/reset\nA dog.\n/stats\n");
   const std::vector<Figures> turns = figures(outcome.out);
@@ -16,10 +16,10 @@ TEST(Chat, EachTurnPrefillsOnlyWhatIsNew) {
   EXPECT_EQ(turns[0].reused, 0);
   EXPECT_GE(turns[1].reused, turns[0].prefilled);
   EXPECT_LE(turns[1].prefilled, 20);
-  EXPECT_LE(turns[2].reused, 2);  // the BOS that every conversation begins with
+  EXPECT_LE(turns[2].reused, 2);  // BOS
 }
 
-TEST(Chat, AnswersAreThoseOfTheWholeConversation) {
+TEST(Chat, AnswersDependOnWholeConversation) {
   const ChatModel model;
   const Outcome two_turns = chat(model, "One day a cat sat.\nThe cat was big.\n");
   const size_t newline = two_turns.out.find('\n');
@@ -36,7 +36,7 @@ TEST(Chat, Commands) {
   EXPECT_EQ(figures(outcome.out).size(), 1u);
 }
 
-TEST(Chat, AWrongCommandFailsAPipedChatAtItsEnd) {
+TEST(Chat, WrongCommandFailsPipedChatAtItsEnd) {
   const ChatModel model;
   const Outcome outcome = chat(model, "/nonsense\n/statz\nHello\n/stats\n", {}, 1);
   EXPECT_NE(outcome.err.find("unknown command /nonsense (/help lists them)"), std::string::npos) << outcome.err;
@@ -44,7 +44,7 @@ TEST(Chat, AWrongCommandFailsAPipedChatAtItsEnd) {
   EXPECT_EQ(figures(outcome.out).size(), 1u);
 }
 
-TEST(Chat, RegenAndUndoTakeBackOneTurn) {
+TEST(Chat, RegenAndUndoRemoveOneTurn) {
   const ChatModel model;
   const std::string file = model / "talk.json", greedy = "--temperature";
   const Outcome outcome = chat(model,
@@ -52,11 +52,11 @@ TEST(Chat, RegenAndUndoTakeBackOneTurn) {
                                    "\n/undo\n/undo\n/undo\n/save " + file + ".undone\n",
                                {greedy, "0"}, 1);
   EXPECT_NE(outcome.err.find("no answer to do again"), std::string::npos) << outcome.err;
-  EXPECT_EQ(outcome.err.find("no question"), outcome.err.find("no question to take back")) << outcome.err;
+  EXPECT_EQ(outcome.err.find("no question"), outcome.err.find("no question to undo")) << outcome.err;
   const json saved = read_json(file);
   ASSERT_EQ(saved.size(), 5u) << saved;
   EXPECT_EQ(saved[1], (json{{"role", "user"}, {"content", "One day"}}));
-  // Greedy: the same answer twice, after what was said before it.
+  // Greedy decoding repeats the answer after the same conversation.
   std::vector<std::string> lines;
   std::istringstream out(outcome.out);
   for (std::string line; std::getline(out, line);) lines.push_back(line);
@@ -67,7 +67,7 @@ TEST(Chat, RegenAndUndoTakeBackOneTurn) {
   EXPECT_EQ(read_json(file + ".undone"), (json{{{"role", "system"}, {"content", "Be kind."}}}));
 }
 
-TEST(Chat, ASavedConversationGoesOn) {
+TEST(Chat, SavedConversationContinues) {
   const ChatModel model;
   const std::string file = model / "talk.json", greedy = "--temperature";
   const Outcome whole =
@@ -91,13 +91,13 @@ TEST(Chat, ASavedConversationGoesOn) {
   };
   EXPECT_LE(go_on(""), 3) << "the last token, the newline after it and what the answer's tokens merge to";
   write_file(file + ".cache", "damaged");
-  EXPECT_GT(go_on("no image of a session; the conversation is evaluated anew"), 3);
+  EXPECT_GT(go_on("not a session image; the conversation is evaluated again"), 3);
   fs::remove(file + ".cache");
   EXPECT_GT(go_on(""), 3);
 }
 
-// What was taken back is in neither file.
-TEST(Chat, ASavedCacheHoldsNothingElse) {
+// Neither file contains the removed turn.
+TEST(Chat, SavedCacheHoldsConversationOnly) {
   const ChatModel model;
   const auto saved = [&](const std::string& input) {
     const std::string file = model / "talk.json";
@@ -120,7 +120,7 @@ TEST(Chat, ASavedCacheHoldsNothingElse) {
   EXPECT_EQ(tokens_after_reset, 0) << "the file of before is gone, too";
 }
 
-TEST(Chat, NamesThatFilesCannotHaveEndNothing) {
+TEST(Chat, InvalidFileNamesKeepConversation) {
   const ChatModel model;
   const std::string loop = model / "loop.json";
   write_file(loop, R"([{"role": "user", "content": "Hi"}])");
@@ -131,7 +131,7 @@ TEST(Chat, NamesThatFilesCannotHaveEndNothing) {
   EXPECT_EQ(figures(outcome.out).size(), 1u) << outcome.out << outcome.err;
 }
 
-TEST(Chat, WhatCannotBeLoadedChangesNothing) {
+TEST(Chat, FailedLoadChangesNothing) {
   const ChatModel model;
   write_file(model / "text", "no JSON");
   write_file(model / "roles", R"([{"content": "x"}])");
@@ -144,7 +144,7 @@ TEST(Chat, WhatCannotBeLoadedChangesNothing) {
   EXPECT_EQ(read_json(model / "talk").size(), 2u);
 }
 
-TEST(Chat, QuestionsOfSeveralLines) {
+TEST(Chat, QuestionOfSeveralLines) {
   const ChatModel model;
   const std::string file = model / "talk.json";
   chat(model, "One \\\nday\\\n\n\"\"\"\n/a\n\n b\n\"\"\"\n\"\"\"x\"\"\"\n\"\"\"y\nz\"\"\"\n/save " + file +
@@ -157,7 +157,7 @@ TEST(Chat, QuestionsOfSeveralLines) {
   EXPECT_EQ(saved[6]["content"], "y\nz");
 }
 
-TEST(Chat, ABlockIsNoCommand) {
+TEST(Chat, BlockIsNotACommand) {
   const ChatModel model;
   const std::string file = model / "talk.json";
   chat(model, "\"\"\"\n/quit\n\"\"\"\n/save " + file + "\n/quit\nnever read\n");
@@ -166,7 +166,7 @@ TEST(Chat, ABlockIsNoCommand) {
   EXPECT_EQ(saved[0]["content"], "/quit");
 }
 
-TEST(Chat, LinesMayEndAsOnOtherSystems) {
+TEST(Chat, LinesMayEndInCrLf) {
   const ChatModel model;
   const std::string file = model / "talk.json";
   chat(model, "\"\"\"\r\na\r\n\"\"\"\r\nOne \\\r\nday\r\n/save " + file + "\r\n");
@@ -176,7 +176,7 @@ TEST(Chat, LinesMayEndAsOnOtherSystems) {
   EXPECT_EQ(saved[2]["content"], "One \nday");
 }
 
-TEST(Chat, ThoughtsCanBeHiddenOrNotThought) {
+TEST(Chat, ThoughtsCanBeHiddenOrDisabled) {
   for (const bool special : {false, true}) {
     const ThinkingModel model(special);
     const auto ask = [&](const std::vector<std::string>& more) {
@@ -195,7 +195,7 @@ TEST(Chat, ThoughtsCanBeHiddenOrNotThought) {
   }
 }
 
-TEST(Chat, AThoughtThatIsCutShortIsNoAnswer) {
+TEST(Chat, UnfinishedThoughtIsNotAnAnswer) {
   const ThinkingModel model(true);
   const std::string file = model / "talk.json";
   run_pinion({"chat", "--model", model.path, "--temperature", "0", "--max-tokens", "4"},
@@ -205,8 +205,8 @@ TEST(Chat, AThoughtThatIsCutShortIsNoAnswer) {
   EXPECT_TRUE(saved[1]["content"].get<std::string>().ends_with("\n</think>\n\n")) << saved;
 }
 
-// A model with a recurrent state, a tokenizer that knows single characters, and a template that leaves out what was
-// thought before the last question.
+// A model with a recurrent state, a tokenizer of single characters, and a template that removes the thoughts of
+// earlier answers.
 struct RecurrentModel : Folder {
   explicit RecurrentModel(const std::string& family = "qwen3_5") {
     for (const char* name : {"config.json", "model.safetensors"}) {
@@ -238,7 +238,7 @@ struct RecurrentModel : Folder {
   }
 };
 
-TEST(Chat, ATurnOfARecurrentModelReprocessesNothing) {
+TEST(Chat, RecurrentModelReprocessesNothing) {
   const RecurrentModel model;
   const std::string file = model / "talk.json";
   const std::vector<std::string> options = {"--temperature", "0"};
@@ -261,7 +261,7 @@ TEST(Chat, ATurnOfARecurrentModelReprocessesNothing) {
   EXPECT_EQ(last_turn(evaluated.out), last_turn(talk.out));
 }
 
-// Turns, what takes them back, and a cache that was saved: the answers are those without drafts.
+// Turns, /undo, /regen and a saved cache: the answers are the same as without drafts.
 void expect_drafts_change_nothing(const Folder& model, const std::string& speculate) {
   const std::string file = model / "talk.json";
   const std::string talk =
@@ -276,16 +276,16 @@ void expect_drafts_change_nothing(const Folder& model, const std::string& specul
   EXPECT_NE(stats.out.find("drafts   "), std::string::npos) << stats.out;
 }
 
-TEST(Chat, TheModelsOwnLayerDraftsTurnByTurn) { expect_drafts_change_nothing(RecurrentModel("qwen3_5_mtp"), "mtp"); }
+TEST(Chat, MtpLayerKeepsAnswersOfTurns) { expect_drafts_change_nothing(RecurrentModel("qwen3_5_mtp"), "mtp"); }
 
-TEST(Chat, ASmallModelDraftsTurnByTurn) {
+TEST(Chat, DraftModelKeepsAnswersOfTurns) {
   const ChatModel model;
   expect_drafts_change_nothing(model, model.path);
 }
 
-TEST(Chat, WhatWasSaidDraftsTurnByTurn) { expect_drafts_change_nothing(ChatModel(), "ngram"); }
+TEST(Chat, NgramDraftsKeepAnswersOfTurns) { expect_drafts_change_nothing(ChatModel(), "ngram"); }
 
-TEST(Chat, AfterResetTheSystemMessageIsReused) {
+TEST(Chat, ResetKeepsSystemMessageInCache) {
   const RecurrentModel model;
   const Outcome talk = chat(model, "Hi\n/reset\nYes?\n/reset\nNo?\n/stats\n",
                             {"--temperature", "0", "--system", "You answer all questions."});
@@ -293,7 +293,7 @@ TEST(Chat, AfterResetTheSystemMessageIsReused) {
   EXPECT_GE(figures(talk.out)[0].reused, 26);  // its characters
 }
 
-TEST(Chat, ARefusedSystemMessageEndsNothing) {
+TEST(Chat, RefusedSystemMessageKeepsConversation) {
   const ChatModel model;
   const Outcome outcome = chat(model, "/system refuse\nHello\n/stats\n", {}, 1);
   EXPECT_NE(outcome.err.find("no such role"), std::string::npos) << outcome.err;
@@ -301,11 +301,11 @@ TEST(Chat, ARefusedSystemMessageEndsNothing) {
   expect_failure(run_pinion({"chat", "--model", model.path, "--system", "refuse"}), 1, "no such role");
 }
 
-TEST(Chat, AFolderWithoutTemplateIsAnError) {
+TEST(Chat, FolderWithoutTemplateIsRefused) {
   expect_failure(run_pinion({"chat", "--model", kStories}, "Hello\n"), 1, "pinion generate");
 }
 
-TEST(Chat, TheDemoModelAnswersAndRemembers) {
+TEST(Chat, DemoModelAnswersAndRemembers) {
   const Outcome outcome = run_pinion({"chat", "--model", kDemo, "--temperature", "0"},
                                      "What sound does a cow make?\n/stats\nTell me a story about a fox.\n/stats\n");
   EXPECT_EQ(outcome.status, 0) << outcome.err;

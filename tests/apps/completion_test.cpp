@@ -1,4 +1,4 @@
-// Completion in the shells themselves, where they are installed, and the manual page through groff.
+// Completion in the shells themselves, if they are installed, and the manual page rendered by groff.
 #include <sstream>
 
 #include "tests/apps/program.h"
@@ -10,7 +10,7 @@ bool is_installed(const std::string& program) {
   return std::system(("command -v " + program + " >/dev/null 2>&1").c_str()) == 0;
 }
 
-// What a shell prints that runs `script`; "$1" is the file with pinion's completion for it.
+// The output of a shell that runs `script`; "$1" is the file with pinion's completion for that shell.
 std::string run_shell(const std::string& shell, const std::string& script) {
   const Folder folder;
   write_file(folder / "completion", run_pinion({"completion", shell}).out);
@@ -26,7 +26,7 @@ std::string run_shell(const std::string& shell, const std::string& script) {
 }
 
 TEST(Completion, Bash) {
-  // compopt works only while readline completes.
+  // compopt fails outside of readline's completion.
   const std::string script = R"(source "$1"
 compopt() { :; }
 try() {
@@ -61,7 +61,7 @@ end
   EXPECT_EQ(run_shell("fish", script), "generate\ncheck\nrecord\nbf16\nf32\nq8\n--hide-thinking\nmodels/my model/\n");
 }
 
-// zsh completes only at a terminal: here it reads the script and knows its functions.
+// zsh completes only on a terminal, so this test only loads the script and looks for its functions.
 TEST(Completion, Zsh) {
   const std::string script = R"(autoload -U compinit
 compinit -u -d "$PWD/dump"
@@ -72,8 +72,8 @@ print $_comps[pinion] $+functions[_pinion_golden_record] $+functions[_pinion_cha
   EXPECT_EQ(run_shell("zsh", script), "_pinion 1 1\n");
 }
 
-// Without a shell: everything that --help says is in each script.
-TEST(Completion, EveryScriptHasAllCommandsAndOptions) {
+// Without a shell: each script contains all commands and options of --help.
+TEST(Completion, ScriptsHaveAllCommandsAndOptions) {
   const Outcome help = run_pinion({"help"});
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const std::string script = run_pinion({"completion", shell}).out;
@@ -91,7 +91,7 @@ TEST(Completion, EveryScriptHasAllCommandsAndOptions) {
   EXPECT_EQ(run_pinion({"completion", "tcsh"}).status, 2);
 }
 
-TEST(Manual, SaysWhatHelpSays) {
+TEST(Manual, ManualEqualsHelp) {
   const Outcome outcome = run_pinion({"man"});
   EXPECT_EQ(outcome.status, 0);
   EXPECT_TRUE(outcome.out.starts_with(".TH PINION 1 ")) << outcome.out.substr(0, 100);

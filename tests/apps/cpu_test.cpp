@@ -1,4 +1,4 @@
-// pinion cpu: the plan for other machines, and what holds a clock back.
+// pinion cpu: plans for other machines, and reasons for a low clock.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -18,7 +18,7 @@ json plan_of(const std::string& board, const std::vector<std::string>& more = {}
   return run_json({"cpu", "--topology", root.string(), "--json"});
 }
 
-TEST(Cpu, PlansForABoardThatIsNotHere) {
+TEST(Cpu, TopologyOptionPlansForOtherBoard) {
   EXPECT_EQ(plan_of("raspberry_pi_5")["team"], Cpus({0, 1, 2, 3}));
   EXPECT_EQ(plan_of("rk3588")["team"], Cpus({4, 5, 6, 7}));
   EXPECT_EQ(plan_of("cix_p1")["team"], Cpus({0, 5, 6, 7, 8, 9, 10, 11}));
@@ -28,7 +28,7 @@ TEST(Cpu, PlansForABoardThatIsNotHere) {
   EXPECT_FALSE(pi.contains("kernels")) << "those of the CPU here";
 }
 
-TEST(Cpu, PrintsThatPlanInWords) {
+TEST(Cpu, TopologyPlanIsPrintedAsText) {
   const TempFolder root;
   unpack_recording("rk3588", root.path, {"sys/devices/system/cpu/cpu4/cpufreq/scaling_governor:powersave"});
   const Outcome outcome = run_pinion({"cpu", "--topology", root.string()});
@@ -38,14 +38,14 @@ TEST(Cpu, PrintsThatPlanInWords) {
       << outcome.out;
 }
 
-TEST(Cpu, AFolderWithoutAMachineIsRefused) {
+TEST(Cpu, FolderWithoutMachineIsRefused) {
   const TempFolder empty;
   const Outcome outcome = run_pinion({"cpu", "--topology", empty.string()});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_NE(outcome.err.find("sys/devices/system/cpu"), std::string::npos) << outcome.err;
 }
 
-// Makes this process one whose kernel has no filters for system calls, for all that the program can tell.
+// Makes the kernel refuse filters for system calls to this process, as a kernel without seccomp does.
 void refuse_filters() {
   sock_filter steps[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 3),
@@ -59,11 +59,11 @@ void refuse_filters() {
 }
 
 bool warns_of_templates() {
-  return run_pinion({"cpu"}).out.find("chat templates: system calls cannot be filtered here") != std::string::npos;
+  return run_pinion({"cpu"}).out.find("chat templates: this kernel cannot filter system calls") != std::string::npos;
 }
 
-TEST(Cpu, SaysWhereTemplatesKeepTheirRights) {
-#if !defined(PINION_ADDRESS_SANITIZER)  // which has the program filter nothing
+TEST(Cpu, MissingSyscallFilterIsReported) {
+#if !defined(PINION_ADDRESS_SANITIZER)  // with ASan the program installs no filter
   if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0) {
     EXPECT_FALSE(warns_of_templates());
   }
@@ -78,14 +78,14 @@ TEST(Cpu, SaysWhereTemplatesKeepTheirRights) {
 
 using Lines = std::vector<std::string>;
 
-// What it says about a Raspberry Pi 5 with these files too.
+// The clock limits of a recorded Raspberry Pi 5 with these additional files.
 Lines limits_of(const Lines& files) { return plan_of("raspberry_pi_5", files)["clock_limits"]; }
 
 std::string cpufreq(int cpu, const std::string& line) {
   return "sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cpufreq/" + line;
 }
 
-TEST(ClockLimits, NothingWhereNothingHoldsBack) {
+TEST(ClockLimits, NoLimitsGiveNoLines) {
   EXPECT_EQ(limits_of({}), Lines());
   EXPECT_EQ(limits_of({cpufreq(0, "scaling_governor:schedutil"), cpufreq(0, "scaling_max_freq:2400000"),
                        "sys/class/thermal/cooling_device0/type:cpufreq-cpu0",
@@ -93,7 +93,7 @@ TEST(ClockLimits, NothingWhereNothingHoldsBack) {
             Lines());
 }
 
-TEST(ClockLimits, AGovernorIsNamedWithItsCpusAndTheCommand) {
+TEST(ClockLimits, GovernorIsNamedWithCpusAndCommand) {
   const Lines lines = limits_of({cpufreq(0, "scaling_governor:powersave"), cpufreq(1, "scaling_governor:powersave"),
                                  cpufreq(2, "scaling_governor:userspace"), cpufreq(2, "scaling_setspeed:1500000"),
                                  cpufreq(3, "scaling_governor:userspace"), cpufreq(3, "scaling_setspeed:2400000")});
@@ -102,7 +102,7 @@ TEST(ClockLimits, AGovernorIsNamedWithItsCpusAndTheCommand) {
   EXPECT_EQ(lines, Lines({"CPUs 0-1: governor powersave" + command, "CPUs 2: governor userspace" + command}));
 }
 
-TEST(ClockLimits, PowersaveOfADriverThatGoesUpByItselfIsFine) {
+TEST(ClockLimits, PowersaveOfSelfScalingDriverIsFine) {
   const Lines driver = {cpufreq(0, "scaling_governor:powersave"), cpufreq(0, "scaling_driver:intel_pstate"),
                         cpufreq(0, "energy_performance_preference:balance_performance")};
   EXPECT_EQ(limits_of(driver), Lines());
@@ -111,13 +111,13 @@ TEST(ClockLimits, PowersaveOfADriverThatGoesUpByItselfIsFine) {
   EXPECT_TRUE(saving[0].starts_with("CPUs 0: energy preference power; run: echo balance_performance")) << saving[0];
 }
 
-TEST(ClockLimits, ALidOnTheClock) {
+TEST(ClockLimits, ConfiguredMaximumClock) {
   EXPECT_EQ(limits_of({cpufreq(1, "scaling_max_freq:1800000")}),
             Lines({"CPUs 1: at most 1800 of 2400 MHz allowed; run: echo 2400000 | sudo tee "
                    "/sys/devices/system/cpu/cpu*/cpufreq/scaling_max_freq"}));
 }
 
-TEST(ClockLimits, HeatAndAWeakSupply) {
+TEST(ClockLimits, HeatAndWeakSupply) {
   EXPECT_EQ(
       limits_of({"sys/class/thermal/cooling_device0/type:pwm-fan", "sys/class/thermal/cooling_device0/cur_state:3",
                  "sys/class/thermal/cooling_device1/type:cpufreq-cpu0", "sys/class/thermal/cooling_device1/cur_state:2",

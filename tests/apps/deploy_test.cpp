@@ -1,4 +1,5 @@
-// The files by which others start `pinion serve` name options that it has: a unit of systemd's, a container's command.
+// Files and tools that start pinion: the systemd unit and the Containerfile for `pinion serve` use existing options,
+// and tools/quickstart adds the missing ones. The tools that quickstart calls are stubs, so nothing is built.
 #include <sstream>
 
 #include "tests/apps/program.h"
@@ -8,7 +9,7 @@ namespace {
 
 const fs::path kDeploy = PINION_SOURCE_DIR "/apps/serve/deploy";
 
-// What follows NAME at the beginning of a line.
+// The rest of the line that begins with `name`.
 std::string value_of(const std::string& file, const std::string& name) {
   std::istringstream lines(read_file(kDeploy / file));
   for (std::string line; std::getline(lines, line);) {
@@ -24,7 +25,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
   return at == std::string::npos ? text : text.replace(at, what.size(), by);
 }
 
-// It gets as far as the model, which is not there: the command line is right.
+// The command line is valid: the failure is the missing model.
 void expect_command_line(const std::vector<std::string>& words) {
   const std::vector<std::string> arguments(words.begin() + 1, words.end());
   ASSERT_GT(arguments.size(), 4u);
@@ -35,7 +36,7 @@ void expect_command_line(const std::vector<std::string>& words) {
   expect_failure(run_pinion(wrong), 2, "--no-such-option");
 }
 
-TEST(Deploy, TheUnitsCommandLineIsOne) {
+TEST(Deploy, UnitCommandLineIsValid) {
   const Folder folder;
   write_file(folder / "keys", "key\n");
   std::string line = value_of("pinion-serve.service", "ExecStart=");
@@ -49,7 +50,7 @@ TEST(Deploy, TheUnitsCommandLineIsOne) {
   expect_command_line(words);
 }
 
-TEST(Deploy, TheContainersCommandLineIsOne) {
+TEST(Deploy, ContainerCommandLineIsValid) {
   const Folder folder;
   write_file(folder / "keys", "key\n");
   json words = json::parse(value_of("Containerfile", "ENTRYPOINT "));
@@ -73,6 +74,44 @@ TEST(Deploy, SystemdUnderstandsTheUnit) {
       (environment + "systemd-analyze --user verify " + unit + " >" + quoted(home / "out") + " 2>&1").c_str());
   EXPECT_EQ(status, 0) << read_file(home / "out");
   EXPECT_EQ(read_file(home / "out"), "");
+}
+
+struct Tools : Folder {
+  Tools() {
+    fs::create_directories(path / "tools");
+    fs::create_directories(path / "build/release");
+    fs::copy_file(PINION_SOURCE_DIR "/tools/quickstart", path / "tools/quickstart");
+    write_file(path / "tools/steps.sh", "root=" + path.string() + "\nstep() { :; }\n");
+    program("tools/setup", "");
+    program("build/release/pinion", "echo \"$*\"");
+  }
+  void program(const std::string& name, const std::string& script) const {
+    write_file(path / name, "#!/bin/sh\n" + script + "\n");
+    fs::permissions(path / name, fs::perms::owner_all);
+  }
+  // The arguments of pinion, with the demo model's folder replaced by MODEL.
+  std::string started_with(const std::string& arguments) const {
+    const std::string out = *this / "out", demo = *this / "configs/demo";
+    EXPECT_EQ(std::system(("bash " + (*this / "tools/quickstart") + " " + arguments + " >" + out).c_str()), 0);
+    std::string text = read_file(out);
+    if (const size_t at = text.find(demo); at != text.npos) text.replace(at, demo.size(), "MODEL");
+    return text.substr(0, text.find('\n'));
+  }
+};
+
+TEST(Quickstart, DefaultsForMissingOptions) {
+  const Tools tools;
+  EXPECT_EQ(tools.started_with(""), "generate --model MODEL --prompt Once upon a time");
+  EXPECT_EQ(tools.started_with("-n 5 --presence-penalty 1"),
+            "generate -n 5 --presence-penalty 1 --model MODEL --prompt Once upon a time");
+  for (const std::string prompt : {"-p Hi", "-pHi", "--prompt Hi", "--prompt=Hi", "-f F", "--prompt-file F",
+                                   "--prompt-ids 1,2", "--prompt-ids=1,2"}) {
+    EXPECT_EQ(tools.started_with(prompt), "generate " + prompt + " --model MODEL");
+  }
+  for (const std::string model : {"-m DIR", "--model DIR", "--model=DIR"}) {
+    EXPECT_EQ(tools.started_with("chat " + model), "chat " + model);
+  }
+  EXPECT_EQ(tools.started_with("chat --max-tokens 5"), "chat --max-tokens 5 --model MODEL");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// pinion generate: where the prompt comes from, what is printed, when it stops, and which folders it refuses.
+// pinion generate: sources of the prompt, output, ends of the text, and refused folders.
 #include <sstream>
 
 #include "tests/apps/program.h"
@@ -11,7 +11,7 @@ std::string numbers(const json& ids) {
   return text.substr(1, text.size() - 2);
 }
 
-TEST(Generate, StoriesComeOutAsTheReferenceHasThem) {
+TEST(Generate, StoriesEqualReference) {
   const json expected = read_json(kStories + "/expected.json");
   for (const json& story : expected["generations"]) {
     const std::string prompt = story["prompt"];
@@ -24,8 +24,8 @@ TEST(Generate, StoriesComeOutAsTheReferenceHasThem) {
   }
 }
 
-// The vocabulary leaves out the blank with which a text begins; an answer is none that begins.
-TEST(Generate, AnAnswerGoesOnWithThePromptsText) {
+// The vocabulary omits the space at the beginning of a text, but an answer continues a text.
+TEST(Generate, ContinuationKeepsLeadingSpace) {
   const std::string prompt = "Once upon a time, there was";
   const std::vector<std::string> few = {"--max-tokens", "4", "--json"};
   const auto with = [&](std::vector<std::string> options) {
@@ -42,7 +42,7 @@ TEST(Generate, AnAnswerGoesOnWithThePromptsText) {
   EXPECT_TRUE(run_json(with({"--prompt-ids", "1"}))["text"].get<std::string>().starts_with("Once"));
 }
 
-TEST(Generate, JsonHasEveryFigure) {
+TEST(Generate, JsonHasAllFigures) {
   const json answer = run_json(generate(kStories, {"--prompt", "Once upon a time", "--max-tokens", "8", "--json"}));
   for (const char* field : {"prompt_tokens_per_second", "decode_tokens_per_second", "load_seconds", "peak_rss_bytes",
                             "bytes_per_token", "regions_per_token", "barriers_per_token", "threads", "seed"}) {
@@ -54,7 +54,7 @@ TEST(Generate, JsonHasEveryFigure) {
   EXPECT_EQ(answer["stats"]["prompt_tokens"], answer["prompt_ids"].size());
 }
 
-TEST(Generate, TextIsStreamedAndFiguresGoToStandardError) {
+TEST(Generate, TextIsStreamedFiguresGoToStderr) {
   const std::vector<std::string> options = {"--prompt", "Once upon a time", "--max-tokens", "20"};
   const Outcome plain = run_pinion(generate(kStories, options));
   EXPECT_EQ(plain.status, 0) << plain.err;
@@ -65,7 +65,7 @@ TEST(Generate, TextIsStreamedAndFiguresGoToStandardError) {
   EXPECT_NE(plain.err.find("tokens at"), std::string::npos) << plain.err;
 }
 
-TEST(Generate, ThePromptComesFromFourPlaces) {
+TEST(Generate, PromptHasFourSources) {
   const Folder folder;
   write_file(folder / "prompt", "Once upon a time\n");
   const std::vector<std::string> rest = {"--max-tokens", "12", "--json"};
@@ -84,7 +84,7 @@ TEST(Generate, ThePromptComesFromFourPlaces) {
   }
 }
 
-TEST(Generate, IdsNeedNoTokenizer) {
+TEST(Generate, PromptIdsNeedNoTokenizer) {
   const Folder folder;
   copy_stories(folder);
   for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json"}) {
@@ -99,7 +99,7 @@ TEST(Generate, IdsNeedNoTokenizer) {
   expect_failure(run_pinion(generate(folder.path, {"--prompt", "Hi"})), 1, "tokenizer");
 }
 
-TEST(Generate, TheSameSeedGivesTheSameText) {
+TEST(Generate, SameSeedGivesSameText) {
   const auto ids = [](const std::string& seed) {
     return run_json(generate(
         kStories, {"--prompt", "Once", "--temperature", "1.2", "--seed", seed, "--max-tokens", "24", "--json"}))["ids"];
@@ -108,7 +108,7 @@ TEST(Generate, TheSameSeedGivesTheSameText) {
   EXPECT_NE(ids("7"), ids("8"));
 }
 
-TEST(Generate, GenerationConfigGivesTheDefaults) {
+TEST(Generate, GenerationConfigSetsDefaults) {
   const Folder folder;
   copy_stories(folder);
   write_file(folder / "generation_config.json", R"({"do_sample": true, "temperature": 0.75, "top_k": 20})");
@@ -119,7 +119,7 @@ TEST(Generate, GenerationConfigGivesTheDefaults) {
   EXPECT_EQ(greedy["stats"]["temperature"], 0.0);
 }
 
-TEST(Generate, StopsWhereTheContextEnds) {
+TEST(Generate, FullContextStops) {
   const Folder folder;
   copy_stories(folder);
   json config = read_json(folder / "config.json");
@@ -128,7 +128,7 @@ TEST(Generate, StopsWhereTheContextEnds) {
   const json answer = run_json(
       generate(folder.path, {"--prompt-ids", "1,403,407,261", "--max-tokens", "100", "--ignore-eos", "--json"}));
   EXPECT_EQ(answer["finish_reason"], "context");
-  EXPECT_EQ(answer["ids"].size(), 32 - 4 + 1);  // the last token needs no place in the cache
+  EXPECT_EQ(answer["ids"].size(), 32 - 4 + 1);  // the last token is not evaluated
   const Outcome text =
       run_pinion(generate(folder.path, {"--prompt-ids", "1,403,407,261", "--max-tokens", "100", "--ignore-eos"}));
   EXPECT_NE(text.err.find("the context of 32 tokens is full"), std::string::npos) << text.err;
@@ -140,7 +140,7 @@ TEST(Generate, StopsWhereTheContextEnds) {
   EXPECT_NE(outcome.err.find("41"), std::string::npos) << outcome.err;
 }
 
-TEST(Generate, StopsAtTheEndOfSequence) {
+TEST(Generate, EndOfSequenceStops) {
   const Folder folder;
   copy_stories(folder);
   const json free_run = run_json(generate(kStories, {"--prompt", "Once", "--max-tokens", "6", "--json"}));
@@ -153,14 +153,14 @@ TEST(Generate, StopsAtTheEndOfSequence) {
   EXPECT_EQ(ignored["ids"], free_run["ids"]);
 }
 
-TEST(Generate, EndsBeforeAStopText) {
+TEST(Generate, TextEndsBeforeStopText) {
   const std::vector<std::string> options = {"--prompt", "Once upon a time", "--max-tokens", "60"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), options.begin(), options.end());
     return generate(kStories, more);
   };
   const std::string whole = run_json(with({"--json"}))["text"];
-  // Beginnings and ends of tokens do not matter.
+  // The stop text may begin and end within tokens.
   for (size_t at = 10; at + 5 < whole.size(); at += 7) {
     const std::string stop = whole.substr(at, 5);
     const std::string before = whole.substr(0, whole.find(stop));
@@ -175,7 +175,7 @@ TEST(Generate, EndsBeforeAStopText) {
   expect_failure(run_pinion(with({"--stop", ""})), 2, "--stop");
 }
 
-TEST(Generate, LogprobsOfThePromptAndTheText) {
+TEST(Generate, LogprobsOfPromptAndText) {
   const std::vector<std::string> options = {"--prompt", "Once upon a time", "--max-tokens", "6", "--json"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), options.begin(), options.end());
@@ -208,7 +208,7 @@ TEST(Generate, LogprobsOfThePromptAndTheText) {
   expect_failure(run_pinion(generate(kStories, {"--prompt", "Hi", "--json", "--logprobs", "1.5"})), 2, "whole number");
 }
 
-TEST(Generate, PenaltiesKeepItFromRepeatingItself) {
+TEST(Generate, PenaltiesPreventRepetition) {
   const auto ids = [](std::vector<std::string> more) {
     more.insert(more.begin(), {"--prompt", "Once upon a time", "--temperature", "0", "--max-tokens", "150",
                                "--ignore-eos", "--json"});
@@ -235,7 +235,7 @@ TEST(Generate, PenaltiesKeepItFromRepeatingItself) {
   expect_failure(run_pinion(generate(kStories, {"--prompt", "Hi", "--dry-base", "0.5"})), 2, "--dry-base");
 }
 
-TEST(Generate, ManyPromptsAreWhatTheyAreAlone) {
+TEST(Generate, ManyPromptsEqualSingleRuns) {
   const Folder folder;
   write_file(folder / "prompts.jsonl", R"({"prompt": "Once upon a time"})"
                                        "\n\n"
@@ -257,7 +257,7 @@ TEST(Generate, ManyPromptsAreWhatTheyAreAlone) {
     const Outcome outcome =
         run_pinion(with({"--prompts", folder / "prompts.jsonl", "--max-tokens", "30", "--parallel", parallel}));
     EXPECT_EQ(outcome.status, 0) << outcome.err;
-    EXPECT_NE(outcome.err.find("4 texts, "), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("4 requests, "), std::string::npos) << outcome.err;
     std::istringstream lines(outcome.out);
     std::string line;
     size_t i = 0;
@@ -272,7 +272,7 @@ TEST(Generate, ManyPromptsAreWhatTheyAreAlone) {
   }
 }
 
-TEST(Generate, BadLinesOfPromptsAreNamed) {
+TEST(Generate, BadPromptLinesAreNamed) {
   const Folder folder;
   const std::string file = folder / "prompts.jsonl";
   const auto fails_on = [&](const std::string& text, const char* why) {
@@ -291,7 +291,7 @@ TEST(Generate, BadLinesOfPromptsAreNamed) {
   expect_failure(run_pinion(generate(kStories, {"--prompts", folder / "none"})), 1, "none");
 }
 
-TEST(Generate, QuietSaysNothingButFailures) {
+TEST(Generate, QuietPrintsFailuresOnly) {
   const Folder folder;
   copy_stories(folder);
   json config = read_json(folder / "config.json");
@@ -305,12 +305,12 @@ TEST(Generate, QuietSaysNothingButFailures) {
   expect_failure(run_pinion(generate("/nonexistent", options)), 1, "no such folder");
 }
 
-TEST(Generate, IdsOutsideTheVocabularyAndEmptyPromptsAreErrors) {
+TEST(Generate, InvalidIdsAndEmptyPromptsAreRefused) {
   expect_failure(run_pinion(generate(kStories, {"--prompt-ids", "1,512"})), 1, "512");
   expect_failure(run_pinion(generate(kStories, {"--prompt-ids", ""})), 1, "prompt");
 }
 
-TEST(Generate, RefusesBadFolders) {
+TEST(Generate, BadFoldersAreRefused) {
   const std::vector<std::string> options = {"--prompt-ids", "1,2"};
   expect_failure(run_pinion(generate("/nonexistent", options)), 1, "no such folder");
   expect_failure(run_pinion(generate(kStories + "/LICENSE", options)), 1,
@@ -344,7 +344,7 @@ TEST(Generate, RefusesBadFolders) {
   }
 }
 
-TEST(Generate, TellsOfFieldsThatItIgnores) {
+TEST(Generate, IgnoredFieldsAreNoted) {
   const Folder folder;
   copy_stories(folder);
   json config = read_json(folder / "config.json");
@@ -367,7 +367,7 @@ TEST(Generate, TellsOfFieldsThatItIgnores) {
   EXPECT_TRUE(many.ends_with("\"x5\" and 4 more\n")) << many;
 }
 
-TEST(Generate, RefusesCutOffWeights) {
+TEST(Generate, TruncatedWeightsAreRefused) {
   const std::string weights = read_file(kStories + "/model.safetensors");
   for (const size_t bytes : {size_t{1}, size_t{8}, size_t{100}, weights.size() / 2, weights.size() - 1}) {
     const Folder folder;
@@ -377,7 +377,7 @@ TEST(Generate, RefusesCutOffWeights) {
   }
 }
 
-TEST(Generate, ATextKeepsToASchemaOrAGrammar) {
+TEST(Generate, TextMatchesSchemaOrGrammar) {
   const Folder folder;
   write_file(folder / "schema",
              R"({"type":"object","properties":{"name":{"type":"string","maxLength":20}},"required":["name"]})");

@@ -1,5 +1,5 @@
-// pinion get, from servers on 127.0.0.1 alone: what they cut off is continued, what they say wrongly is refused, and
-// the token goes to nobody else.
+// pinion get from servers on 127.0.0.1: interrupted downloads continue, wrong answers are refused, and the token is
+// sent to no other host.
 #include <fcntl.h>
 #include <sys/file.h>
 
@@ -15,7 +15,7 @@ const std::string kCommit(40, 'c');
 const std::string kApi = "/api/models/tiny/stories/revision/main?blobs=true";
 const std::string kResolve = "/tiny/stories/resolve/" + kCommit + "/";
 
-// The first word that a command makes of a file.
+// The first word of a command's output for a file.
 std::string hash_by(const std::string& command, const std::string& content) {
   const Folder folder;
   write_file(folder / "in", content);
@@ -28,7 +28,7 @@ std::string git_hash(const std::string& content) {
   return hash_by("sha1sum", "blob " + std::to_string(content.size()) + std::string(1, '\0') + content);
 }
 
-// A repository and its server. Weights are large files, with a SHA-256.
+// A repository and its server. Weights are stored as large files (LFS) with a SHA-256.
 struct Hub {
   std::map<std::string, std::string> files;
   json siblings = json::array();
@@ -72,7 +72,7 @@ struct Hub {
   }
 };
 
-// The variables of the environment are in front of the command, since each run has its own.
+// Environment variables precede the command, because they differ between runs.
 Outcome get(const std::string& endpoint, const Folder& home, const std::vector<std::string>& more = {},
             const std::string& token = "") {
   std::vector<std::string> arguments = {"get", "tiny/stories", "--retries", "1"};
@@ -83,7 +83,7 @@ Outcome get(const std::string& endpoint, const Folder& home, const std::vector<s
   return run_pinion(arguments, "", home.path);
 }
 
-// Where it puts what is not asked for elsewhere.
+// The default folder of downloads.
 fs::path hub_of(const Folder& home) { return home.path / "huggingface/hub"; }
 
 Outcome get_from(const Hub& hub, const Folder& home, const std::vector<std::string>& more = {}) {
@@ -91,7 +91,7 @@ Outcome get_from(const Hub& hub, const Folder& home, const std::vector<std::stri
   return get(server.url(), home, more);
 }
 
-// Files below a folder; links as such.
+// Lists the files below a folder, and links as links.
 std::vector<std::string> files_below(const fs::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -101,7 +101,7 @@ std::vector<std::string> files_below(const fs::path& folder) {
   return names;
 }
 
-TEST(Get, FillsTheCacheThatOtherToolsShare) {
+TEST(Get, SharedCacheIsFilled) {
   Hub hub;
   hub.add("README.md", "not needed");
   hub.add("pytorch_model.bin", "not needed");
@@ -120,14 +120,14 @@ TEST(Get, FillsTheCacheThatOtherToolsShare) {
   EXPECT_EQ(fs::read_symlink(snapshot / "model.safetensors"), fs::path("../../blobs") / weights);
   for (const std::string& name : files_below(snapshot)) EXPECT_TRUE(read_file(snapshot / name) == hub.files[name]);
   EXPECT_EQ(run_pinion({"generate", "--model", snapshot, "--prompt", "Once", "--max-tokens", "2"}).status, 0);
-  // Once more: only the list is asked for.
+  // A second run requests only the list.
   HttpServer server([&](const HttpRequest& request) { return hub.answer(request); });
   EXPECT_EQ(get(server.url(), home).status, 0);
   EXPECT_EQ(server.requests().size(), 1u);
 }
 
-// Another tool that reserves space first may have left a file of the right length.
-TEST(Get, BringsWhatIsInTheCacheButWasNeverWritten) {
+// Another tool may have reserved space for a file without writing it.
+TEST(Get, UnwrittenCacheFilesAreDownloaded) {
   const Hub hub;
   const Folder home;
   ASSERT_EQ(get_from(hub, home).status, 0);
@@ -137,7 +137,7 @@ TEST(Get, BringsWhatIsInTheCacheButWasNeverWritten) {
   EXPECT_TRUE(read_file(file) == hub.files.at("model.safetensors"));
 }
 
-TEST(Get, FillsAFolder) {
+TEST(Get, FolderIsFilled) {
   Hub hub;
   const Folder home, folder;
   const std::string to = folder / "deep/inside";
@@ -145,12 +145,12 @@ TEST(Get, FillsAFolder) {
   EXPECT_EQ(files_below(to),
             std::vector<std::string>({"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}));
   EXPECT_TRUE(fs::is_empty(home.path));
-  write_file(to + "/tokenizer.json", std::string(hub.files["tokenizer.json"].size(), 'x'));  // damaged: comes anew
+  write_file(to + "/tokenizer.json", std::string(hub.files["tokenizer.json"].size(), 'x'));  // damaged
   EXPECT_EQ(get_from(hub, home, {"--to", to}).status, 0);
   EXPECT_TRUE(read_file(to + "/tokenizer.json") == hub.files["tokenizer.json"]);
 }
 
-TEST(Get, TakesTheShardsOfTheIndex) {
+TEST(Get, IndexSelectsShards) {
   Hub hub;
   hub.siblings.erase(3);  // model.safetensors
   hub.add("model-00001-of-00002.safetensors", "first");
@@ -168,7 +168,7 @@ TEST(Get, TakesTheShardsOfTheIndex) {
   EXPECT_EQ(get_from(hub, home, {"--to", empty.string()}).status, 1);
 }
 
-TEST(Get, ContinuesWhereTheConnectionWasCut) {
+TEST(Get, CutConnectionContinues) {
   const Hub hub;
   const Folder home, folder;
   std::atomic<int> cuts = 0;
@@ -186,7 +186,7 @@ TEST(Get, ContinuesWhereTheConnectionWasCut) {
   EXPECT_EQ(server.requests().back().headers.at("range"), "bytes=300000-");
 }
 
-TEST(Get, ContinuesWhatAnotherRunLeft) {
+TEST(Get, PartialFileOfOtherRunContinues) {
   const Hub hub;
   const Folder home, folder;
   const std::string& whole = hub.files.at("model.safetensors");
@@ -203,13 +203,13 @@ TEST(Get, ContinuesWhatAnotherRunLeft) {
   };
   write_file(partial, whole.substr(0, 5000));
   EXPECT_EQ(last_range(), "bytes=5000-");
-  write_file(partial, whole);  // only the name was missing
+  write_file(partial, whole);  // complete, but not renamed yet
   EXPECT_EQ(last_range(), kApi);
-  write_file(partial, whole + "more");  // another file's
+  write_file(partial, whole + "more");  // of another file
   EXPECT_EQ(last_range(), kResolve + "model.safetensors");
 }
 
-TEST(Get, AServerWithoutRangesSendsAllAgain) {
+TEST(Get, ServerWithoutRangesStartsOver) {
   const Hub hub;
   const Folder home, folder;
   write_file(folder / "model.safetensors.incomplete", "other bytes, which must not stay");
@@ -221,8 +221,8 @@ TEST(Get, AServerWithoutRangesSendsAllAgain) {
   EXPECT_TRUE(read_file(folder / "model.safetensors") == hub.files.at("model.safetensors"));
 }
 
-// More than the attempt before had is not yet more than there was.
-TEST(Get, BeginningAnewIsNoProgress) {
+// More bytes than in the previous attempt are no progress unless they exceed the maximum so far.
+TEST(Get, StartingOverIsNotProgress) {
   const Hub hub;
   const Folder home, folder;
   size_t attempts = 0;
@@ -237,7 +237,7 @@ TEST(Get, BeginningAnewIsNoProgress) {
   EXPECT_EQ(attempts, 3u) << "two that had more than ever, and one";
 }
 
-TEST(Get, WhatDiffersFromTheListIsRefused) {
+TEST(Get, WrongSizeOrHashIsRefused) {
   const Hub right;
   const auto refused = [&](const Hub& listed, const std::string& cause) {
     const Folder home, folder;
@@ -255,7 +255,7 @@ TEST(Get, WhatDiffersFromTheListIsRefused) {
   EXPECT_FALSE(refused(hub, "the hash differs"));
   hub = right;
   hub.entry("model.safetensors")["size"] = right.files.at("model.safetensors").size() - 1;
-  refused(hub, "longer than the repository says");
+  refused(hub, "longer than the repository states");
   hub = right;
   hub.entry("model.safetensors")["size"] = right.files.at("model.safetensors").size() + 1;
   refused(hub, "HTTP 416");
@@ -264,7 +264,7 @@ TEST(Get, WhatDiffersFromTheListIsRefused) {
   refused(hub, "the hash differs");
 }
 
-TEST(Get, StatusesAreSaidInWords) {
+TEST(Get, StatusesAreExplained) {
   const auto told = [](int status, const std::vector<std::string>& headers = {}) {
     const Folder home;
     std::atomic<int> asked = 0;
@@ -284,7 +284,7 @@ TEST(Get, StatusesAreSaidInWords) {
   EXPECT_TRUE(told(503).starts_with("2 "));
 }
 
-TEST(Get, AFailureThatPassesIsNoFailure) {
+TEST(Get, TransientFailureIsRetried) {
   const Hub hub;
   const Folder home;
   std::atomic<int> asked = 0;
@@ -293,7 +293,7 @@ TEST(Get, AFailureThatPassesIsNoFailure) {
   EXPECT_EQ(get(server.url(), home).status, 0);
 }
 
-TEST(Get, APauseThatTheServerAsksForIsTold) {
+TEST(Get, RetryAfterIsNoted) {
   const Hub hub;
   const Folder home;
   std::atomic<int> asked = 0;
@@ -302,11 +302,10 @@ TEST(Get, APauseThatTheServerAsksForIsTold) {
   });
   const Outcome outcome = get(server.url(), home);
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_NE(outcome.err.find("pinion: the server asks for a pause: going on in 1 s\n"), std::string::npos)
-      << outcome.err;
+  EXPECT_NE(outcome.err.find("pinion: the server asks for a pause of 1 s\n"), std::string::npos) << outcome.err;
 }
 
-TEST(Get, TheTokenGoesToTheEndpointAlone) {
+TEST(Get, TokenIsSentToEndpointOnly) {
   const Hub hub;
   const Folder home;
   HttpServer other([&](const HttpRequest& request) { return hub.answer(request); });
@@ -326,7 +325,7 @@ TEST(Get, TheTokenGoesToTheEndpointAlone) {
   expect_failure(get("http://127.0.0.1:1", home, {}, "two\nlines"), 1, "HF_TOKEN");
 }
 
-TEST(Get, RedirectsWithoutEndAndNobodyThere) {
+TEST(Get, EndlessRedirectsAndNoServer) {
   const Folder home;
   HttpServer server(
       [&](const HttpRequest&) -> HttpResponse { return {.status = 302, .headers = {"Location: /again"}}; });
@@ -336,12 +335,12 @@ TEST(Get, RedirectsWithoutEndAndNobodyThere) {
   expect_failure(get(nowhere.url(), home), 1, kApi + " redirected to \"x://y");
   HttpServer endless(
       [&](const HttpRequest&) -> HttpResponse { return {.status = 404, .body = std::string(2 << 20, 'x')}; });
-  expect_failure(get(endless.url(), home), 1, kApi + ": a page without end: HTTP 404");
+  expect_failure(get(endless.url(), home), 1, kApi + ": too long an error page: HTTP 404");
   expect_failure(get("http://127.0.0.1:1", home), 1, "127.0.0.1:1");
   expect_failure(get("ftp://127.0.0.1", home), 1, "HF_ENDPOINT");
 }
 
-TEST(Get, HostileAnswersWriteNothingElsewhere) {
+TEST(Get, HostileAnswersStayInFolder) {
   const auto outcome_of = [](Hub hub, const Folder& folder) {
     const Folder home;
     return get_from(hub, home, {"--to", folder / "to"});
@@ -369,11 +368,11 @@ TEST(Get, HostileAnswersWriteNothingElsewhere) {
   refused("/0/size", -1);
   refused("/0/size", 1e30);
   refused("/0/rfilename", 5);
-  refused("/1/rfilename", "config.json");  // twice
+  refused("/1/rfilename", "config.json");  // duplicate
   refused("/0", "text");
 }
 
-TEST(Get, AnswersThatAreNone) {
+TEST(Get, InvalidAnswersAreRefused) {
   for (const std::string body : {"", "{", "[]", "{\"sha\": \"../..\", \"siblings\": []}", "{\"siblings\": []}",
                                  "{\"sha\": \"0123456789012345678901234567890123456789\"}"}) {
     const Folder home;
@@ -383,7 +382,7 @@ TEST(Get, AnswersThatAreNone) {
   }
 }
 
-TEST(Get, WhatItCannotRunItDoesNotDownload) {
+TEST(Get, UnsupportedModelIsNotDownloaded) {
   const Folder home;
   Hub unknown;
   json config = json::parse(unknown.files["config.json"]);
@@ -407,7 +406,7 @@ TEST(Get, NamesAndRevisionsAreChecked) {
   }
 }
 
-TEST(Get, ARevisionIsOnePartOfThePath) {
+TEST(Get, RevisionIsOnePathComponent) {
   const Hub hub;
   const Folder home;
   HttpServer server([&](HttpRequest request) {
@@ -418,7 +417,7 @@ TEST(Get, ARevisionIsOnePartOfThePath) {
   EXPECT_EQ(read_file(hub_of(home) / "models--tiny--stories/refs/refs/pr/1"), kCommit);
 }
 
-TEST(Get, TwoAtOnceDoNotMixTheirParts) {
+TEST(Get, ConcurrentDownloadsDoNotMix) {
   const Hub hub;
   const Folder home, folder;
   const std::string partial = folder / "model.safetensors.incomplete";

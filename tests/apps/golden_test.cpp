@@ -1,11 +1,11 @@
-// pinion golden, and by it the promise that the same bits come out everywhere: the files under tests/data/golden were
-// recorded once, and every machine, kernel table, thread count and prefill chunk has to reproduce them. When a model
-// itself changes:
+// pinion golden, and the same bits on every machine: the files under tests/data/golden were recorded once, and every
+// machine, kernel table, thread count and prefill chunk has to reproduce them. To record them again after a change of
+// a model:
 //   cd tests/data/golden
 //   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_none.json --quant none
 //   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_w8a8.json --quant w8a8
 //   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_w4a8.json --quant w4a8
-// The same for stories260k. Those named plain were recorded before inputs were rotated, and are checked as they were.
+// The same for stories260k. Files named plain are from before rotation, and are checked without it.
 #include <regex>
 
 #include "tests/apps/program.h"
@@ -19,7 +19,7 @@ Outcome check(const std::string& model, const std::string& golden, const std::ve
   return run_pinion(arguments);
 }
 
-// One way at a time; fewer under the emulator, where each takes seconds.
+// Checks one way at a time; fewer under the emulator, where each takes seconds.
 std::vector<std::vector<std::string>> ways_to_run() {
   std::vector<std::vector<std::string>> ways = {{"--threads", "1"}, {"--threads", "3", "--prefill-chunk", "7"}};
   if (std::string(PINION_EMULATOR).empty()) {
@@ -56,7 +56,7 @@ void expect_block(const std::string& out, const std::string& pattern) {
   EXPECT_TRUE(std::regex_search(out, std::regex(pattern + "\n"))) << out;
 }
 
-TEST(Golden, RecordsAndShowsTheFirstDifferenceOnce) {
+TEST(Golden, FirstDifferenceIsShownOnce) {
   const Folder folder;
   write_file(
       folder / "prompts.json",
@@ -119,7 +119,7 @@ TEST(Golden, RecordsAndShowsTheFirstDifferenceOnce) {
   expect_failure(check(kStories, folder / "G.json"), 1, "3 of 3 prompts differ");
 }
 
-TEST(Golden, TheHeadsFormatIsASettingOfIts) {
+TEST(Golden, HeadFormatIsASetting) {
   const Folder folder;
   write_file(folder / "prompts.json", R"([{"prompt": "Once upon a time", "max_tokens": 4}])");
   ASSERT_EQ(run_pinion({"golden", "record", "--model", kStories, "--prompts", folder / "prompts.json", "--out",
@@ -137,7 +137,7 @@ TEST(Golden, TheHeadsFormatIsASettingOfIts) {
   expect_failure(check(kStories, folder / "G.json"), 1, "unknown head");
 }
 
-TEST(Golden, TheRotationIsASettingOfItsAndFilesOfBeforeHaveNone) {
+TEST(Golden, RotationIsASettingAbsentInOldFiles) {
   const Folder folder;
   write_file(folder / "prompts.json", R"([{"prompt": "Once upon a time", "max_tokens": 4}])");
   for (const bool rotate : {true, false}) {
@@ -155,7 +155,7 @@ TEST(Golden, TheRotationIsASettingOfItsAndFilesOfBeforeHaveNone) {
   }
 }
 
-TEST(Golden, RecordsTheModeOfAFileOf4BitCodes) {
+TEST(Golden, ModeOfFourBitCodesIsRecorded) {
   const std::string model = PINION_TEST_DATA "/families/llama_gptq";
   const Folder folder;
   write_file(folder / "prompts.json", R"([{"prompt_ids": [4, 5, 6], "max_tokens": 4}])");
@@ -173,8 +173,9 @@ TEST(Golden, RecordsTheModeOfAFileOf4BitCodes) {
   EXPECT_NE(other.err.find("not the recorded weights"), std::string::npos) << other.err;
 }
 
-// A recording that no way reproduces: each says where it parts, with what it and the definition would have said.
-TEST(Golden, MatrixSaysWhereItParts) {
+// A recording that no way reproduces. Each result shows the first difference with the candidates of that way and of
+// the definition.
+TEST(Golden, MatrixShowsFirstDifference) {
   const Folder folder;
   write_file(folder / "prompts.json", R"([{"prompt": "Once upon a time", "max_tokens": 20}])");
   ASSERT_EQ(run_pinion({"golden", "record", "--model", kStories, "--prompts", folder / "prompts.json", "--out",
@@ -185,7 +186,7 @@ TEST(Golden, MatrixSaysWhereItParts) {
   EXPECT_EQ(golden["prompts"][0]["logits_hash_by_8"].size(), 2u);
   EXPECT_EQ(golden["recorded_by"]["version"], "0.1.0");
 
-  if (std::string(PINION_EMULATOR).empty()) {  // minutes under it
+  if (std::string(PINION_EMULATOR).empty()) {  // takes minutes under the emulator
     const Outcome same =
         check(kStories, folder / "G.json", {"--matrix", "--threads", "1", "--junit", folder / "J.xml"});
     EXPECT_EQ(same.status, 0) << same.err;
@@ -219,8 +220,8 @@ TEST(Golden, MatrixSaysWhereItParts) {
   EXPECT_NE(failed.find("<failure message=\""), std::string::npos) << failed;
 }
 
-// What cannot be run or compared is a difference of its prompt, and the others' results stay.
-TEST(Golden, NothingIsTakenForTheSameUnseen) {
+// A prompt that cannot be run or compared counts as a difference; the other prompts are not affected.
+TEST(Golden, EveryDifferenceIsFound) {
   const Folder folder;
   copy_stories(folder);
   write_file(folder / "prompts.json",
@@ -288,7 +289,7 @@ TEST(Golden, SampledTextIsReproduced) {
   EXPECT_EQ(check(kStories, folder / "G.json").status, 1);
 }
 
-TEST(Golden, RefusesBadFiles) {
+TEST(Golden, BadFilesAreRefused) {
   const Folder folder;
   const auto record = [&](const std::string& prompts) {
     write_file(folder / "prompts.json", prompts);

@@ -1,4 +1,4 @@
-// A grammar as the rules of a text: what may come before it and instead of it, and where it ends.
+// Grammars as rules of a text: unconstrained text before and instead of it, and its end.
 #include "apps/cli/grammar_rules.h"
 
 #include <gtest/gtest.h>
@@ -8,24 +8,24 @@
 namespace pinion {
 namespace {
 
-constexpr int32_t kEnd = 5;  // some token that the grammars here have no use for
+constexpr int32_t kEnd = 5;  // a token that none of these grammars uses
 
 class Rules {
  public:
   explicit Rules(const std::string& regex, std::string free_until = {}, std::vector<std::string> openings = {})
       : Rules({.kind = GrammarSource::Kind::regex, .text = regex}, 0, std::move(free_until), openings) {}
-  Rules(const GrammarSource& source, double most_seconds, std::string free_until = {},
+  Rules(const GrammarSource& source, double max_seconds, std::string free_until = {},
         const std::vector<std::string>& openings = {}, bool may_end_free = false) {
     EXPECT_FALSE(load_tokenizer(PINION_TEST_DATA "/tokenizers/qwen2", &tokenizer_));
-    GrammarOrder order{.grammar = {}, .tokenizer = tokenizer_, .free_until = std::move(free_until)};
-    const Error e = GrammarCompiler(tokenizer_).compile(source, "g", true, &order.grammar);
+    GrammarRulesOptions options{.grammar = {}, .tokenizer = tokenizer_, .free_until = std::move(free_until)};
+    const Error e = GrammarCompiler(tokenizer_).compile(source, "g", true, &options.grammar);
     EXPECT_FALSE(e) << e.message();
     for (const std::string& mark : openings) {
-      order.openings.push_back({token_id(*tokenizer_, mark), mark == "<think>" ? "</think>" : ""});
+      options.openings.push_back({token_id(*tokenizer_, mark), mark == "<think>" ? "</think>" : ""});
     }
-    order.most_seconds = most_seconds;
-    order.may_end_free = may_end_free;
-    rules_ = grammar_rules(std::move(order))();
+    options.max_seconds = max_seconds;
+    options.may_end_free = may_end_free;
+    rules_ = grammar_rules(std::move(options))();
     const Error begun = rules_->begin(vocab_size(*tokenizer_) + 100, std::vector<int32_t>{kEnd});
     EXPECT_FALSE(begun) << begun.message();
   }
@@ -33,8 +33,8 @@ class Rules {
   bool may(int32_t id) const { return is_allowed(*rules_, id); }
   bool may(const std::string& token) const { return may(id_of(token)); }
   bool may_end() const { return may(kEnd); }
-  bool is_over() const { return rules_->is_over; }
-  // Adds a text's tokens while they are allowed; the text of those that are left.
+  bool is_complete() const { return rules_->is_complete; }
+  // Adds a text's tokens while they are allowed; returns the text of the remaining ones.
   std::string add(const std::string& text) {
     std::vector<int32_t> ids = encoded(*tokenizer_, text, {.add_special = false});
     while (!ids.empty() && may(ids.front())) {
@@ -45,7 +45,7 @@ class Rules {
     return decode(*tokenizer_, ids, false);
   }
   Error add_one(const std::string& token) { return rules_->add(id_of(token)); }
-  std::string foreseen() const { return decode(*tokenizer_, rules_->foreseen(), false); }
+  std::string jump_forward() const { return decode(*tokenizer_, rules_->jump_forward(), false); }
   int32_t padding() const { return vocab_size(*tokenizer_) + 50; }
 
  private:
@@ -59,25 +59,25 @@ class Rules {
   std::unique_ptr<TextRules> rules_;
 };
 
-TEST(GrammarRules, ATextKeepsToItsGrammar) {
+TEST(GrammarRules, TextMatchesGrammar) {
   Rules rules("(yes|no)!?");
   EXPECT_FALSE(rules.may("x"));
   EXPECT_FALSE(rules.may(rules.padding()));
   EXPECT_FALSE(rules.may_end());
   EXPECT_EQ(rules.add("yes"), "");
   EXPECT_TRUE(rules.may_end());
-  EXPECT_FALSE(rules.is_over());
+  EXPECT_FALSE(rules.is_complete());
   EXPECT_EQ(rules.add("!"), "");
-  EXPECT_TRUE(rules.is_over());
+  EXPECT_TRUE(rules.is_complete());
   EXPECT_TRUE(rules.add_one("x"));
 }
 
-TEST(GrammarRules, AThoughtMayComeFirst) {
+TEST(GrammarRules, ThoughtMayComeFirst) {
   Rules opened("[0-9]+", "</think>");
   EXPECT_TRUE(opened.may("x"));
-  EXPECT_FALSE(opened.may_end());  // or there would be no answer
+  EXPECT_FALSE(opened.may_end());  // the answer is missing
   EXPECT_EQ(opened.add("any thing at all </think>\n"), "");
-  EXPECT_FALSE(opened.may("\n"));  // once is enough
+  EXPECT_FALSE(opened.may("\n"));  // allowed once only
   EXPECT_FALSE(opened.may("x"));
   EXPECT_EQ(opened.add("12x"), "x");
   EXPECT_TRUE(opened.may_end());
@@ -90,29 +90,29 @@ TEST(GrammarRules, AThoughtMayComeFirst) {
   EXPECT_TRUE(closed.may_end());
 }
 
-TEST(GrammarRules, ACallMayComeInstead) {
+TEST(GrammarRules, ToolCallMayReplaceAnswer) {
   Rules rules("[0-9]+", "", {"<|im_start|>"});
   EXPECT_EQ(rules.add("<|im_start|>{\"name\": 1} and more"), "");
   EXPECT_TRUE(rules.may_end());
-  EXPECT_FALSE(rules.is_over());
-  EXPECT_TRUE(rules.foreseen().empty());
+  EXPECT_FALSE(rules.is_complete());
+  EXPECT_TRUE(rules.jump_forward().empty());
 }
 
-// Harmony has calls where others have thoughts.
-TEST(GrammarRules, ACallMayEndTheTextBeforeTheAnswerBegins) {
+// In the Harmony format, calls are in the position of other formats' thoughts.
+TEST(GrammarRules, ToolCallMayEndTextBeforeAnswer) {
   Rules rules({.kind = GrammarSource::Kind::regex, .text = "[0-9]+"}, 0, "final:", {}, true);
   EXPECT_EQ(rules.add("a call"), "");
   EXPECT_TRUE(rules.may_end());
   EXPECT_EQ(rules.add(" final:7x"), "x");
 }
 
-TEST(GrammarRules, WhatIsForeseenIsDrafted) {
+TEST(GrammarRules, DeterminedTextIsDrafted) {
   Rules rules("(a|b) long text that has no other way");
   EXPECT_EQ(rules.add("a"), "");
-  EXPECT_EQ(rules.foreseen(), " long text that has no other wa");  // the last token might go on
+  EXPECT_EQ(rules.jump_forward(), " long text that has no other wa");  // the last token might go on
 }
 
-TEST(GrammarRules, OneThatTakesTooLongEnds) {
+TEST(GrammarRules, SlowGrammarFails) {
   Rules quick("(a|a)*b"),
       slow({.kind = GrammarSource::Kind::ebnf, .text = "root ::= s \"b\"\ns ::= s s | \"a\" | \"aa\""}, 0.3);
   Error e;
@@ -122,7 +122,7 @@ TEST(GrammarRules, OneThatTakesTooLongEnds) {
     EXPECT_FALSE(quick.add_one("a"));
     ++tokens;
   }
-  EXPECT_EQ(e.message(), "grammar: takes too long: it reads the text in too many ways");
+  EXPECT_EQ(e.message(), "grammar: takes too long: the grammar is too ambiguous");
   EXPECT_GT(tokens, 5);
 }
 

@@ -1,4 +1,4 @@
-// What the compiler and the linker were told to guard, read from the program itself.
+// Hardening by the compiler and the linker, verified in the program file.
 #include <elf.h>
 
 #include <cstring>
@@ -10,7 +10,7 @@
 namespace pinion {
 namespace {
 
-// An ELF file of 64 bits, as this machine would run it or the emulator does.
+// A 64-bit ELF file for this machine or the emulated one.
 struct Program {
   std::string bytes = read_file(PINION_BINARY);
 
@@ -37,7 +37,7 @@ struct Program {
     return nullptr;
   }
 
-  // A value of the dynamic section; 0 where there is none.
+  // A value of the dynamic section; 0 if absent.
   uint64_t dynamic(int64_t tag) const {
     const Elf64_Shdr* dynamic = section(SHT_DYNAMIC);
     if (dynamic == nullptr) return 0;
@@ -47,7 +47,7 @@ struct Program {
     return 0;
   }
 
-  // Functions that it wants of the C library.
+  // Functions imported from the C library.
   std::vector<std::string> wanted() const {
     std::vector<std::string> names;
     const Elf64_Shdr* symbols = section(SHT_DYNSYM);
@@ -59,7 +59,7 @@ struct Program {
     return names;
   }
 
-  // How often an instruction begins in code.
+  // Number of occurrences of an instruction's first bytes in code.
   int64_t count(uint32_t instruction) const {
     int64_t found = 0;
     std::string_view code = bytes;
@@ -69,7 +69,7 @@ struct Program {
   }
 };
 
-TEST(Hardening, StackTablesAndAddressesAreGuarded) {
+TEST(Hardening, StackTablesAndAddressesAreProtected) {
   const Program program;
   ASSERT_EQ(program.header().e_ident[EI_CLASS], ELFCLASS64);
   EXPECT_EQ(program.header().e_type, ET_DYN) << "at a fixed address";
@@ -81,7 +81,7 @@ TEST(Hardening, StackTablesAndAddressesAreGuarded) {
 }
 
 #ifdef PINION_STATIC
-TEST(Hardening, NothingOfTheSystemIsWanted) {
+TEST(Hardening, StaticProgramNeedsNoLibraries) {
   const Program program;
   EXPECT_EQ(program.segment(PT_INTERP), nullptr) << "a dynamic linker is wanted";
   EXPECT_EQ(program.dynamic(DT_NEEDED), 0) << "a shared library is wanted";
@@ -98,9 +98,9 @@ TEST(Hardening, FunctionsCheckTheirStackAndBounds) {
   EXPECT_GE(std::ranges::count_if(wanted, [](const std::string& name) { return name.ends_with("_chk"); }), 1);
 }
 
-TEST(Hardening, JumpsLandWhereTheyMay) {
+TEST(Hardening, IndirectJumpsAreChecked) {
   const Program program;
-  constexpr int64_t kMany = 500;  // of some thousand functions
+  constexpr int64_t kMany = 500;  // out of several thousand functions
   if (program.header().e_machine == EM_X86_64) {
     EXPECT_GT(program.count(0xFA1E0FF3), kMany) << "endbr64";
   } else {

@@ -1,4 +1,4 @@
-// A server on 127.0.0.1 that answers GET requests one by one, as a test says: whole, cut off, or wrong.
+// A server on 127.0.0.1 that answers GET requests one by one with the test's replies: whole, cut off or wrong.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,14 +17,14 @@ namespace pinion {
 
 struct HttpRequest {
   std::string path;
-  std::map<std::string, std::string> headers;  // names in small letters
+  std::map<std::string, std::string> headers;  // names in lower case
 };
 
 struct HttpResponse {
   int status = 200;
   std::string body = {};
   std::vector<std::string> headers = {};  // "Name: value"
-  size_t cut_after = std::string::npos;   // the connection ends after so many bytes of the body
+  size_t cut_after = std::string::npos;   // bytes of the body after which the connection is closed
 };
 
 class HttpServer {
@@ -47,7 +47,7 @@ class HttpServer {
 
   std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
 
-  // What was asked, in order.
+  // The requests so far, in order.
   const std::vector<HttpRequest>& requests() {
     stop();
     return requests_;

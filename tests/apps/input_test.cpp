@@ -1,4 +1,4 @@
-// Texts that a command reads: from pipes and standard input as from files, and what a line of --prompts may hold.
+// Input of commands: pipes and standard input are read like files; the lines of --prompts.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,15 +17,15 @@ Outcome generate(std::vector<std::string> options, const std::string& input = ""
   return run_pinion(options, input);
 }
 
-// A pipe with a name, as the shell makes one for <(command), and who writes into it.
+// A named pipe, like the shell's for <(command), with a thread that writes to it.
 struct Pipe : Folder {
   explicit Pipe(const std::string& text) {
-    std::signal(SIGPIPE, SIG_IGN);  // a program that refuses it would end this one
+    std::signal(SIGPIPE, SIG_IGN);  // the program may close the pipe early
     EXPECT_EQ(mkfifo(name().c_str(), S_IRUSR | S_IWUSR), 0);
     writer = std::jthread([text, path = name()] { write_file(path, text); });
   }
   ~Pipe() {
-    const int reader = open(name().c_str(), O_RDONLY | O_NONBLOCK);  // else the writer waits for one that never came
+    const int reader = open(name().c_str(), O_RDONLY | O_NONBLOCK);  // unblocks a writer without a reader
     writer.join();
     close(reader);
   }
@@ -33,7 +33,7 @@ struct Pipe : Folder {
   std::jthread writer;
 };
 
-TEST(Input, APipeIsReadAsAFileIs) {
+TEST(Input, PipeIsReadLikeFile) {
   const Outcome expected = generate({"--prompt", "Once upon"});
   EXPECT_EQ(expected.status, 0) << expected.err;
   const Pipe prompt("Once upon\n"), prompts("{\"prompt\": \"Once upon\"}\n"),
@@ -49,30 +49,30 @@ TEST(Input, APipeIsReadAsAFileIs) {
   EXPECT_EQ(talk.out, "<s><|user|>Hi<|end|><|assistant|>") << talk.err;
 }
 
-TEST(Input, AMinusIsStandardInput) {
+TEST(Input, MinusIsStandardInput) {
   const Outcome expected = generate({"--prompt", "Once upon"});
   EXPECT_EQ(generate({"--prompt-file", "-"}, "Once upon\n").out, expected.out);
   const json line = json::parse(generate({"--prompts", "-"}, "{\"prompt\": \"Once upon\"}").out, nullptr, false);
   EXPECT_EQ(line.value("text", "") + "\n", expected.out);
 }
 
-TEST(Input, ADeviceIsRefused) {
+TEST(Input, DeviceIsRefused) {
   expect_failure(generate({"--prompt-file", "/dev/zero"}), 1, "/dev/zero: not a regular file");
 }
 
-TEST(Prompts, FieldsThatDoNothingAreTold) {
+TEST(Prompts, IgnoredFieldsAreNoted) {
   const std::string line = R"({"prompt": "Once", "temperature": 2, "id": 7, "x\u001b": null})";
   const Outcome outcome = generate({"--prompts", "-"}, line + "\n" + R"({"prompt_ids": [1], "stop": "."})");
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_NE(outcome.err.find("are ignored; a line has prompt or prompt_ids, and max_tokens: \"id\", \"stop\", "
+  EXPECT_NE(outcome.err.find(", which may have prompt or prompt_ids, and max_tokens: \"id\", \"stop\", "
                              "\"temperature\"\n"),
             std::string::npos)
       << outcome.err;
   EXPECT_EQ(generate({"--prompts", "-"}, R"({"prompt": "Once"})").err.find("ignored"), std::string::npos);
 }
 
-// Without it a text that was drawn by chance could not be had again.
-TEST(Prompts, EachLineHasTheSeed) {
+// The seed makes random text reproducible.
+TEST(Prompts, LinesHaveTheSeed) {
   const auto texts = [](const std::vector<std::string>& seed) {
     std::vector<std::string> arguments = {"generate", "-m", kStories, "--prompts", "-", "-n", "20", "--temp", "1.5"};
     arguments.insert(arguments.end(), seed.begin(), seed.end());
@@ -87,8 +87,8 @@ TEST(Prompts, EachLineHasTheSeed) {
   EXPECT_NE(first.err.find(", seed " + seed + "\n"), std::string::npos) << first.err;
 }
 
-TEST(Prompts, ParallelIsForThemAlone) {
-  expect_failure(generate({"--prompt", "a", "--parallel", "4"}), 2, "--parallel is for the many prompts of --prompts");
+TEST(Prompts, ParallelNeedsPrompts) {
+  expect_failure(generate({"--prompt", "a", "--parallel", "4"}), 2, "--parallel is for --prompts");
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
-// pinion inspect: what it says of a folder, and that it loads nothing for it.
+// pinion inspect: the description of folders.
 #include "tests/apps/program.h"
 
 namespace pinion {
 namespace {
 
-TEST(Inspect, DescribesWithoutLoading) {
+TEST(Inspect, FolderIsDescribedWithoutPacking) {
   const json report = run_json({"inspect", "--model", kStories, "--json"});
   EXPECT_EQ(report["family"], "llama");
   EXPECT_EQ(report["parameters"], 260032);
@@ -38,8 +38,8 @@ TEST(Inspect, DescribesWithoutLoading) {
   expect_failure(run_pinion({"inspect", "--model", "/nonexistent"}), 1, "no such folder");
 }
 
-// Tables that are looked up take no memory of their own, nor do layers that read the keys and values of others.
-TEST(Inspect, KnowsLayersEmbeddingsAndSharedCaches) {
+// Embedding tables are mapped, and layers that read the KV cache of other layers have none of their own.
+TEST(Inspect, LayerEmbeddingsAndSharedCaches) {
   const std::string folder = PINION_TEST_DATA "/families/gemma3n";
   const json report = run_json({"inspect", "--model", folder, "--kv", "f32", "--json"});
   EXPECT_EQ(report["memory_bytes"]["layer_embeddings_mapped"], 120 * 5 * 12 * 2);
@@ -49,7 +49,7 @@ TEST(Inspect, KnowsLayersEmbeddingsAndSharedCaches) {
       << "with those beside the layers, and the head";
 }
 
-TEST(Inspect, SaysWhichMatricesAreCodesOfTheFile) {
+TEST(Inspect, MatricesWithKeptCodesAreCounted) {
   const std::string coded = PINION_TEST_DATA "/families/llama_codes";
   const json report = run_json({"inspect", "--model", coded, "--json"});
   EXPECT_EQ(report["quantised_file"], true);
@@ -63,11 +63,11 @@ TEST(Inspect, SaysWhichMatricesAreCodesOfTheFile) {
   EXPECT_EQ(none["parameters"], report["parameters"]);
   const json plain = run_json({"inspect", "--model", kStories, "--json"});
   EXPECT_EQ(plain["quantised_file"], false);
-  EXPECT_EQ(plain["matrices"]["floats_to_codes"], 36);  // seven for each of five layers, and the head
+  EXPECT_EQ(plain["matrices"]["floats_to_codes"], 36);  // seven in each of five layers, and the head
   EXPECT_FALSE(plain["matrices"].contains("without_codes"));
 }
 
-TEST(Inspect, SaysWhichMatricesAreTernary) {
+TEST(Inspect, TernaryMatricesAreCounted) {
   const std::string ternary = PINION_TEST_DATA "/families/qwen3_ternary";
   const json report = run_json({"inspect", "--model", ternary, "--json"});
   EXPECT_EQ(report["matrices"]["ternary_to_w2"], 2 * 7 - 1);
@@ -77,14 +77,14 @@ TEST(Inspect, SaysWhichMatricesAreTernary) {
   EXPECT_LT(report["memory_bytes"]["layers"], none["memory_bytes"]["layers"]);
 }
 
-TEST(Inspect, NamesTheFormatOfCodesThatAreReadThroughFloats) {
+TEST(Inspect, FormatOfRequantisedCodesIsNamed) {
   const std::string families = PINION_TEST_DATA "/families/";
   const json awq = run_json({"inspect", "--model", families + "phi3_awq", "--quant", "w8a8", "--json"});
   EXPECT_EQ(awq["stored_as"], json::parse(R"(["AWQ, 4 bits, groups of 4"])"));
   EXPECT_EQ(awq["matrices"]["codes_kept"], 0);
   EXPECT_EQ(awq["matrices"]["codes_to_codes"], 2 * 7);
   EXPECT_EQ(awq["matrices"]["floats_to_codes"], 1);
-  // Not those of the words in the file: as many as the same model has without codes.
+  // Parameters are numbers of the model, not words of the file: the same as without codes.
   const json plain = run_json({"inspect", "--model", families + "phi3", "--json"});
   EXPECT_EQ(awq["parameters"], plain["parameters"]);
   EXPECT_TRUE(plain["stored_as"].is_null());
@@ -92,7 +92,7 @@ TEST(Inspect, NamesTheFormatOfCodesThatAreReadThroughFloats) {
   EXPECT_EQ(blocks["stored_as"], json::parse(R"(["FP8 E4M3, blocks of 16 x 24"])"));
 }
 
-TEST(Inspect, AFileOf4BitCodesRunsIn4Bits) {
+TEST(Inspect, FileOfFourBitCodesRunsInFourBits) {
   const std::string families = PINION_TEST_DATA "/families/";
   const auto inspect = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"inspect", "--json", "--model"});
@@ -147,7 +147,7 @@ TEST(Inspect, FourBits) {
   expect_failure(run_pinion(contradiction), 1, "lm_head.weight: to be kept");
 }
 
-TEST(Inspect, TellsWhatATokenTakesOfAMixture) {
+TEST(Inspect, ActiveParametersOfExperts) {
   const std::string mixed = PINION_TEST_DATA "/families/qwen3_moe_mixed";
   const json report = run_json({"inspect", "--model", mixed, "--json"});
   EXPECT_EQ(report["experts"], json::parse(R"({"count": 5, "per_token": 2, "intermediate_size": 20, "layers": 1})"));
@@ -162,8 +162,8 @@ TEST(Inspect, TellsWhatATokenTakesOfAMixture) {
   EXPECT_EQ(dense["active_parameters"], dense["parameters"]);
 }
 
-// 2 layers of 5 experts in one tensor of gates and ups and one of downs; the head is a matrix of its own.
-TEST(Inspect, TellsWhatBecomesOfStackedExperts) {
+// 2 layers of 5 experts, in one tensor for gate and up and one for down; the head is a matrix of its own.
+TEST(Inspect, StackedExpertsAreCounted) {
   const json plain = run_json({"inspect", "--model", PINION_TEST_DATA "/families/granite_moe", "--json"});
   EXPECT_EQ(plain["matrices"]["floats_to_codes"], 2 * (4 + 3 * 5) + 1);
   EXPECT_EQ(plain["matrices"]["floats_to_bf16"], 2) << "routers";
@@ -172,9 +172,9 @@ TEST(Inspect, TellsWhatBecomesOfStackedExperts) {
   EXPECT_EQ(shared["experts"]["shared_intermediate_size"], 28);
 }
 
-// 2 layers of one norm for both branches, biases everywhere, the head's too; q, k and v of one tensor are three
-// matrices.
-TEST(Inspect, CountsWhatParallelBranchesHave) {
+// 2 layers with one norm for both branches and biases everywhere, including the head; q, k and v of one tensor are
+// three matrices.
+TEST(Inspect, ParallelBranchesAreCounted) {
   const json phi = run_json({"inspect", "--model", PINION_TEST_DATA "/families/phi", "--json"});
   const int64_t biases = 4 * 40 + 76 + 40, norm = 2 * 40;
   EXPECT_EQ(phi["parameters"], 2 * 120 * 40 + 120 + norm + 2 * (4 * 40 * 40 + 2 * 76 * 40 + biases + norm));
@@ -184,8 +184,8 @@ TEST(Inspect, CountsWhatParallelBranchesHave) {
   EXPECT_EQ(neox["matrices"]["floats_to_codes"], 2 * 6 + 1);
 }
 
-// 2 layers of 4 experts, 3 matrices each; numbers are counted, not bytes.
-TEST(Inspect, TellsWhatBecomesOfExpertsInFourBits) {
+// 2 layers of 4 experts with 3 matrices each; parameters count numbers, not bytes.
+TEST(Inspect, FourBitExpertsAreCounted) {
   const std::string model = PINION_TEST_DATA "/families/gpt_oss_mxfp4";
   const json report = run_json({"inspect", "--model", model, "--json"});
   EXPECT_EQ(report["quantised_file"], true);
@@ -212,13 +212,13 @@ TEST(Inspect, TellsWhatBecomesOfExpertsInFourBits) {
   EXPECT_EQ(logits("none").err.find("MXFP4"), std::string::npos);
 }
 
-// Two of three layers keep a state: what an eight times longer text reads more of is one layer's.
-TEST(Inspect, TellsARecurrentStateFromTheCache) {
+// Two of three layers are recurrent: a longer context adds reads of the third one's KV cache only.
+TEST(Inspect, RecurrentStateIsNotKvCache) {
   const std::string model = PINION_TEST_DATA "/families/qwen3_5_beside_vision";
   const json report = run_json({"inspect", "--model", model, "--json"});
   EXPECT_EQ(report["recurrent_layers"], 2);
   const int64_t state = 2 * 4 * (4 * 96 + 2 * 12 * 32),
-                kv = 2 * 2 * (16 + 4);  // a position: K and V of two heads of 16 codes and a scale
+                kv = 2 * 2 * (16 + 4);  // of a position: K and V of two heads with 16 codes and a scale
   EXPECT_EQ(report["memory_bytes"]["recurrent_state"], state);
   EXPECT_EQ(report["memory_bytes"]["kv_per_1024_positions"], 1024 * kv + 4 * 2 * 64) << "a centre for each head of 256";
   const json alone = run_json({"inspect", "--model", PINION_TEST_DATA "/families/qwen3_5", "--json"});

@@ -1,4 +1,4 @@
-// The C interface with handles that close themselves.
+// Helpers for tests of the C interface, with handles that close themselves.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace pinion {
 
 inline void expect_ok(pinion_status status) { EXPECT_EQ(status, PINION_OK) << pinion_error_text(); }
 
-// Nothing of the user's counts, and nothing is kept.
+// Opens a model without the user's cache.
 inline OwnModel open_model_for_test(const std::string& folder, pinion_model_options options = {}) {
   options.size = sizeof options;
   options.no_cache = 1;
@@ -57,7 +57,7 @@ inline int64_t vocabulary(const OwnModel& model) {
   return info.vocab_size;
 }
 
-// After the last of the ids, or after each.
+// Logits after the last id, or after each.
 inline std::vector<float> logits_after(const OwnModel& model, pinion_session* session, std::span<const int32_t> ids,
                                        bool all = false) {
   std::vector<float> logits((all ? ids.size() : 1) * static_cast<size_t>(vocabulary(model)));

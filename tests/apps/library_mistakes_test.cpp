@@ -1,4 +1,4 @@
-// libpinion beside others in a process: mistakes of callers, callbacks, threads, and that nothing is left or printed.
+// libpinion in a process: wrong calls, callbacks, threads, and that it leaves no traces and prints nothing.
 #include <sched.h>
 
 #include <atomic>
@@ -9,13 +9,13 @@
 namespace pinion {
 namespace {
 
-// The code, and a line of words that holds `cause`.
+// Expects the code, and a message of one line that contains `cause`.
 void expect_error(pinion_status status, pinion_status want, const std::string& cause) {
   EXPECT_EQ(status, want) << pinion_error_text();
   EXPECT_NE(std::string(pinion_error_text()).find(cause), std::string::npos) << pinion_error_text();
 }
 
-TEST(LibraryMistakes, FoldersAreRefusedInWords) {
+TEST(LibraryMistakes, FoldersAreRefusedWithReason) {
   pinion_model* model = nullptr;
   const Folder folder;
   expect_error(pinion_model_open((folder / "none").c_str(), nullptr, &model), PINION_ERROR_MODEL, folder / "none");
@@ -25,13 +25,13 @@ TEST(LibraryMistakes, FoldersAreRefusedInWords) {
   expect_error(pinion_model_open(folder.path.c_str(), nullptr, &model), PINION_ERROR_MODEL, "NoSuchModel");
   expect_error(pinion_model_open(nullptr, nullptr, &model), PINION_ERROR_ARGUMENT, "folder");
   expect_error(pinion_model_open("x", nullptr, nullptr), PINION_ERROR_ARGUMENT, "out");
-  // A name that fills more than an error's line has room for.
+  // A name longer than the maximum length of a message.
   const std::string long_name(5000, 'x');
   expect_error(pinion_model_open(long_name.c_str(), nullptr, &model), PINION_ERROR_MODEL, "xxx");
   EXPECT_LT(std::string(pinion_error_text()).size(), 3000u);
 }
 
-TEST(LibraryMistakes, OptionsAreRefusedByName) {
+TEST(LibraryMistakes, BadOptionsAreNamed) {
   struct Case {
     pinion_model_options options;
     const char* cause;
@@ -60,8 +60,8 @@ TEST(LibraryMistakes, OptionsAreRefusedByName) {
   expect_error(pinion_model_open(kStories.c_str(), &options, &model), PINION_ERROR_MODEL, "abacus");
 }
 
-// A program that was built against a later header may say more, as long as it says nothing.
-TEST(LibraryMistakes, FieldsOfLaterVersionsMustBeEmpty) {
+// A program built with a later header may pass larger structs if the additional fields are 0.
+TEST(LibraryMistakes, UnknownFieldsMustBeZero) {
   struct Later {
     pinion_model_options known;
     uint64_t unknown;
@@ -74,7 +74,7 @@ TEST(LibraryMistakes, FieldsOfLaterVersionsMustBeEmpty) {
   expect_error(pinion_model_open(kStories.c_str(), &later.known, &model), PINION_ERROR_ARGUMENT, "does not know");
 }
 
-TEST(LibraryMistakes, SessionsRefuseWhatDoesNotFit) {
+TEST(LibraryMistakes, SessionsRefuseTooManyTokens) {
   const OwnModel model = open_model_for_test(kStories);
   const OwnSession session = open_session_for_test(model, 8);
   const auto evaluate = [&](std::vector<int32_t> ids, std::vector<float>* logits) {
@@ -100,7 +100,7 @@ TEST(LibraryMistakes, SessionsRefuseWhatDoesNotFit) {
   expect_error(pinion_session_save(empty.get(), &state, &bytes), PINION_ERROR_ARGUMENT, "no token");
 }
 
-TEST(LibraryMistakes, GenerationRefusesWhatCannotBe) {
+TEST(LibraryMistakes, GenerationRefusesBadArguments) {
   const OwnModel model = open_model_for_test(kStories);
   const OwnSession session = open_session_for_test(model, 8);
   const auto run = [&](std::vector<int32_t> prompt, const pinion_generate_options& options) {
@@ -142,7 +142,7 @@ TEST(LibraryMistakes, GenerationRefusesWhatCannotBe) {
   expect_error(pinion_generate_batch(model.get(), requests, 2, -1, results), PINION_ERROR_ARGUMENT, "parallel");
 }
 
-TEST(LibraryMistakes, TextsNeedATokenizerAndConversationsATemplate) {
+TEST(LibraryMistakes, MissingTokenizerOrTemplateIsAnError) {
   const OwnModel without = open_model_for_test(PINION_TEST_DATA "/families/llama");
   int32_t* ids = nullptr;
   size_t count = 0;
@@ -187,7 +187,7 @@ struct Caller {
   }
 };
 
-TEST(LibraryMistakes, CallbacksMayAskButNotRun) {
+TEST(LibraryMistakes, CallbacksMayDescribeButNotRun) {
   const OwnModel model = open_model_for_test(kStories);
   const OwnSession session = open_session_for_test(model);
   Caller caller = {model.get(), session.get(), {}, {}, {}, {}};
@@ -201,7 +201,7 @@ TEST(LibraryMistakes, CallbacksMayAskButNotRun) {
   EXPECT_EQ(caller.tokenized, PINION_OK);
 }
 
-TEST(LibraryMistakes, AnInterruptionEndsTheText) {
+TEST(LibraryMistakes, InterruptionEndsText) {
   const OwnModel model = open_model_for_test(kStories);
   const OwnSession session = open_session_for_test(model);
   struct Interrupter {
@@ -222,8 +222,8 @@ TEST(LibraryMistakes, AnInterruptionEndsTheText) {
   EXPECT_EQ(generate_in(session.get(), {{1}}, generate_options(5))->id_count, 5u) << "the next text is not interrupted";
 }
 
-// Each thread has a session; one model serves all, and tokens are asked for meanwhile.
-TEST(LibraryMistakes, ThreadsGetWhatOneGets) {
+// Threads with a session each share a model, and tokenise at the same time.
+TEST(LibraryMistakes, ConcurrentSessionsGetSameBits) {
   const OwnModel model = open_model_for_test(kStories, {.threads = 2});
   const std::vector<int32_t> prompt = tokens_of(model, "The cat");
   const OwnSession first = open_session_for_test(model);
@@ -243,13 +243,13 @@ TEST(LibraryMistakes, ThreadsGetWhatOneGets) {
   EXPECT_EQ(right, 9);
 }
 
-TEST(LibraryMistakes, TheCallersThreadKeepsItsCpusAndTheStreamsStayEmpty) {
+TEST(LibraryMistakes, AffinityIsRestoredNothingIsPrinted) {
   cpu_set_t before, after;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   {
-    const OwnModel model = open_model_for_test(PINION_TEST_DATA "/families/phi3_awq");  // there is something to note
+    const OwnModel model = open_model_for_test(PINION_TEST_DATA "/families/phi3_awq");  // causes a note
     const OwnSession session = open_session_for_test(model);
     generate_in(session.get(), {{4, 5}}, generate_options(4));
   }
@@ -259,7 +259,7 @@ TEST(LibraryMistakes, TheCallersThreadKeepsItsCpusAndTheStreamsStayEmpty) {
   EXPECT_TRUE(CPU_EQUAL(&before, &after));
 }
 
-TEST(LibraryMistakes, WhoListensHears) {
+TEST(LibraryMistakes, MessagesReachCallback) {
   struct Listener {
     std::vector<std::string> notes;
     int64_t done = 0, total = 0;
@@ -283,7 +283,7 @@ TEST(LibraryMistakes, WhoListensHears) {
   EXPECT_EQ(listener.done, listener.total);
 }
 
-// The order in which a garbage collector frees things is anybody's guess.
+// Garbage collectors free handles in any order.
 TEST(LibraryMistakes, SessionsOutliveTheirModel) {
   OwnModel model = open_model_for_test(kStories);
   const OwnSession session = open_session_for_test(model);

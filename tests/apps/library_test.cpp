@@ -1,4 +1,4 @@
-// libpinion: what comes out of it is what the program prints, bit for bit.
+// libpinion: its results equal the program's bit for bit.
 #include <cstdio>
 #include <cstring>
 
@@ -19,7 +19,7 @@ std::string hash_text(uint64_t hash) {
   return text;
 }
 
-// What `pinion logits --all` writes, without the header.
+// The data of the file that `pinion logits --all` writes, without the header.
 std::vector<float> program_logits(const std::string& folder, const char* quant, std::span<const int32_t> ids) {
   const Folder out;
   const Outcome outcome = run_pinion({"logits", "--model", folder, "--no-cache", "--quant", quant, "--prompt-ids",
@@ -35,7 +35,7 @@ std::vector<float> program_logits(const std::string& folder, const char* quant, 
 std::vector<fs::path> families() {
   std::vector<fs::path> folders;
   for (const auto& entry : fs::directory_iterator(PINION_TEST_DATA "/families")) {
-    // Folders of a layer that only drafts have no texts of their own.
+    // Folders of MTP layers have no reference texts.
     if (fs::exists(entry.path() / "expected.json") && read_json(entry.path() / "expected.json").contains("prompts")) {
       folders.push_back(entry.path());
     }
@@ -44,7 +44,7 @@ std::vector<fs::path> families() {
   return folders;
 }
 
-TEST(Library, EveryFamilysGreedyIdsAreTheReferences) {
+TEST(Library, GreedyIdsOfFamiliesEqualReference) {
   int64_t compared = 0;
   for (const fs::path& folder : families()) {
     const OwnModel model = open_model_for_test(folder, {.quant = "none", .threads = 1});
@@ -64,7 +64,7 @@ TEST(Library, EveryFamilysGreedyIdsAreTheReferences) {
   EXPECT_GT(compared, 100);
 }
 
-TEST(Library, LogitsAndIdsHaveTheProgramsBits) {
+TEST(Library, LogitsAndIdsEqualProgram) {
   for (const std::string family : {"llama", "qwen3_5", "gpt_oss", "gemma3", "llama_gptq"}) {
     const std::string folder = PINION_TEST_DATA "/families/" + family;
     for (const char* quant : {"none", "w8a8", "w4a8"}) {
@@ -97,7 +97,7 @@ TEST(Library, LogitsAndIdsHaveTheProgramsBits) {
   }
 }
 
-TEST(Library, TokensAndTextsAreTheProgramsInBothDirections) {
+TEST(Library, TokenizationEqualsProgram) {
   const OwnModel model = open_model_for_test(kStories);
   for (const std::string text : {"Once upon a time", "", " \n\xC3\xA9 \xF0\x9F\x98\x80", "<s>not a \xFF text"}) {
     for (const bool add_special : {true, false}) {
@@ -118,7 +118,7 @@ TEST(Library, TokensAndTextsAreTheProgramsInBothDirections) {
             run_pinion({"tokenize", "--model", kStories}, with_zero).out);
 }
 
-TEST(Library, ConversationsAreRenderedAsTheProgramDoes) {
+TEST(Library, ConversationsEqualTemplateCommand) {
   const OwnModel model = open_model_for_test(kDemo);
   const std::string messages = R"([{"role": "user", "content": "What is <|user|>?"}])";
   const Folder folder;
@@ -145,7 +145,7 @@ TEST(Library, ConversationsAreRenderedAsTheProgramDoes) {
 struct Heard {
   std::vector<int32_t> ids;
   std::string text;
-  size_t most = 1000;  // tokens, then it ends the text
+  size_t most = 1000;  // tokens before it ends the text
 
   static int put(void* user, int32_t id, const char* text, size_t bytes) {
     auto* self = static_cast<Heard*>(user);
@@ -155,7 +155,7 @@ struct Heard {
   }
 };
 
-TEST(Library, CallbacksHearTheTextAndEndIt) {
+TEST(Library, CallbackReceivesAndEndsText) {
   const OwnModel model = open_model_for_test(kStories);
   const OwnSession session = open_session_for_test(model);
   const std::vector<int32_t> prompt = tokens_of(model, "Once upon a time");
@@ -185,7 +185,7 @@ TEST(Library, CallbacksHearTheTextAndEndIt) {
   EXPECT_EQ(cut->reused_tokens, std::ssize(prompt) - 1) << "the session held all of the prompt";
 }
 
-TEST(Library, TextsOfABatchAreThoseAlone) {
+TEST(Library, BatchEqualsSingleRuns) {
   const OwnModel model = open_model_for_test(kStories);
   const std::vector<std::string> texts = {"Once upon a time", "The dog", "One day, a girl named", "She"};
   const uint64_t seed = 3;
@@ -227,8 +227,8 @@ TEST(Library, TextsOfABatchAreThoseAlone) {
   expect_ok(pinion_generate_batch(model.get(), nullptr, 0, 0, nullptr));
 }
 
-// With a recurrent state, too.
-TEST(Library, StatesGoOnInAnotherSessionWithTheSameBits) {
+// Also tests a model with a recurrent state.
+TEST(Library, SavedStateContinuesWithSameBits) {
   for (const std::string family : {"llama", "qwen3_5", "lfm2", "falcon_h1"}) {
     const std::string folder = PINION_TEST_DATA "/families/" + family;
     const OwnModel model = open_model_for_test(folder);
@@ -256,7 +256,7 @@ TEST(Library, StatesGoOnInAnotherSessionWithTheSameBits) {
   }
 }
 
-TEST(Library, SessionsGoBack) {
+TEST(Library, SessionsRewind) {
   const OwnModel model = open_model_for_test(PINION_TEST_DATA "/families/qwen3");
   const OwnSession session = open_session_for_test(model, 32);
   EXPECT_EQ(pinion_session_context(session.get()), 32);
@@ -270,7 +270,7 @@ TEST(Library, SessionsGoBack) {
   EXPECT_EQ(pinion_session_rewind(session.get(), -1, &left), PINION_ERROR_ARGUMENT);
 }
 
-TEST(Library, AModelSaysWhatItIs) {
+TEST(Library, ModelIsDescribed) {
   const OwnModel model =
       open_model_for_test(kStories, {.quant = "w4a8", .kv = "bf16", .threads = 1, .kernels = "scalar"});
   pinion_model_info info = {};
@@ -286,7 +286,7 @@ TEST(Library, AModelSaysWhatItIs) {
   EXPECT_EQ(info.context_length, 512);
   EXPECT_FALSE(info.from_cache);
   pinion_model_info shorter = {};
-  shorter.size = offsetof(pinion_model_info, kv);  // of an earlier version
+  shorter.size = offsetof(pinion_model_info, kv);  // as in an earlier version
   expect_ok(pinion_model_describe(model.get(), &shorter));
   EXPECT_STREQ(shorter.quant, "w4a8");
   EXPECT_EQ(shorter.kv, nullptr);

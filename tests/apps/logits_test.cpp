@@ -1,4 +1,4 @@
-// pinion logits: the .npy file and what is in it.
+// pinion logits: the .npy file and its contents.
 #include <cstring>
 
 #include "tests/apps/program.h"
@@ -33,7 +33,7 @@ Npy logits(std::vector<std::string> options) {
   return read_npy(folder / "F.npy");
 }
 
-TEST(Logits, ShapeAndContentAgreeWithGenerate) {
+TEST(Logits, ShapeAndContentEqualGenerate) {
   const Npy last = logits({"--prompt", "Once upon a time"});
   EXPECT_NE(last.header.find("'descr': '<f4'"), std::string::npos);
   EXPECT_NE(last.header.find("'shape': (1, 512)"), std::string::npos);
@@ -43,7 +43,7 @@ TEST(Logits, ShapeAndContentAgreeWithGenerate) {
   EXPECT_EQ(std::ranges::max_element(last.values) - last.values.begin(), answer["ids"][0]);
 }
 
-TEST(Logits, AllPositionsAreThoseOfEachPrefix) {
+TEST(Logits, AllPositionsEqualPrefixes) {
   const Npy all = logits({"--prompt-ids", "1,403,407,261,378", "--all"});
   EXPECT_NE(all.header.find("'shape': (5, 512)"), std::string::npos);
   ASSERT_EQ(all.values.size(), 5u * 512u);
@@ -55,7 +55,7 @@ TEST(Logits, AllPositionsAreThoseOfEachPrefix) {
   EXPECT_EQ(logits({"--prompt-ids", "1,403,407,261,378", "--all", "--prefill-chunk", "2"}).values, all.values);
 }
 
-TEST(Logits, OneLineTellsOfCodesThatAreNotTakenAsTheyAre) {
+TEST(Logits, RequantisedCodesAreNoted) {
   const Folder folder;
   const auto said = [&](const std::string& model, const std::string& quant) {
     const std::vector<std::string> arguments = {"logits", "--model",        PINION_TEST_DATA "/families/" + model,
@@ -80,7 +80,7 @@ TEST(Logits, OneLineTellsOfCodesThatAreNotTakenAsTheyAre) {
             "Pinion's own\n");
 }
 
-TEST(Logits, FailuresLeaveNothingBehind) {
+TEST(Logits, FailuresLeaveNoFile) {
   const Folder folder;
   const auto run = [&](const std::string& ids, const std::string& out) {
     return run_pinion({"logits", "--model", kStories, "--prompt-ids", ids, "--out", out});

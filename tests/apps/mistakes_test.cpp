@@ -1,4 +1,4 @@
-// What a new user types, and the line that says what to do instead.
+// Common mistakes of new users, and the messages with advice.
 #include "tests/apps/program.h"
 
 namespace pinion {
@@ -12,7 +12,7 @@ std::vector<std::string> generate(const std::string& model) {
   return arguments;
 }
 
-TEST(Mistakes, WithoutACommandTheCommandsAreListed) {
+TEST(Mistakes, NoCommandListsCommands) {
   const Outcome outcome = run_pinion({});
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(outcome.err, "");
@@ -24,7 +24,7 @@ TEST(Mistakes, WithoutACommandTheCommandsAreListed) {
   }
 }
 
-TEST(Mistakes, TheNearestCommandOrOptionIsNamed) {
+TEST(Mistakes, NearestCommandOrOptionIsSuggested) {
   const struct {
     std::vector<std::string> arguments;
     std::string cause;
@@ -52,7 +52,7 @@ TEST(Mistakes, TheNearestCommandOrOptionIsNamed) {
   for (const auto& test : kCases) expect_failure(run_pinion(test.arguments), 2, test.cause);
 }
 
-TEST(Mistakes, OptionsOfLlamaCppAreTaken) {
+TEST(Mistakes, LlamaCppOptionsAreAccepted) {
   const json long_names = run_json({"generate", "--model", kStories, "--prompt", "Once", "--max-tokens", "5",
                                     "--temperature", "0.5", "--seed", "3", "--threads", "1", "--json"});
   const json short_names =
@@ -68,7 +68,7 @@ TEST(Mistakes, OptionsOfLlamaCppAreTaken) {
   EXPECT_EQ(talk.status, 0) << talk.err;
 }
 
-TEST(Mistakes, ARepositoryIsFoundInTheHuggingFaceCacheOrTold) {
+TEST(Mistakes, RepositoryIsFoundInCache) {
   const Folder cache;
   expect_failure(run_pinion(generate("Qwen/Qwen3-0.6B"), "", cache.path), 1,
                  "`pinion get Qwen/Qwen3-0.6B` downloads it");
@@ -94,7 +94,7 @@ TEST(Mistakes, ARepositoryIsFoundInTheHuggingFaceCacheOrTold) {
   expect_failure(run_pinion(generate("Tiny/Stories"), "", cache.path), 1, "`pinion get Tiny/Stories` completes");
 }
 
-TEST(Mistakes, AnEmptySnapshotIsToBeDownloaded) {
+TEST(Mistakes, EmptySnapshotSuggestsDownload) {
   const Folder cache;
   const fs::path repository = cache.path / "huggingface/hub/models--Tiny--Stories";
   const std::string cause = "no config.json; `pinion get Tiny/Stories` completes the download";
@@ -110,7 +110,7 @@ TEST(Mistakes, AnEmptySnapshotIsToBeDownloaded) {
   expect_failure(run_pinion(generate(repository)), 1, cause);
 }
 
-// A copy of the stories model with one file changed.
+// A copy of the stories model with one changed file.
 struct Changed : Folder {
   Changed(const std::string& removed, const std::string& added = "", const std::string& contents = "") {
     copy_stories(*this);
@@ -119,7 +119,7 @@ struct Changed : Folder {
   }
 };
 
-TEST(Mistakes, FilesAndFoldersThatAreNoModelAreNamed) {
+TEST(Mistakes, NonModelFilesAndFoldersAreNamed) {
   const Changed only_pickle("model.safetensors", "pytorch_model.bin", "PK\3\4");
   const Changed unfinished("model.safetensors", "model.safetensors.incomplete");
   const Changed short_file("model.safetensors", "model.safetensors",
@@ -157,12 +157,12 @@ TEST(Mistakes, FilesAndFoldersThatAreNoModelAreNamed) {
   }
 }
 
-TEST(Mistakes, WeightsThatWereNeverWrittenAreTold) {
+TEST(Mistakes, UnwrittenWeightsAreNoted) {
   const Folder folder;
   copy_stories(folder);
   const std::string file = folder / "model.safetensors";
   const auto bytes = static_cast<int64_t>(fs::file_size(file));
-  // The hole begins with the next block, which is up to 64 KiB away.
+  // The hole begins at the next block of the file system, up to 64 KiB later.
   constexpr int64_t kWritten = 500000, kLargestBlock = 64 << 10;
   if (!leave_unwritten(file, kWritten)) GTEST_SKIP() << "the file system knows of none";
   for (const auto& command : {generate(folder.path), std::vector<std::string>{"inspect", "--model", folder.path},
@@ -182,7 +182,7 @@ TEST(Mistakes, WeightsThatWereNeverWrittenAreTold) {
   }
 }
 
-TEST(Mistakes, AFileOfAModelStandsForItsFolder) {
+TEST(Mistakes, FileOfModelMeansItsFolder) {
   for (const char* file : {"/model.safetensors", "/config.json"}) {
     const Outcome outcome = run_pinion(generate(kStories + file));
     EXPECT_EQ(outcome.status, 0) << outcome.err;

@@ -1,5 +1,5 @@
-// Where results are written: over files, through links, and into what is open already. Never over /dev/stdout itself:
-// a test that failed would replace it.
+// Output files: replacing files, following links, and writing to open descriptors. Never uses /dev/stdout itself:
+// a failing test would replace it.
 #include <sys/stat.h>
 
 #include "tests/apps/chat.h"
@@ -21,7 +21,7 @@ mode_t mode_of(const fs::path& path) {
 
 int64_t files_in(const Folder& folder) { return std::distance(fs::directory_iterator(folder.path), {}); }
 
-TEST(OutputFile, AnOpenDescriptorIsWrittenThrough) {
+TEST(OutputFile, OpenDescriptorIsWrittenDirectly) {
   const Folder folder;
   ASSERT_EQ(run_pinion(logits_to(folder / "F.npy")).status, 0);
   const std::string expected = read_file(folder / "F.npy");
@@ -38,14 +38,14 @@ TEST(OutputFile, AnOpenDescriptorIsWrittenThrough) {
   EXPECT_TRUE(fs::is_symlink(folder / "stdout"));
   EXPECT_TRUE(fs::is_symlink(folder / "link"));
   expect_failure(run_pinion(logits_to("/dev/fd/77")), 1, "/dev/fd/77: cannot write");
-  // A shell's >> stays one.
+  // A shell's >> still appends.
   write_file(folder / "log", "before\n");
   const std::string command = command_line(logits_to("/dev/fd/1")) + " >>" + quoted(folder / "log");
   EXPECT_EQ(std::system(command.c_str()), 0);
   EXPECT_TRUE(read_file(folder / "log") == "before\n" + expected);
 }
 
-TEST(OutputFile, ALinkStaysOne) {
+TEST(OutputFile, LinkStaysLink) {
   const ChatModel model;
   fs::create_directory(model / "talks");
   write_file(model / "talks/old.json", "old");
@@ -64,7 +64,7 @@ TEST(OutputFile, ALinkStaysOne) {
   EXPECT_TRUE(fs::is_regular_file(model / "link.cache")) << "beside the name by which /load finds it";
 }
 
-TEST(OutputFile, AConversationWithoutAPlaceHasNoCacheBesideIt) {
+TEST(OutputFile, ConversationToPipeHasNoCache) {
   const ChatModel model;
   fs::create_symlink("/proc/self/fd/1", model / "stdout");
   const Outcome outcome = chat(model, "Hi\n/save " + (model / "stdout") + "\n");
@@ -73,7 +73,7 @@ TEST(OutputFile, AConversationWithoutAPlaceHasNoCacheBesideIt) {
   EXPECT_FALSE(fs::exists(model / "stdout.cache"));
 }
 
-TEST(OutputFile, AFileKeepsItsMode) {
+TEST(OutputFile, FileKeepsMode) {
   const ChatModel model;
   for (const mode_t mode : {mode_t{0600}, mode_t{0664}}) {
     const std::string file = model / ("talk" + std::to_string(mode));
@@ -89,8 +89,8 @@ TEST(OutputFile, AFileKeepsItsMode) {
   EXPECT_EQ(mode_of(model / "new"), 0666 & ~mask);
 }
 
-// As containers have it: a rename would need another name than the mounted one.
-TEST(OutputFile, AMountedFileIsWrittenInPlace) {
+// Containers mount single files, which cannot be replaced by a rename.
+TEST(OutputFile, MountedFileIsWrittenInPlace) {
   if (std::system("unshare -rm true 2>/dev/null") != 0) GTEST_SKIP() << "may not mount";
   const Folder folder;
   for (const char* name : {"outside", "inside"}) write_file(folder / name, std::string(100000, 'x'));

@@ -1,4 +1,4 @@
-// A copy of a model with norm weights of a layer so large that what they multiply becomes infinite.
+// A copy of a model whose norm weights in one layer are so large that the products overflow.
 #pragma once
 
 #include <cstdint>

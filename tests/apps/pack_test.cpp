@@ -1,4 +1,4 @@
-// pinion pack and the cache of packed weights: only speed may tell that it is there.
+// pinion pack and the weight cache, which may change nothing but the speed.
 #include "tests/apps/program.h"
 
 namespace pinion {
@@ -7,7 +7,7 @@ namespace {
 const std::vector<std::string> kTell = {"generate", "--model",      kStories, "--prompt",
                                         "Once",     "--max-tokens", "24",     "--json"};
 
-// One line, or none where `told` is empty.
+// Expects one line on stderr, or none if `told` is empty.
 void expect_told(const Outcome& outcome, const std::string& told) {
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(std::ranges::count(outcome.err, '\n'), told.empty() ? 0 : 1) << outcome.err;
@@ -29,7 +29,7 @@ fs::path only_file(const fs::path& folder) {
   return fs::directory_iterator(folder)->path();
 }
 
-TEST(Pack, TheSecondRunUsesTheCacheAndTellsTheSame) {
+TEST(Pack, SecondRunUsesCacheWithSameOutput) {
   for (const std::string quant : {"w8a8", "none"}) {
     const Folder home;
     const json plain = tell(home.path, {"--quant", quant, "--no-cache"});
@@ -45,7 +45,7 @@ TEST(Pack, TheSecondRunUsesTheCacheAndTellsTheSame) {
   }
 }
 
-TEST(Pack, ACorruptFileIsWrittenAnew) {
+TEST(Pack, CorruptFileIsReplaced) {
   const Folder home;
   const json plain = tell(home.path);
   const fs::path file = only_file(home.path / "pinion");
@@ -61,15 +61,15 @@ TEST(Pack, ACorruptFileIsWrittenAnew) {
   }
 }
 
-TEST(Pack, WithoutAFolderTheModelRunsAllTheSame) {
+TEST(Pack, MissingCacheFolderDoesNotStopRun) {
   const Folder home;
   write_file(home / "pinion", "a file, not a folder");
   for (int run = 0; run < 2; run++) EXPECT_FALSE(from_cache(tell(home.path, {}, "the next start packs again")));
   EXPECT_FALSE(from_cache(tell("/proc", {}, "the next start packs again"))) << "where nobody may write";
 }
 
-// A limit on the size of files, as a full disk would.
-TEST(Pack, AFullDiskIsToldOnceAndTheWorkGoesOn) {
+// Limits the size of files, to simulate a full disk.
+TEST(Pack, FullDiskIsReportedOnce) {
   const Folder home;
   const json plain = tell(home.path, {"--no-cache"});
   const std::string command = "ulimit -f 64; XDG_CACHE_HOME=" + quoted(home.path) + " " + command_line(kTell) + " >" +
@@ -82,7 +82,7 @@ TEST(Pack, AFullDiskIsToldOnceAndTheWorkGoesOn) {
   EXPECT_TRUE(fs::is_empty(home.path / "pinion"));
 }
 
-TEST(Pack, WhatAKilledPackerLeftGoesAtTheNextStart) {
+TEST(Pack, UnfinishedFilesAreRemoved) {
   const Folder home;
   tell(home.path);
   const fs::path file = only_file(home.path / "pinion");
@@ -91,13 +91,13 @@ TEST(Pack, WhatAKilledPackerLeftGoesAtTheNextStart) {
   EXPECT_EQ(only_file(home.path / "pinion"), file);
 }
 
-// The file as it was written, and ways to spoil it.
+// A cache file, with functions to damage and restore it.
 struct Damaged {
   Folder home;
   json plain = tell(home.path);
   fs::path file = only_file(home.path / "pinion");
   std::string whole = read_file(file);
-  // Behind the weights: their hashes, and in the last 64 bytes the boot after which they were checked.
+  // The weights are followed by their hashes and, in the last 64 bytes, the boot of the last check.
   size_t weights_end = whole.size() - 64 - 8 - (whole.size() / (1 << 20) + 1) * 8;
 
   void flip(size_t byte, bool since_boot) const {
@@ -109,30 +109,31 @@ struct Damaged {
   Outcome run(const std::vector<std::string>& arguments) const { return run_pinion(arguments, "", home.path); }
 };
 
-TEST(Pack, CheckFindsAndRepairsEveryFlippedBit) {
+TEST(Pack, CheckRepairsFlippedBits) {
   const Damaged d;
   for (size_t i = 0; i < 12; i++) {
     d.flip(4096 + (d.weights_end - 4097) * i / 11, true);
-    expect_told(d.run({"pack", "--model", kStories, "--check"}), "damaged weights, packed anew: 1 of 1 blocks");
+    expect_told(d.run({"pack", "--model", kStories, "--check"}), "damaged weights, repacked: 1 of 1 segments");
     ASSERT_TRUE(read_file(d.file) == d.whole) << i;
   }
   const Outcome right = d.run({"pack", "--model", kStories, "--check"});
   expect_told(right, "");
   EXPECT_NE(right.out.find("was there, checked"), std::string::npos) << right.out;
-  d.flip(d.weights_end + 3, true);  // of the hashes: then nothing is known of the weights
+  d.flip(d.weights_end + 3, true);  // damages the hashes, so the weights cannot be checked
   EXPECT_EQ(d.run({"pack", "--model", kStories, "--check"}).status, 0);
   EXPECT_TRUE(read_file(d.file) == d.whole);
 }
 
-// Or after somebody wrote into the file.
-TEST(Pack, TheFirstStartAfterABootFindsDamage) {
+// A change to the file has the same effect.
+TEST(Pack, FirstStartAfterBootFindsDamage) {
   const Damaged d;
   for (const bool since_boot : {false, true}) {
     for (const bool is_quiet : {false, true}) {
       d.flip(20'000, since_boot);
       std::vector<std::string> command = kTell;
       if (is_quiet) command.push_back("--quiet");
-      expect_failure(d.run(command), 1, "damaged weights, packed anew: 1 of 1 blocks; what this run says may be wrong");
+      expect_failure(d.run(command), 1,
+                     "damaged weights, repacked: 1 of 1 segments; the output of this run may be wrong");
       ASSERT_TRUE(read_file(d.file) == d.whole);
       expect_told(d.run(kTell), "");
     }
@@ -142,22 +143,22 @@ TEST(Pack, TheFirstStartAfterABootFindsDamage) {
   EXPECT_EQ(answer["stats"]["logits_hash"], d.plain["stats"]["logits_hash"]);
 }
 
-TEST(Pack, GoldenChecksTheWeightsFirst) {
+TEST(Pack, GoldenChecksWeightsFirst) {
   const Damaged d;
   write_file(d.home / "prompts.json", R"([{"prompt": "Once", "max_tokens": 8}])");
   const std::vector<std::string> record = {
       "golden", "record", "--model", kStories, "--prompts", d.home / "prompts.json", "--out", d.home / "G.json"};
   const std::vector<std::string> check = {"golden", "check", "--model", kStories, "--golden", d.home / "G.json"};
   d.flip(30'000, true);
-  expect_told(d.run(record), "damaged weights, packed anew");
+  expect_told(d.run(record), "damaged weights, repacked");
   d.flip(90'000, true);
-  expect_told(d.run(check), "damaged weights, packed anew");
+  expect_told(d.run(check), "damaged weights, repacked");
   EXPECT_TRUE(read_file(d.file) == d.whole);
   expect_told(d.run(check), "");
 }
 
-// Where the file cannot be repaired in place, all is packed anew: here because a link is not followed.
-TEST(Pack, WhatCannotBeRepairedIsPackedAnew) {
+// If the file cannot be repaired in place, everything is packed again: here because links are not followed.
+TEST(Pack, UnrepairableFileIsRepacked) {
   const Damaged d;
   d.flip(30'000, true);
   fs::rename(d.file, d.home.path / "elsewhere");
@@ -167,7 +168,7 @@ TEST(Pack, WhatCannotBeRepairedIsPackedAnew) {
   EXPECT_TRUE(read_file(d.file) == d.whole);
 }
 
-TEST(Pack, SaysWhereAndHowLarge) {
+TEST(Pack, FileAndSizeArePrinted) {
   const Folder home;
   const Outcome first = run_pinion({"pack", "--model", kStories}, "", home.path);
   EXPECT_EQ(first.status, 0) << first.err;
@@ -181,7 +182,7 @@ TEST(Pack, SaysWhereAndHowLarge) {
   EXPECT_EQ(json::parse(shown.out)["weight_cache"]["state"], "usable");
 }
 
-TEST(Pack, KeepsAnMtpLayerInAFileOfItsOwn) {
+TEST(Pack, MtpLayerHasOwnFile) {
   const Folder home;
   const std::vector<std::string> arguments = {"pack", "--model", PINION_TEST_DATA "/families/qwen3_5_mtp"};
   const Outcome first = run_pinion(arguments, "", home.path);
@@ -194,7 +195,7 @@ TEST(Pack, KeepsAnMtpLayerInAFileOfItsOwn) {
   EXPECT_NE(again.out.rfind("was there"), again.out.find("was there")) << again.out;
 }
 
-TEST(Pack, WhatCannotBeKeptIsAnError) {
+TEST(Pack, PackWithoutCacheIsAnError) {
   const Folder home;
   write_file(home / "pinion", "a file, not a folder");
   expect_failure(run_pinion({"pack", "--model", kStories}, "", home.path), 1, "pinion");

@@ -1,4 +1,4 @@
-// pinion bench --plot: what is in the picture, and that nothing in it lies over something else.
+// pinion bench --plot: the contents of the picture, and that no texts overlap.
 #include <regex>
 
 #include "tests/apps/program.h"
@@ -21,7 +21,7 @@ struct Extent {
   }
 };
 
-// What texts of 12 pixels and boxes cover. A character of DejaVu Sans, a wide font, takes 7.3 pixels on the average.
+// Areas of texts of 12 pixels and of boxes. A character of DejaVu Sans, a wide font, takes 7.3 pixels on average.
 std::vector<Extent> extents_of(const std::string& svg) {
   static const std::regex kText("<text x=\"([^\"]*)\" y=\"([^\"]*)\" text-anchor=\"([^\"]*)\">([^<]*)</text>");
   static const std::regex kBox(
@@ -53,7 +53,7 @@ void expect_nothing_overlaps(const std::string& svg) {
   }
 }
 
-// The colours of the legend: one for each stage.
+// The colours of the legend, one per stage.
 void expect_distinct_colours(const std::string& svg) {
   static const std::regex kBox("height=\"12\" fill=\"([^\"]*)\"><title>");
   std::vector<std::string> colours;
@@ -64,7 +64,7 @@ void expect_distinct_colours(const std::string& svg) {
   EXPECT_EQ(std::ranges::adjacent_find(colours), colours.end());
 }
 
-TEST(Plot, CanBeRead) {
+TEST(Plot, TextsDoNotOverlap) {
   const Folder folder;
   const auto plot = [&](const std::vector<std::string>& options) {
     std::vector<std::string> arguments = {"bench", "-r", "1", "--profile", "--plot", folder / "speed.svg"};
@@ -83,7 +83,7 @@ TEST(Plot, CanBeRead) {
       {"--model", kStories, "-p", "8", "-n", "2", "-pg", "4,4", "-d", "0,16", "-t", "1", "--cores", cpu + ";all"}));
 }
 
-TEST(Plot, HasACurveATestAndTheRoofOfDecoding) {
+TEST(Plot, CurvePerTestAndRoofOfDecode) {
   const Folder folder;
   const Outcome outcome = run_pinion({"bench", "--model", kStories, "-p", "16", "-n", "8", "-r", "2", "-t", "1,2",
                                       "--profile", "--plot", folder / "speed.svg"});
@@ -95,7 +95,7 @@ TEST(Plot, HasACurveATestAndTheRoofOfDecoding) {
   EXPECT_EQ(occurrences(svg, "<polyline class=\"roof\""), 1);
   EXPECT_EQ(occurrences(svg, "<circle"), 6);
   EXPECT_EQ(occurrences(svg, "<text"), occurrences(svg, "</text>"));
-  EXPECT_EQ(occurrences(svg, "<rect"), 1 + 12 * (1 + 4));  // the ground, the legend, four bars; none has a router
+  EXPECT_EQ(occurrences(svg, "<rect"), 1 + 12 * (1 + 4));  // background, legend and four bars without a router
   EXPECT_NE(svg.find(", 1 thread: "), std::string::npos);
   EXPECT_NE(svg.find(", 2 threads: "), std::string::npos);
   EXPECT_NE(svg.find("prefers-color-scheme: dark"), std::string::npos);

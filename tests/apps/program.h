@@ -1,4 +1,4 @@
-// Runs the real program, under the emulator where the build is for another machine, and makes folders for it to read.
+// Runs the real program, under the emulator for cross builds, and makes folders for it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ inline std::string read_file(const fs::path& path) {
 
 inline json read_json(const fs::path& path) { return json::parse(read_file(path)); }
 
-// A copy of the stories model that a test may change.
+// Copies the stories model, for tests that change it.
 inline void copy_stories(const Folder& folder) {
   for (const char* name :
        {"config.json", "model.safetensors", "tokenizer.json", "tokenizer.model", "tokenizer_config.json"}) {
@@ -45,7 +45,7 @@ inline void copy_stories(const Folder& folder) {
 }
 
 struct Outcome {
-  int status = -1;  // as a shell gives it: 128 and above is a signal
+  int status = -1;  // exit status; 128: ended by a signal
   std::string out, err;
 };
 
@@ -55,12 +55,12 @@ inline std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-// PINION_PROGRAM: another build of it.
+// The environment variable PINION_PROGRAM selects another build.
 inline std::string command_line(const std::vector<std::string>& arguments) {
   const char* other = std::getenv("PINION_PROGRAM");
   std::string command = PINION_EMULATOR " " + quoted(other ? other : PINION_BINARY);
   for (const std::string& argument : arguments) command += " " + quoted(argument);
-  // What the roof is, no test asks; to read several times the last-level cache takes seconds.
+  // No test depends on the roof, and reading several times the last-level cache takes seconds.
   if (!arguments.empty() && (arguments[0] == "bench" || arguments[0] == "serve")) command += " --roof-mb 32";
   return command;
 }
@@ -71,9 +71,8 @@ inline std::vector<std::string> generate(const std::string& folder, const std::v
   return arguments;
 }
 
-// Packed weights go to `cache_home`, what was decided to `config_home` or, without one, to a folder that goes away:
-// never to the user's own, and nothing from there counts. `cache_home` is also where the Hugging Face cache is looked
-// for.
+// Packed weights go to `cache_home`, tuning to `config_home`; by default both are a temporary folder, so that the
+// user's files have no effect and are not changed. `cache_home` also contains the Hugging Face cache.
 inline Outcome run_pinion(const std::vector<std::string>& arguments, const std::string& input = "",
                           const std::string& cache_home = "", const std::string& config_home = "") {
   const Folder folder;
@@ -86,14 +85,14 @@ inline Outcome run_pinion(const std::vector<std::string>& arguments, const std::
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(folder / "out"), read_file(folder / "err")};
 }
 
-// The JSON that a successful run prints.
+// The JSON output of a successful run.
 inline json run_json(const std::vector<std::string>& arguments, const std::string& input = "") {
   const Outcome outcome = run_pinion(arguments, input);
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   return json::parse(outcome.out, nullptr, false);
 }
 
-// One line that begins with the program's name and says `cause`, and the status.
+// Expects the status, and one line that begins with the program's name and contains `cause`.
 inline void expect_failure(const Outcome& outcome, int status, const std::string& cause) {
   EXPECT_EQ(outcome.status, status) << outcome.err;
   EXPECT_TRUE(outcome.err.starts_with("pinion: ")) << outcome.err;

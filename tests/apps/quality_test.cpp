@@ -1,4 +1,4 @@
-// pinion quality: its figures against the reference's for a passage (tests/data/stories260k), and what it refuses.
+// pinion quality: its figures and the reference's for a passage (tests/data/stories260k), and refused options.
 #include "tests/apps/program.h"
 
 namespace pinion {
@@ -12,7 +12,7 @@ json quality(const std::string& file, std::vector<std::string> options = {}) {
 
 json passage() { return read_json(fs::path(kStories) / "expected.json")["perplexity"]; }
 
-TEST(Quality, AgreesWithTheReference) {
+TEST(Quality, FiguresEqualReference) {
   const Folder folder;
   write_file(folder / "F.txt", passage()["text"]);
   const json q = quality(folder / "F.txt", {"--keep", "lm_head", "--kv", "f32"});
@@ -40,8 +40,7 @@ TEST(Quality, AgreesWithTheReference) {
   }
 }
 
-// A very small model, which loses more than large ones do; the bounds are what it lost when this was written, and a
-// tenth.
+// Small models lose more than large ones. The bounds are the losses when this test was written plus ten percent.
 TEST(Quality, FourBits) {
   const Folder folder;
   write_file(folder / "F.txt", passage()["text"]);
@@ -55,7 +54,7 @@ TEST(Quality, FourBits) {
   EXPECT_GT(head["kl"]["value"], w4["kl"]["value"]);
 }
 
-TEST(Quality, TheReferenceItselfDoesNotDiffer) {
+TEST(Quality, ModeNoneDoesNotDiffer) {
   const Folder folder;
   write_file(folder / "F.txt", passage()["text"]);
   const json q = quality(folder / "F.txt", {"--quant", "none"});
@@ -65,7 +64,7 @@ TEST(Quality, TheReferenceItselfDoesNotDiffer) {
   EXPECT_EQ(q["perplexity"], q["reference_perplexity"]);
 }
 
-// 220 tokens and BOS: 50 a window leave 49 of the text, each predicted from what is before it in its window.
+// 220 tokens and BOS: a window of 50 has 49 tokens of the text, each predicted from the tokens before it in the window.
 TEST(Quality, Windows) {
   const Folder folder;
   write_file(folder / "F.txt", passage()["text"]);
@@ -80,8 +79,8 @@ TEST(Quality, Windows) {
   EXPECT_NE(text.out.find("perplexity, w8a8, KV q8: "), std::string::npos) << text.out;
 }
 
-// By half of the passage, for the other half.
-TEST(Quality, CalibratedFourBitsLoseLess) {
+// Calibrates with half of the passage, and predicts the other half.
+TEST(Quality, CalibrationReducesLoss) {
   const Folder folder;
   const std::string text = passage()["text"];
   write_file(folder / "C.txt", text.substr(0, text.size() / 2));

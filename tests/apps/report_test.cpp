@@ -1,4 +1,4 @@
-// pinion bench and cpu: the fields that scripts read.
+// pinion bench and cpu: fields for scripts.
 #include <set>
 #include <sstream>
 
@@ -7,7 +7,7 @@
 namespace pinion {
 namespace {
 
-TEST(Bench, JsonHasOneRecordATest) {
+TEST(Bench, JsonHasOneRecordPerTest) {
   const json records = run_json(
       {"bench", "--model", kStories, "-p", "16", "-n", "4", "-r", "1", "-t", "1,2", "-d", "0,32", "-o", "json"});
   std::vector<std::string> tests;
@@ -37,7 +37,7 @@ TEST(Bench, JsonHasOneRecordATest) {
   EXPECT_GT(records[3]["bytes_per_token"], records[1]["bytes_per_token"]);
 }
 
-TEST(Bench, LengthsAreLists) {
+TEST(Bench, LengthOptionsTakeLists) {
   const json records = run_json(
       {"bench", "--model", kStories, "-p", "8,16", "-n", "0,2,4", "-d", "0,3", "-r", "1", "-t", "1", "-o", "json"});
   std::vector<std::string> tests;
@@ -62,13 +62,13 @@ TEST(Bench, SyntheticNeedsNoWeights) {
   expect_failure(run_pinion({"bench", "--synthetic", folder / "none.json"}), 1, "none.json");
 }
 
-TEST(Bench, ATestLongerThanTheContextIsAnError) {
+TEST(Bench, TestBeyondContextIsRefused) {
   expect_failure(run_pinion({"bench", "--model", kStories, "-p", "513"}), 1, "513");
 }
 
 // A quick run over the stories model.
-// Two texts or rows at once beside one, in the same run.
-TEST(Bench, TextsAndRows) {
+// Two sequences or rows at once, compared with one in the same run.
+TEST(Bench, BatchesAndRows) {
   const json records = run_json({"bench", "--model", kStories, "-p", "0", "-n", "6", "-d", "0,40", "-r", "1", "-t", "1",
                                  "-b", "1,3", "-v", "1,2", "-o", "json"});
   std::vector<std::string> names;
@@ -103,7 +103,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-TEST(Bench, JsonLinesHoldOneRecordEach) {
+TEST(Bench, JsonLinesHaveOneRecordEach) {
   const Outcome outcome = run_pinion(bench({"-t", "1", "-pg", "16,4", "-o", "jsonl"}));
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   std::vector<std::string> tests;
@@ -117,7 +117,7 @@ TEST(Bench, JsonLinesHoldOneRecordEach) {
   EXPECT_EQ(tests, (std::vector<std::string>{"pp16", "tg8", "pp16+tg4"}));
 }
 
-TEST(Bench, EveryRowOfATableHasEveryColumn) {
+TEST(Bench, TableRowsHaveAllColumns) {
   for (const char* format : {"md", "csv"}) {
     const Outcome outcome = run_pinion(bench({"-t", "1,2", "-o", format}));
     ASSERT_EQ(outcome.status, 0) << outcome.err;
@@ -133,7 +133,7 @@ TEST(Bench, EveryRowOfATableHasEveryColumn) {
   }
 }
 
-// Stages that only other models have.
+// Stages of other models.
 bool is_idle(const json& stage, bool has_router) {
   static const std::set<std::string> others = {"q_latent", "kv_latent",  "state_out", "streams",
                                                "laurel",   "layer_gate", "layer_out"};
@@ -141,7 +141,7 @@ bool is_idle(const json& stage, bool has_router) {
   return others.contains(name) || (name == "router" && !has_router);
 }
 
-TEST(Bench, ProfileSharesMakeOne) {
+TEST(Bench, ProfileSharesAddUpToOne) {
   const json records = run_json(bench({"-t", "1,2", "-pg", "8,8", "--profile", "-o", "json"}));
   ASSERT_EQ(records.size(), 6u);
   for (const json& record : records) {
@@ -163,7 +163,7 @@ TEST(Bench, ProfileSharesMakeOne) {
   }
 }
 
-TEST(Bench, ProfileIsPartOfEveryFormat) {
+TEST(Bench, EveryFormatHasTheProfile) {
   const std::string md = run_pinion(bench({"-t", "2", "--profile"})).out;
   for (const char* part : {"| gate_up |", "| outside |", "| worker |", "barriers a token"}) {
     EXPECT_NE(md.find(part), std::string::npos) << part << md;
@@ -172,7 +172,7 @@ TEST(Bench, ProfileIsPartOfEveryFormat) {
             std::string::npos);
 }
 
-TEST(Bench, CoresAreSweptAsLists) {
+TEST(Bench, CoreListsAreSwept) {
   expect_failure(run_pinion(bench({"--cores", ""})), 2, "no cores");
   const std::string cpu = std::to_string(run_json({"cpu", "--json"})["team"][0].get<int>());
   for (const std::vector<std::string>& cores :
@@ -187,7 +187,7 @@ TEST(Bench, CoresAreSweptAsLists) {
   expect_failure(run_pinion(bench({"--cores", cpu + ";0-99999"})), 1, "0-99999");
 }
 
-TEST(Bench, WhatTheBoardSaysIsReported) {
+TEST(Bench, SensorsAreReported) {
   const Folder sys;
   const auto put = [&](const std::string& name, const std::string& text) {
     fs::create_directories((sys.path / name).parent_path());
@@ -222,7 +222,7 @@ TEST(Bench, WhatTheBoardSaysIsReported) {
   EXPECT_EQ(json::parse(slow.out)[0]["clock_limits"].size(), 1u);
 }
 
-TEST(Bench, CountsATokensExpertsOnly) {
+TEST(Bench, BytesPerTokenCountActiveExpertsOnly) {
   const json records = run_json({"bench", "--model", PINION_TEST_DATA "/families/qwen3_moe_mixed", "-p", "8", "-n", "4",
                                  "-r", "1", "-t", "2", "--profile", "-o", "json"});
   ASSERT_EQ(records.size(), 2u);
@@ -237,7 +237,7 @@ TEST(Bench, CountsATokensExpertsOnly) {
   }
 }
 
-TEST(Bench, WhatCannotBeMeasuredIsOneLine) {
+TEST(Bench, ErrorsAreOneLine) {
   expect_failure(run_pinion(bench({"--plot", "/nonexistent/speed.svg"})), 1, "/nonexistent/speed.svg");
   expect_failure(run_pinion(bench({"-pg", "512,128"})), 1, "pp512+tg128");
   expect_failure(run_pinion(bench({"-pg", "512"})), 2, "--pg");

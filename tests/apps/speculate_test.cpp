@@ -1,4 +1,4 @@
-// pinion generate --speculate: the text stays the same, whatever drafts, fails or is refused.
+// pinion generate --speculate: the text is the same with every source of drafts; failures and refusals.
 #include <set>
 
 #include "tests/apps/program.h"
@@ -6,7 +6,7 @@
 namespace pinion {
 namespace {
 
-TEST(Speculate, SpeculationShowsInFiguresOnly) {
+TEST(Speculate, SpeculationChangesFiguresOnly) {
   const std::vector<std::string> options = {
       "--prompt", "The cat sat. The cat sat. The cat", "--max-tokens", "60", "--json", "--temperature", "0"};
   const json plain = run_json(generate(kStories, options));
@@ -26,7 +26,7 @@ TEST(Speculate, SpeculationShowsInFiguresOnly) {
   EXPECT_NE(dynamic.err.find("--speculate does nothing for this model"), std::string::npos) << dynamic.err;
 }
 
-TEST(Speculate, ASmallModelDrafts) {
+TEST(Speculate, DraftModelKeepsText) {
   std::vector<std::string> options = {"--prompt", "Once upon a time", "--max-tokens", "60", "--json", "--seed",
                                       "3",        "--temperature",    "0.9"};
   const json plain = run_json(generate(kStories, options));
@@ -38,7 +38,7 @@ TEST(Speculate, ASmallModelDrafts) {
   EXPECT_EQ(with["stats"]["accepted_tokens"], with["stats"]["drafted_tokens"]);
 }
 
-TEST(Speculate, TheModelsOwnLayerDrafts) {
+TEST(Speculate, MtpLayerKeepsText) {
   const std::string folder = PINION_TEST_DATA "/families/qwen3_5_mtp";
   for (const std::string quant : {"none", "w8a8", "w4a8"}) {
     const Folder home;
@@ -53,15 +53,15 @@ TEST(Speculate, TheModelsOwnLayerDrafts) {
       EXPECT_EQ(with["stats"]["logits_hash"], plain["stats"]["logits_hash"]);
       EXPECT_EQ(with["stats"]["speculate"], "mtp");
       EXPECT_GT(with["stats"]["drafted_tokens"], 0);
-      // The model's file is the same with and without the layer, which has one of its own.
+      // The model's cache file is the same with and without the layer, which has a file of its own.
       EXPECT_TRUE(with["stats"]["weights_from_cache"]) << was_kept;
       EXPECT_EQ(std::distance(fs::directory_iterator(home.path / "pinion"), {}), 2);
     }
   }
 }
 
-// Then its drafts were worse, not the text.
-TEST(Speculate, DamagedWeightsOfADraftModelAreNoFailure) {
+// Damage makes the drafts worse, not the text.
+TEST(Speculate, DamagedDraftModelIsNotAFailure) {
   const Folder home, small;
   copy_stories(small);
   const auto run = [&](const std::string& speculate) {
@@ -81,10 +81,10 @@ TEST(Speculate, DamagedWeightsOfADraftModelAreNoFailure) {
   const Outcome damaged = run(small.path);
   EXPECT_EQ(damaged.status, 0) << damaged.err;
   EXPECT_EQ(damaged.out, plain.out);
-  EXPECT_NE(damaged.err.find("damaged weights, packed anew: 1 of 1 blocks\n"), std::string::npos) << damaged.err;
+  EXPECT_NE(damaged.err.find("damaged weights, repacked: 1 of 1 segments\n"), std::string::npos) << damaged.err;
 }
 
-TEST(Speculate, ModelsThatCannotDraftAreRefused) {
+TEST(Speculate, UnsuitableDraftModelsAreRefused) {
   const auto refuses = [](const std::string& small, const char* why) {
     expect_failure(run_pinion(generate(kStories, {"--prompt", "a", "--speculate", small})), 1, why);
   };

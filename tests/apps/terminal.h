@@ -12,25 +12,25 @@
 
 namespace pinion {
 
-// What a person does: waits until something is shown, then types.
+// Waits until the terminal shows a text, then types.
 struct Step {
   std::string wait, type;
-  std::function<void()> before = {};  // what happens elsewhere meanwhile, before it is typed
+  std::function<void()> before = {};  // called before typing
 };
 
 struct Screen {
   uint16_t columns = 200;
   std::string environment = {};  // "NO_COLOR=1"
-  std::string state_home = {};   // where the history is; empty: a folder that goes away
+  std::string state_home = {};   // folder of the history; empty: a temporary one
 };
 
-// libedit shows its prompt and takes the terminal then: in between ^C would be a signal, as no person could type it.
+// libedit takes over the terminal shortly after printing its prompt. Before that, ^C would be a signal.
 inline void wait_for_edited_line(int terminal) {
   termios state = {};
   for (int i = 0; i < 5000 && tcgetattr(terminal, &state) == 0 && (state.c_lflag & ISIG) != 0; ++i) usleep(1000);
 }
 
-// What a terminal shows: `out` has both of the program's outputs.
+// Runs the program; `out` gets stdout and stderr, as a terminal shows them.
 inline Outcome run_on_terminal(const std::vector<std::string>& arguments, const std::vector<Step>& steps = {},
                                const Screen& screen = {}) {
   const Folder home;

@@ -1,4 +1,4 @@
-// pinion tune: what it measures and keeps, that later runs take it, and that a bad file never stops one.
+// pinion tune: measurements and the tune file, its use by later runs, and that a bad file never stops a run.
 #include <set>
 
 #include "tests/apps/program.h"
@@ -36,7 +36,7 @@ std::string machine() {
   return key;
 }
 
-// A file that gives this machine one worker and a chunk of 7, which no measurement would.
+// A tune file with one worker and a chunk of 7, which no measurement would give.
 json hand_made() {
   const int cpu = run_json({"cpu", "--json"})["default_team"].back();
   const json team = {{"cpus", json::array({cpu})}, {"tokens_per_second", 20}, {"default_tokens_per_second", 10}};
@@ -51,7 +51,7 @@ void put(const Home& home, const std::string& text) {
   write_file(home.file(), text);
 }
 
-TEST(Tune, KeepsTheFastestAndLaterRunsTakeIt) {
+TEST(Tune, LaterRunsUseTheResult) {
   const Home home;
   const json result = home.run_json(tune({"--json"}));
   EXPECT_EQ(result["file"], home.file());
@@ -82,21 +82,21 @@ TEST(Tune, KeepsTheFastestAndLaterRunsTakeIt) {
   EXPECT_EQ(home.run_json(generate())["stats"]["threads"], kept["decode"]["cpus"].size());
 }
 
-TEST(Tune, PrintsATableAndWhereItIsKept) {
+TEST(Tune, TableAndFileArePrinted) {
   const Home home;
   const Outcome kept = home.run(tune());
   EXPECT_EQ(kept.status, 0) << kept.err;
   for (const char* part : {"| decode on CPUs |", "| prefill on CPUs |", "chosen", "default"}) {
     EXPECT_NE(kept.out.find(part), std::string::npos) << kept.out;
   }
-  EXPECT_TRUE(kept.out.ends_with("kept for this machine in " + home.file() + "\n")) << kept.out;
+  EXPECT_TRUE(kept.out.ends_with("saved for this machine in " + home.file() + "\n")) << kept.out;
 
   const Home other;
-  EXPECT_NE(other.run(tune({"--dry-run"})).out.find("nothing kept"), std::string::npos);
+  EXPECT_NE(other.run(tune({"--dry-run"})).out.find("nothing saved"), std::string::npos);
   EXPECT_TRUE(fs::is_empty(other.path));
 }
 
-TEST(Tune, EachOptionOverridesItsOwn) {
+TEST(Tune, OptionsOverrideTheirPart) {
   const Home home;
   put(home, hand_made().dump());
   const json team = hand_made()["machines"][0]["decode"]["cpus"];
@@ -121,7 +121,7 @@ TEST(Tune, EachOptionOverridesItsOwn) {
   for (const json& record : records) EXPECT_EQ(record["cpus"], team);
 }
 
-TEST(Tune, TwoTeamsTellTheSameAndBenchNamesEach) {
+TEST(Tune, TwoTeamsGiveSameTextAndBenchNamesBoth) {
   const Home home;
   json file = hand_made();
   const json cpus = run_json({"cpu", "--json", "--cores", "all"})["team"];
@@ -141,8 +141,8 @@ TEST(Tune, TwoTeamsTellTheSameAndBenchNamesEach) {
   }
 }
 
-// One line says so, and the run goes on with the default.
-TEST(Tune, AFileThatDoesNotHelpIsNamedAndIgnored) {
+// One line reports it, and the run continues with the default.
+TEST(Tune, UnusableFileIsNotedAndIgnored) {
   json other_machine = hand_made(), other_format = hand_made(), other_cpu = hand_made();
   other_machine["machines"][0]["machine"] = "Another CPU; CPUs 0-99";
   other_format["format"] = 0;
@@ -167,7 +167,7 @@ TEST(Tune, AFileThatDoesNotHelpIsNamedAndIgnored) {
   EXPECT_EQ(home.run(generate()).status, 0);
 }
 
-TEST(Tune, ReplacesItsOwnMachineAndForgetsIt) {
+TEST(Tune, EntryIsReplacedAndForgotten) {
   const Home home;
   json file = hand_made();
   file["machines"].push_back(file["machines"][0]);
@@ -175,17 +175,17 @@ TEST(Tune, ReplacesItsOwnMachineAndForgetsIt) {
   put(home, file.dump());
   EXPECT_EQ(home.run(tune()).status, 0);
   EXPECT_EQ(read_json(home.file())["machines"].size(), 2u);
-  EXPECT_EQ(home.run({"tune", "--forget"}).out, "forgotten in " + home.file() + "\n");
+  EXPECT_EQ(home.run({"tune", "--forget"}).out, "removed from " + home.file() + "\n");
   ASSERT_EQ(read_json(home.file())["machines"].size(), 1u);
   EXPECT_EQ(read_json(home.file())["machines"][0]["machine"], "Another CPU");
-  EXPECT_EQ(home.run({"tune", "--forget"}).out, "nothing was kept for this machine\n");
+  EXPECT_EQ(home.run({"tune", "--forget"}).out, "nothing was saved for this machine\n");
 
   put(home, hand_made().dump());
   EXPECT_EQ(home.run({"tune", "--forget"}).status, 0);
   EXPECT_TRUE(fs::is_empty(home.path / "pinion"));
 }
 
-TEST(Tune, WhatCannotBeDoneIsOneLine) {
+TEST(Tune, FailuresAreOneLine) {
   const Home home;
   write_file(home / "pinion", "a file, not a folder");
   expect_failure(home.run(tune()), 1, "cannot make the folder");
@@ -195,8 +195,8 @@ TEST(Tune, WhatCannotBeDoneIsOneLine) {
   const Outcome removed = damaged.run({"tune", "--forget"});
   EXPECT_EQ(removed.status, 0);
   EXPECT_NE(removed.err.find("invalid JSON"), std::string::npos) << removed.err;
-  EXPECT_TRUE(removed.out.starts_with("forgotten in ")) << removed.out;
-  EXPECT_EQ(damaged.run({"tune", "--forget"}).out, "nothing was kept for this machine\n");
+  EXPECT_TRUE(removed.out.starts_with("removed from ")) << removed.out;
+  EXPECT_EQ(damaged.run({"tune", "--forget"}).out, "nothing was saved for this machine\n");
   expect_failure(run_pinion({"tune", "--model", "/nonexistent"}), 1, "no such folder");
 }
 

@@ -1,4 +1,4 @@
-// The command line itself: help, exit statuses, one line for each error.
+// The command line: help, exit statuses, one line per error.
 #include "tests/apps/program.h"
 
 namespace pinion {
@@ -9,7 +9,7 @@ const std::vector<std::vector<std::string>> kCommands = {
     {"bench"},    {"golden"}, {"golden", "record"}, {"golden", "check"},    {"inspect"},    {"pack"},
     {"tune"},     {"cpu"},    {"completion"},       {"completion", "fish"}, {"man"}};
 
-TEST(Usage, EveryCommandHasHelpWithAnExample) {
+TEST(Usage, CommandsHaveHelpWithExample) {
   for (std::vector<std::string> command : kCommands) {
     command.push_back("--help");
     const Outcome outcome = run_pinion(command);
@@ -66,7 +66,7 @@ TEST(Usage, WrongArgumentsAreOneLineAndStatus2) {
   for (const auto& test : kCases) expect_failure(run_pinion(test.arguments), 2, test.cause);
 }
 
-TEST(Usage, WhatCannotBeDoneIsOneLineAndStatus1) {
+TEST(Usage, FailuresAreOneLineAndStatus1) {
   const struct {
     std::vector<std::string> options;
     std::string cause;
@@ -77,7 +77,7 @@ TEST(Usage, WhatCannotBeDoneIsOneLineAndStatus1) {
       {{"--cores", "0", "--threads", "2"}, "more threads than cores"},
       {{"--prompt-file", "/nonexistent/file"}, "/nonexistent/file"},
       {{"--quant", "w4a8", "--head", "w4", "--keep", "mlp,head"},
-       "lm_head.weight: to be kept by the pattern \"head\" and yet of another format: want bf16, have w4"},
+       "lm_head.weight: kept by the pattern \"head\", but given another format: want bf16, have w4"},
   };
   for (const auto& test : kCases) {
     std::vector<std::string> arguments = {"generate", "--model", kStories};
@@ -86,7 +86,7 @@ TEST(Usage, WhatCannotBeDoneIsOneLineAndStatus1) {
   }
 }
 
-TEST(Usage, VersionSaysWhatIsBuiltIn) {
+TEST(Usage, VersionListsBuild) {
   const std::string text = run_pinion({"--version"}).out;
   EXPECT_TRUE(text.starts_with("pinion ")) << text;
   EXPECT_NE(text.find("\ncommit "), std::string::npos) << text;
