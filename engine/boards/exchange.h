@@ -1,7 +1,8 @@
-// What boards that share a model tell one another. The first of them, rank 0, reads and answers; the others compute
-// what it says. mpi.h has the one that connects processes.
+// Several boards that share one model: the columns that each board computes, and the messages between the boards.
+// Rank 0, the first board, runs the command; the others execute its orders. mpi.h connects processes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,13 +10,64 @@
 #include <utility>
 #include <vector>
 
-#include "engine/boards/shares.h"
 #include "kernels/base/error.h"
+#include "kernels/layout.h"
 
 namespace pinion {
 
-// Calls are the same ones in the same order on every board, but that rank 0 tells where the others hear. One thread at
-// a time. None of them fails: where a board is lost, all end (mpi.h).
+constexpr int32_t kMaxBoards = 256;
+
+// The division of a model among boards. Each board holds some rows of most matrices, so it computes these columns of
+// their outputs: whole units of rows, in the order of ranks. No sum is divided, so the bits do not depend on the number
+// of boards.
+struct Shares {
+  int32_t rank = 0;  // of this board
+  int32_t ranks = 1;
+  int64_t unit = kPanelColumns;  // rows that stay together, except in matrices of heads; smaller in tests
+  // [ranks + 1] from 0 to 1: the beginning of each board's share; the same on all boards. Empty: equal shares.
+  std::vector<double> bounds = {};
+
+  // The first of `units` units of a board; its last one precedes begin(units, board + 1). In equal shares the first
+  // boards get the remainder. A single unit always belongs to board 0.
+  int64_t begin(int64_t units, int32_t board) const {
+    if (bounds.empty() || units == 1) return (units * board + ranks - 1) / ranks;
+    return static_cast<int64_t>(bounds[board] * static_cast<double>(units) + 0.5);
+  }
+};
+
+// Bounds of shares in proportion to the boards' speeds, which are all above 0.
+inline std::vector<double> bounds_by_speed(const std::vector<double>& speeds) {
+  double all = 0, sum = 0;
+  for (const double speed : speeds) all += speed;
+  std::vector<double> bounds = {0};
+  for (const double speed : speeds) bounds.push_back((sum += speed) / all);
+  bounds.back() = 1;
+  return bounds;
+}
+
+struct RowRange {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+// Divides the rows of a matrix, or the columns of its output: `count` in all, of which runs of `unit` stay together.
+struct Division {
+  int64_t count = 0;
+  int64_t unit = 1;
+
+  int64_t begin(const Shares& shares, int32_t board) const {
+    const int64_t units = (count + unit - 1) / unit;
+    return std::min(count, unit * shares.begin(units, board));
+  }
+  RowRange of(const Shares& shares, int32_t board) const {
+    const int64_t first = begin(shares, board);
+    return {first, begin(shares, board + 1) - first};
+  }
+  RowRange own(const Shares& shares) const { return of(shares, shares.rank); }
+};
+
+// Collective operations of the boards. Every board makes the same calls in the same order, except that rank 0
+// broadcasts while the others receive. One thread at a time. No call fails: when a board is lost, all processes end.
 class Exchange {
  public:
   explicit Exchange(const Shares& shares) : shares_(shares) {}
@@ -26,55 +78,56 @@ class Exchange {
   const Shares& shares() const { return shares_; }
   bool is_first() const { return shares_.rank == 0; }
 
-  // On all boards alike, before any of them has loaded something.
-  void set_parts(std::vector<double> parts) { shares_.parts = std::move(parts); }
+  // Sets Shares::bounds: the same call on all boards, before any of them loads a model.
+  void set_bounds(std::vector<double> bounds) { shares_.bounds = std::move(bounds); }
 
-  // How long a board may be waited for in a pass, where all have work of about the same length; 0: for ever.
-  double most_seconds = 0;
-  // Between passes others may take longer, to load their part say: nobody is given up then.
+  // Longest wait for another board inside a pass, where all boards have about the same work; 0: no limit. Outside of
+  // passes waits are unlimited, since loading a share can take minutes.
+  double timeout_seconds = 0;
   bool is_in_pass = false;
 
-  // What gathers of passes have cost, on this board: for reports.
+  // Cost of the gathers of passes on this board, for reports.
   struct Traffic {
     int64_t gathers = 0;
-    int64_t received_bytes = 0;  // of other boards
-    int64_t ns = 0;              // in them, waiting for slower boards included
-    bool keeps_sizes = false;    // of each gather, below
-    std::vector<int64_t> sizes;  // bytes of all boards together; negative: for the first board alone
+    int64_t received_bytes = 0;  // from other boards
+    int64_t ns = 0;              // inside gathers, waits for slower boards included
+    bool records_sizes = false;  // fills `sizes`
+    std::vector<int64_t> sizes;  // bytes of each gather over all boards; negative: gathered on rank 0 only
   };
   Traffic traffic;
 
-  // Every board has the bytes [begins[rank], begins[rank + 1]) of a buffer that looks alike everywhere. Then all have
-  // all of it, or rank 0 alone, where the others' buffers stay as they are. begins: [ranks + 1].
+  // Board r contributes the bytes [begins[r], begins[r + 1]) of a buffer with the same layout on all boards. Afterwards
+  // all boards (gather), or rank 0 only (gather_on_first), hold the whole buffer. begins: [ranks + 1].
   virtual void gather(std::byte* bytes, std::span<const int64_t> begins) = 0;
   virtual void gather_on_first(std::byte* bytes, std::span<const int64_t> begins) = 0;
 
-  // Rank 0 to all others, who may wait for long.
-  virtual void tell(std::span<const std::byte> message) = 0;
-  virtual void hear(std::vector<std::byte>* message) = 0;
+  // From rank 0 to all others, which may wait without limit.
+  virtual void broadcast(std::span<const std::byte> message) = 0;
+  virtual void receive(std::vector<std::byte>* message) = 0;
 
-  // This board cannot go on: all end at once, with status 1.
-  [[noreturn]] virtual void give_up() = 0;
+  // Ends the processes of all boards at once, with status 1.
+  [[noreturn]] virtual void abort_all() = 0;
 
  private:
   Shares shares_;
 };
 
-// Every board's, by rank, on all of them; each has filled in its own. They travel as bytes.
+// Each board has filled in its own element of `values` [ranks]; afterwards all boards have all of them. T is copied as
+// bytes.
 template <class T>
-void gather_each(Exchange& exchange, std::vector<T>* each) {
+void gather_each(Exchange& exchange, std::vector<T>* values) {
   std::vector<int64_t> begins;
-  for (size_t i = 0; i <= each->size(); ++i) begins.push_back(static_cast<int64_t>(i * sizeof(T)));
-  exchange.gather(reinterpret_cast<std::byte*>(each->data()), begins);
+  for (size_t i = 0; i <= values->size(); ++i) begins.push_back(i * sizeof(T));
+  exchange.gather(reinterpret_cast<std::byte*>(values->data()), begins);
 }
 
-// One number of each board, by rank.
+// `own` of every board, by rank.
 std::vector<double> numbers_of_all(Exchange& exchange, double own);
 
-// Whether all boards have done something: the error of the first that has not, on all of them.
+// Returns the error of the lowest rank that has one, on all boards.
 Error agree(Exchange& exchange, const Error& own);
 
-// Whether all have this number; else `otherwise` is what is wrong with the first that does not.
+// Compares a number of all boards: if one differs from rank 0's, returns the error `otherwise` with the board's name.
 Error agree_on(Exchange& exchange, uint64_t own, const std::string& otherwise);
 
 }  // namespace pinion

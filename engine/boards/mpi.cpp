@@ -41,17 +41,17 @@ Error join_boards(std::function<void(const Error&)>, std::unique_ptr<Exchange>*)
 
 namespace {
 
-// How long to look again and again, and how long to sleep between two looks after that: twice as long each time.
-struct Patience {
+// A wait polls for `busy`, then sleeps between polls: `shortest` at first, twice as long each time, up to `longest`.
+struct WaitPolicy {
   std::chrono::microseconds busy, shortest, longest;
-  bool may_last = false;  // however long it takes
+  bool is_unlimited = false;  // Exchange::timeout_seconds does not apply
 };
-// For columns, which come when the slowest board has computed its own.
-constexpr Patience kForColumns{std::chrono::microseconds{2000}, std::chrono::microseconds{20},
-                               std::chrono::microseconds{200}};
-// For orders: as long as it takes to draw a token. Between two questions a board shall not heat its cores.
-constexpr Patience kForOrders{std::chrono::microseconds{2000}, std::chrono::microseconds{50},
-                              std::chrono::microseconds{1000}, true};
+// Columns arrive when the slowest board has computed its share.
+constexpr WaitPolicy kForColumns{std::chrono::microseconds{2000}, std::chrono::microseconds{20},
+                                 std::chrono::microseconds{200}};
+// Orders arrive once per token. Longer sleeps let an idle board cool down between requests.
+constexpr WaitPolicy kForOrders{std::chrono::microseconds{2000}, std::chrono::microseconds{50},
+                                std::chrono::microseconds{1000}, true};
 
 class MpiExchange final : public Exchange {
  public:
@@ -61,81 +61,80 @@ class MpiExchange final : public Exchange {
   ~MpiExchange() override { MPI_Finalize(); }
 
   void gather(std::byte* bytes, std::span<const int64_t> begins) override {
-    set_parts(begins);
+    set_counts(begins);
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, bytes, counts_.data(), places_.data(), MPI_BYTE,
+    check(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, bytes, counts_.data(), offsets_.data(), MPI_BYTE,
                           MPI_COMM_WORLD, &request));
     wait_for(request, kForColumns);
   }
 
   void gather_on_first(std::byte* bytes, std::span<const int64_t> begins) override {
-    set_parts(begins);
-    const auto rank = static_cast<size_t>(shares().rank);
+    set_counts(begins);
+    const int32_t rank = shares().rank;
     const void* own = is_first() ? MPI_IN_PLACE : static_cast<const void*>(bytes + begins[rank]);
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Igatherv(own, counts_[rank], MPI_BYTE, bytes, counts_.data(), places_.data(), MPI_BYTE, 0, MPI_COMM_WORLD,
-                       &request));
+    check(MPI_Igatherv(own, counts_[rank], MPI_BYTE, bytes, counts_.data(), offsets_.data(), MPI_BYTE, 0,
+                       MPI_COMM_WORLD, &request));
     wait_for(request, kForColumns);
   }
 
-  void tell(std::span<const std::byte> message) override {
-    const size_t count = message.size(), with_count = std::min(count, first_.size() - sizeof count);
-    std::memcpy(first_.data(), &count, sizeof count);
-    std::ranges::copy(message.first(with_count), first_.begin() + sizeof count);
-    share_first(kForColumns);
-    share_rest(const_cast<std::byte*>(message.data()), with_count, count);
+  void broadcast(std::span<const std::byte> message) override {
+    const size_t count = message.size(), in_head = std::min(count, head_.size() - sizeof count);
+    std::memcpy(head_.data(), &count, sizeof count);
+    std::ranges::copy(message.first(in_head), head_.begin() + sizeof count);
+    broadcast_head(kForColumns);
+    broadcast_rest(const_cast<std::byte*>(message.data()), in_head, count);
   }
 
-  void hear(std::vector<std::byte>* message) override {
-    share_first(kForOrders);
+  void receive(std::vector<std::byte>* message) override {
+    broadcast_head(kForOrders);
     size_t count = 0;
-    std::memcpy(&count, first_.data(), sizeof count);
-    const size_t with_count = std::min(count, first_.size() - sizeof count);
+    std::memcpy(&count, head_.data(), sizeof count);
+    const size_t in_head = std::min(count, head_.size() - sizeof count);
     message->resize(count);
-    std::copy_n(first_.begin() + sizeof count, with_count, message->begin());
-    share_rest(message->data(), with_count, count);
+    std::copy_n(head_.begin() + sizeof count, in_head, message->begin());
+    broadcast_rest(message->data(), in_head, count);
   }
 
-  [[noreturn]] void give_up() override {
+  [[noreturn]] void abort_all() override {
     MPI_Abort(MPI_COMM_WORLD, 1);
     std::_Exit(1);
   }
 
  private:
-  void set_parts(std::span<const int64_t> begins) {
-    counts_.clear(), places_.clear();
+  void set_counts(std::span<const int64_t> begins) {
+    counts_.clear(), offsets_.clear();
     for (size_t i = 0; i + 1 < begins.size(); ++i) {
-      places_.push_back(static_cast<int>(begins[i]));
+      offsets_.push_back(static_cast<int>(begins[i]));
       counts_.push_back(static_cast<int>(begins[i + 1] - begins[i]));
     }
   }
 
-  // Rank 0's to all.
-  void share(std::byte* bytes, size_t count, const Patience& patience) {
+  void broadcast_bytes(std::byte* bytes, size_t count, const WaitPolicy& policy) {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Ibcast(bytes, static_cast<int>(count), MPI_BYTE, 0, MPI_COMM_WORLD, &request));
-    wait_for(request, patience);
+    wait_for(request, policy);
   }
 
-  void share_first(const Patience& patience) { share(first_.data(), first_.size(), patience); }
-  void share_rest(std::byte* message, size_t from, size_t count) {
-    if (from < count) share(message + from, count - from, kForColumns);
+  void broadcast_head(const WaitPolicy& policy) { broadcast_bytes(head_.data(), head_.size(), policy); }
+  void broadcast_rest(std::byte* message, size_t from, size_t count) {
+    if (from < count) broadcast_bytes(message + from, count - from, kForColumns);
   }
 
-  void wait_for(MPI_Request request, const Patience& patience) {
-    int is_there = 0;
-    const double start = now_seconds(), busy_until = start + std::chrono::duration<double>(patience.busy).count();
-    const bool has_limit = is_in_pass && !patience.may_last && most_seconds > 0;
-    for (auto pause = patience.shortest;; pause = std::min(2 * pause, patience.longest)) {
+  void wait_for(MPI_Request request, const WaitPolicy& policy) {
+    int is_done = 0;
+    const double start = now_seconds(), busy_until = start + std::chrono::duration<double>(policy.busy).count();
+    const bool has_limit = is_in_pass && !policy.is_unlimited && timeout_seconds > 0;
+    for (auto pause = policy.shortest;; pause = std::min(2 * pause, policy.longest)) {
       for (;;) {
-        check(MPI_Test(&request, &is_there, MPI_STATUS_IGNORE));
-        if (is_there || now_seconds() >= busy_until) break;
-        std::this_thread::yield();  // a board may have fewer cores than workers
+        check(MPI_Test(&request, &is_done, MPI_STATUS_IGNORE));
+        if (is_done || now_seconds() >= busy_until) break;
+        std::this_thread::yield();  // a machine may run more processes than it has cores
       }
-      if (is_there) return;
-      if (has_limit && now_seconds() - start > most_seconds) {
+      if (is_done) return;
+      if (has_limit && now_seconds() - start > timeout_seconds) {
         std::array<char, 32> seconds;
-        std::snprintf(seconds.data(), seconds.size(), "%g s", most_seconds);
+        std::snprintf(seconds.data(), seconds.size(), "%g s", timeout_seconds);
         lose(error("has not answered in a pass", "another board", std::string("within ") + seconds.data()));
       }
       std::this_thread::sleep_for(pause);
@@ -152,19 +151,19 @@ class MpiExchange final : public Exchange {
 
   [[noreturn]] void lose(const Error& failure) {
     lost_(failure);
-    give_up();
+    abort_all();
   }
 
   std::function<void(const Error&)> lost_;
-  std::vector<int> counts_, places_;  // in bytes, of a call
-  // How long a message is and how it begins: a frame of Ethernet, which most orders fit into.
-  std::array<std::byte, 1400> first_ = {};
+  std::vector<int> counts_, offsets_;  // [ranks] bytes, of the current call
+  // The length of a message and its first bytes: one Ethernet frame, enough for most orders.
+  std::array<std::byte, 1400> head_ = {};
 };
 
 }  // namespace
 
 Error join_boards(std::function<void(const Error&)> lost, std::unique_ptr<Exchange>* out) {
-  // A server's passes run on another thread than this one, and always on one.
+  // SERIALIZED, since a server runs passes on another thread than the one that connects.
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS) {
     return error("cannot be started", "MPI");
@@ -176,9 +175,9 @@ Error join_boards(std::function<void(const Error&)> lost, std::unique_ptr<Exchan
   Shares shares;
   MPI_Comm_rank(MPI_COMM_WORLD, &shares.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &shares.ranks);
-  if (shares.ranks > kMostBoards) {
+  if (shares.ranks > kMaxBoards) {
     MPI_Finalize();
-    return error("too many", "boards", "at most " + std::to_string(kMostBoards), std::to_string(shares.ranks));
+    return error("too many", "boards", "at most " + std::to_string(kMaxBoards), std::to_string(shares.ranks));
   }
   *out = std::make_unique<MpiExchange>(shares, std::move(lost));
   return {};

@@ -1,5 +1,5 @@
-// Boards as the processes of one MPI job: `mpirun -n 4 --hostfile boards pinion chat --model DIR`. Alone in knowing
-// MPI.
+// Boards as the processes of one MPI job: `mpirun -n 4 --hostfile boards pinion chat --model DIR`. No other file
+// includes MPI.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@
 
 namespace pinion {
 
-// What a launcher (of Open MPI, or of MPICH and its kin) says of this process, in the environment: that it has started
-// so many side by side. 1 where there was none.
+// Rank and number of the processes that a launcher (Open MPI, or MPICH and its relatives) started together, from the
+// environment. Without a launcher: one process.
 struct LaunchedProcess {
   int32_t rank = 0;
   int32_t count = 1;
 };
 LaunchedProcess launched_process();
 
-// Connects this process with them, once. `lost` is told on whatever board notices that one is gone, right before all
-// end with status 1. Errors: this build has no MPI, or one that cannot be called from several threads; too many.
+// Connects this process with the others, once. `lost` is called on each board that detects the loss of another one,
+// just before all processes end with status 1. Errors: this build has no MPI, or one without
+// MPI_THREAD_SERIALIZED; more than kMaxBoards boards.
 Error join_boards(std::function<void(const Error&)> lost, std::unique_ptr<Exchange>* out);
 
 }  // namespace pinion
