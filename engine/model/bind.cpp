@@ -1,32 +1,184 @@
-#include "engine/model/bind.h"
-
+// The tensors of a checkpoint become the weights of a model, by the list in layer_tensors.h.
 #include <algorithm>
+#include <cmath>
+#include <initializer_list>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
+#include <string>
 
-#include "engine/model/head_balance.h"
-#include "engine/model/tensor_reader.h"
-#include "engine/model/weight_format.h"
-#include "loader/checkpoint/fused_experts.h"
+#include "engine/model/model.h"
+#include "kernels/base/math.h"
+#include "kernels/half.h"
+#include "loader/checkpoint/number_formats.h"
+#include "loader/pack/pack.h"
+#include "loader/quant/fused_experts.h"
 #include "loader/quant/stored_weights.h"
 
 namespace pinion {
 namespace {
 
-struct Binder : TensorReader {
+// Reads vectors and small matrices, which the model owns as floats.
+struct VectorReader {
+  Model* model;
+  std::set<std::string> bound = {};  // names of all tensors that were read
+
+  Error bind(const std::string& name, std::initializer_list<int64_t> shape, TensorView* out) {
+    bound.insert(name);
+    return model->checkpoint.bind(name, shape, out);
+  }
+  std::string where(const std::string& name) const { return model->checkpoint.where(name); }
+
+  std::span<float> new_vector(int64_t n) {
+    return {model->vectors.emplace_back(std::make_unique<float[]>(n)).get(), static_cast<size_t>(n)};
+  }
+
+  Error read(const TensorView& tensor, std::span<float>* out) {
+    *out = new_vector(tensor.elements());
+    read_floats(tensor, out->data());
+    return all_finite(*out) ? Error{} : error("NaN or infinity in the weights", where(tensor.name));
+  }
+
+  Error read_bias(const TensorView& tensor, float scale, std::span<float>* out) {
+    if (Error e = read(tensor, out)) return e;
+    for (float& value : *out) value *= scale;
+    return {};
+  }
+
+  Error read_vector(const std::string& name, std::initializer_list<int64_t> shape, float offset,
+                    std::span<float>* out) {
+    TensorView tensor;
+    if (Error e = bind(name, shape, &tensor)) return e;
+    if (Error e = read(tensor, out)) return e;
+    for (float& value : *out) value += offset;
+    return {};
+  }
+
+  Error read_norm(const std::string& module, int64_t n, Norm* out) {
+    std::span<float> weight, bias;
+    if (Error e = read_vector(module + ".weight", {n}, model->config.norm_offset, &weight)) return e;
+    out->weight = weight.data();
+    if (!model->config.norm_bias) return {};
+    if (Error e = read_vector(module + ".bias", {n}, 0.0f, &bias)) return e;
+    out->bias = bias.data();
+    return {};
+  }
+
+  // Numbers of the file, one per row of a tensor, in the order of a matrix's rows.
+  std::span<float> in_order(const RowOrder& order, std::span<float> stored) {
+    if (order.is_identity()) return stored;
+    const std::span<float> ordered = new_vector(order.selects_rows() ? order.rows : std::ssize(stored));
+    for (int64_t i = 0; i < std::ssize(ordered); ++i) ordered[i] = stored[order.file_row(i)];
+    return ordered;
+  }
+
+  // [channels, 1, taps] -> [taps][channels]
+  Error read_convolution(const VectorTensor& spec, std::span<float>* out) {
+    const Recurrence& d = model->config.recurrence;
+    TensorView tensor;
+    if (Error e = bind(spec.name, {d.channels(), 1, d.taps}, &tensor)) return e;
+    if (Error e = read(tensor, out)) return e;
+    const std::vector<float> stored(out->begin(), out->end());
+    for (int64_t i = 0; i < std::ssize(stored); ++i) {
+      (*out)[i % d.taps * d.channels() + i / d.taps] = d.input_scale(i / d.taps) * stored[i];
+    }
+    return {};
+  }
+
+  // The file has the logarithm of the rate.
+  Error read_decay_rate(const VectorTensor& spec, std::span<float>* out) {
+    if (Error e = read_vector(spec.name, {spec.n}, spec.offset, out)) return e;
+    for (float& value : *out) value = static_cast<float>(portable_exp(value));
+    return all_finite(*out) ? Error{} : error("out of range", where(spec.name), "logarithms of floats");
+  }
+
+  // alpha = softplus(x) of the file's x: log(1 + e^x), by an exponential that cannot overflow.
+  Error read_xielu_alpha(const VectorTensor& spec, std::span<float>* out) {
+    if (Error e = read_vector(spec.name, {spec.n}, spec.offset, out)) return e;
+    for (float& value : *out) {
+      const double x{value};
+      value = static_cast<float>(std::max(x, 0.0) + portable_log(1.0 + portable_exp(-std::abs(x))));
+    }
+    return {};
+  }
+
+  Error read_number(const VectorTensor& spec, std::span<float>* out) {
+    TensorView tensor;
+    if (Error e = bind(spec.name, {}, &tensor)) return e;
+    return read(tensor, out);
+  }
+
+  // Weights of every head: the rows of one tensor, or one tensor per head.
+  Error read_head_rows(const VectorTensor& spec, std::span<float>* out) {
+    const int64_t dims = model->config.head_dim, heads = spec.n / dims;
+    if (spec.name.find("{}") == std::string::npos) return read_vector(spec.name, {heads, dims}, spec.offset, out);
+    *out = new_vector(spec.n);
+    for (int64_t head = 0; head < heads; ++head) {
+      std::span<float> row;
+      if (Error e = read_vector(module_name(spec.name, head), {dims}, spec.offset, &row)) return e;
+      std::ranges::copy(row, out->data() + head * dims);
+    }
+    return {};
+  }
+
+  // A small matrix, rounded to bf16 like all matrices.
+  Error read_small_matrix(const VectorTensor& spec, std::span<float>* out) {
+    if (Error e = read_vector(spec.name, {spec.rows, spec.n / spec.rows}, spec.offset, out)) return e;
+    for (float& value : *out) value = to_float(to_bf16(value));
+    return {};
+  }
+
+  // Files have the tensor even if the model does not use it.
+  Error read_altup_scale(const VectorTensor& spec, std::span<float>* out) {
+    if (Error e = read_vector(spec.name, {spec.n}, spec.offset, out)) return e;
+    if (!model->config.altup.scales) std::ranges::fill(*out, 1.0f);
+    return {};
+  }
+
+  Error read_role(const VectorTensor& spec, std::span<float>* out) {
+    if (spec.has_head_rows) return read_head_rows(spec, out);
+    if (spec.rows > 0) return read_small_matrix(spec, out);
+    switch (spec.role) {
+      case VectorRole::state_conv:
+        return read_convolution(spec, out);
+      case VectorRole::state_rate:
+        return read_decay_rate(spec, out);
+      case VectorRole::xielu_alpha_p:
+      case VectorRole::xielu_alpha_n:
+        return read_xielu_alpha(spec, out);
+      case VectorRole::xielu_beta:
+      case VectorRole::xielu_eps:
+        return read_number(spec, out);
+      case VectorRole::altup_scale:
+        return read_altup_scale(spec, out);
+      default:
+        return read_vector(spec.name, {spec.n}, spec.offset, out);
+    }
+  }
+
+  Error read_layer_vector(const VectorTensor& spec, Layer* layer) {
+    std::span<float> values;
+    if (Error e = read_role(spec, &values)) return e;
+    vector_of(*layer, spec.role) = in_order(spec.order, values).data();
+    return {};
+  }
+};
+
+// Makes the jobs that pack the matrices.
+struct Binder : VectorReader {
   const LoadOptions& options;
   std::vector<PackJob>* jobs;
-  std::set<std::string> matrices = {};  // by the names that patterns of what to keep are compared with
+  std::set<std::string> matrices = {};  // names of the tensors, for check_keep()
 
-  // A tensor that nothing asked for means that the model computes something else than its config says.
-  Error nothing_left() const {
+  // An unread tensor means that the model computes something that its config does not describe.
+  Error check_all_bound() const {
     std::vector<std::string_view> left;
     for (const TensorView& tensor : model->checkpoint.tensors) {
-      const bool copy_of_embedding = model->config.tied_head && tensor.name == model->config.names.head + ".weight";
-      const bool rope_table = tensor.name.ends_with(".rotary_emb.inv_freq");  // old files hold it; config.json says it
-      const bool of_model = options.mtp && !tensor.name.starts_with(kMtpPrefix);
-      if (bound.contains(tensor.name) || copy_of_embedding || rope_table || of_model) continue;
+      const bool is_embedding_copy = model->config.tied_head && tensor.name == model->config.names.head + ".weight";
+      const bool is_rope_table = tensor.name.ends_with(".rotary_emb.inv_freq");  // in old files; redundant
+      const bool is_outside_mtp = options.mtp && !tensor.name.starts_with(kMtpPrefix);
+      if (bound.contains(tensor.name) || is_embedding_copy || is_rope_table || is_outside_mtp) continue;
       left.push_back(tensor.name);
     }
     if (left.empty()) return {};
@@ -35,11 +187,9 @@ struct Binder : TensorReader {
                  where(std::string(left[0])) + others);
   }
 
-  // --- matrices
-
-  void tell_conversion(const std::string& module, const std::string& from, const Packing& to) {
-    const auto same = std::ranges::find_if(model->conversions, [&](const Conversion& one) {
-      return one.from == from && one.requantised_because == to.requantised_because && one.to == to.format;
+  void note_conversion(const std::string& module, const std::string& from, const Packing& to) {
+    const auto same = std::ranges::find_if(model->conversions, [&](const Conversion& c) {
+      return c.from == from && c.requantised_because == to.requantised_because && c.to == to.format;
     });
     if (same == model->conversions.end()) {
       model->conversions.push_back({from, to.requantised_because, to.format, module, 1});
@@ -52,91 +202,91 @@ struct Binder : TensorReader {
     if (spec.expert != kNoExpert) model->expert_bytes += packed_bytes({&job, 1});
     jobs->push_back(std::move(job));
     if (spec.role != MatrixRole::up || !is_read_with_gate(model->config, spec)) return;
-    PackJob &gate = (*jobs)[jobs->size() - 2], &up = jobs->back();  // the list has gate right before up
+    PackJob &gate = (*jobs)[jobs->size() - 2], &up = jobs->back();  // the list has gate directly before up
     gate.interleaved = up.interleaved = interleave_of(gate, up);
   }
 
-  // Files with codes often leave the MTP layer as it was, and do not say so.
+  // Quantised files often keep the MTP layer in floats without declaring it.
   std::optional<Quantization> quantization_of(const std::string& module) const {
     const TensorView* weight = options.mtp ? model->checkpoint.find(module + ".weight") : nullptr;
     return weight && is_float(weight->dtype) ? std::nullopt : model->config.quantization;
   }
 
-  // Of matrices that share a tensor; nothing where they have none.
-  Error bind_bias(std::span<const MatrixTensor> parts, int64_t rows, std::span<float>* out) {
-    if (!parts.front().has_bias) return {};
+  // Reads the bias of matrices that share a tensor; leaves `out` empty if they have none.
+  Error bind_bias(std::span<const MatrixTensor> fused, int64_t rows, std::span<float>* out) {
+    if (!fused.front().has_bias) return {};
     TensorView view;
-    if (Error e = bind(parts.front().module() + ".bias", {rows}, &view)) return e;
+    if (Error e = bind(fused.front().module() + ".bias", {rows}, &view)) return e;
     if (Error e = read_bias(view, 1.0f, out)) return e;
     int64_t first = 0;
-    for (const MatrixTensor& part : parts) {
-      for (float& value : out->subspan(static_cast<size_t>(first), static_cast<size_t>(part.n)))
-        value *= part.bias_scale;
-      first += part.n;
+    for (const MatrixTensor& spec : fused) {
+      for (float& value : out->subspan(first, spec.n)) value *= spec.bias_scale;
+      first += spec.n;
     }
     return {};
   }
 
-  // Binds one tensor and splits its rows among `parts`: one matrix, or several that are fused.
-  Error bind_matrix(std::span<const MatrixTensor> parts) {
-    const MatrixTensor& one = parts.front();
-    const std::string module = one.module();
+  // Binds one tensor and splits its rows among its matrices: one, or several that are fused.
+  Error bind_matrix(std::span<const MatrixTensor> fused) {
+    const MatrixTensor& first_spec = fused.front();
+    const std::string module = first_spec.module();
     int64_t rows = 0;
-    for (const MatrixTensor& part : parts) rows += part.n;
+    for (const MatrixTensor& spec : fused) rows += spec.n;
     LinearWeight found;
-    if (Error e = bind_linear(model->checkpoint, quantization_of(module), module, rows, one.k, &found)) return e;
+    if (Error e = bind_linear(model->checkpoint, quantization_of(module), module, rows, first_spec.k, &found)) return e;
     bound.insert(found.tensors.begin(), found.tensors.end());
     std::span<float> biases;
-    if (Error e = bind_bias(parts, rows, &biases)) return e;
+    if (Error e = bind_bias(fused, rows, &biases)) return e;
     matrices.insert(module + ".weight");
-    const Packing packing = one.is_exact ? Packing{} : packing_of(options, model->config, module, found);
-    if (!found.stored_as.empty() && !packing.as_stored) tell_conversion(module, found.stored_as, packing);
+    const Packing packing = first_spec.is_exact ? Packing{} : packing_of(options, model->config, module, found);
+    if (!found.stored_as.empty() && !packing.as_stored) note_conversion(module, found.stored_as, packing);
     int64_t first = 0;
-    for (const MatrixTensor& part : parts) {
-      add_rows(found, first, packing, part);
-      matrix_of(*model, part).alpha = part.alpha;
-      if (one.has_bias) {
-        const auto stored = biases.subspan(static_cast<size_t>(first), static_cast<size_t>(part.n));
-        const auto own = in_order(part.order, part.order.is_part() ? biases : stored);
-        Linear& linear = matrix_of(*model, part);
-        linear.bias = own.data() + linear.first;
+    for (const MatrixTensor& spec : fused) {
+      add_rows(found, first, packing, spec);
+      matrix_of(*model, spec).alpha = spec.alpha;
+      if (first_spec.has_bias) {
+        const auto stored = spec.order.selects_rows() ? biases : biases.subspan(first, spec.n);
+        Linear& linear = matrix_of(*model, spec);
+        linear.bias = in_order(spec.order, stored).data() + linear.first;
       }
-      first += part.n;
+      first += spec.n;
     }
     return {};
   }
 
-  // Rows of a tensor from `first` on, as a matrix: those of them that are here.
-  void add_rows(const LinearWeight& found, int64_t first, const Packing& packing, const MatrixTensor& part) {
-    const RowRange rows = divide(*model, part);
-    Matrix* out = &matrix_of(*model, part).weight;
-    *out = {.format = packing.format, .k = part.k, .rotation = packing.rotation};
+  // A matrix of the tensor's rows from `first` on: packs those of this board.
+  void add_rows(const LinearWeight& found, int64_t first, const Packing& packing, const MatrixTensor& spec) {
+    const RowRange rows = divide(*model, spec);
+    Matrix* out = &matrix_of(*model, spec).weight;
+    *out = {.format = packing.format, .k = spec.k, .rotation = packing.rotation};
     if (rows.count == 0) return;
-    LinearWeight own = part.order.is_part() ? found : rows_of(found, first + rows.first, rows.count);
-    PackJob job = {std::move(own.weight), packing.format, out, std::move(own.scale),
-                   reader_of(own.coded, packing.as_stored && traits_of(packing.format).bits == 4)};
+    LinearWeight weight = spec.order.selects_rows() ? found : rows_of(found, first + rows.first, rows.count);
+    PackJob job = {std::move(weight.weight), packing.format, out, std::move(weight.scale),
+                   reader_of(weight.coded, packing.as_stored && traits_of(packing.format).bits == 4)};
     job.rotation = packing.rotation;
-    job.order = part.order.of_rows(rows.first, rows.count);
-    add_job(std::move(job), part);
+    job.order = spec.order.slice(rows.first, rows.count);
+    job.source_codes = found.stored_as;
+    job.keeps_codes = packing.as_stored;
+    add_job(std::move(job), spec);
   }
 
-  // Binds matrices in their order. Neighbours with the same module name share one tensor (fused q/k/v).
+  // Binds matrices in their order. Consecutive ones with the same module name share a tensor (fused q/k/v).
   Error bind_matrices(std::span<const MatrixTensor> specs) {
     while (!specs.empty()) {
       const std::string module = specs.front().module();
-      const auto other = std::ranges::find_if(specs, [&](const MatrixTensor& one) { return one.module() != module; });
-      const auto parts = specs.first(static_cast<size_t>(other - specs.begin()));
-      if (Error e = bind_matrix(parts)) return e;
-      specs = specs.subspan(parts.size());
+      const auto end = std::ranges::find_if(specs, [&](const MatrixTensor& spec) { return spec.module() != module; });
+      const auto fused = specs.first(end - specs.begin());
+      if (Error e = bind_matrix(fused)) return e;
+      specs = specs.subspan(fused.size());
     }
     return {};
   }
 
-  // Binds a layer whose experts all lie in one gate_up and one down tensor (gpt-oss).
-  Error bind_expert_tensors(int64_t index, std::span<const MatrixTensor> specs) {
+  // Binds experts that share one gate_up and one down tensor (gpt-oss).
+  Error bind_fused(int64_t layer, std::span<const MatrixTensor> specs) {
     const ModelConfig& c = model->config;
     FusedExperts found;
-    if (Error e = bind_fused_experts(model->checkpoint, c, index, &found)) return e;
+    if (Error e = bind_fused_experts(model->checkpoint, c, layer, &found)) return e;
     std::span<float> gate_up_bias, down_bias;
     if (Error e = read_bias(found.gate_up.bias, 1.0f, &gate_up_bias)) return e;
     split_gate_up(c.experts.inner_size, gate_up_bias);
@@ -145,29 +295,30 @@ struct Binder : TensorReader {
       for (const TensorView* view : {&m->values, &m->scales, &m->bias}) bound.insert(view->name);
       matrices.insert(m->module + ".weight");
       const Format to = weight_format(options, m->module + ".weight", false);
-      const bool keeps_values = m->stored_as.empty() || to == Format::bf16;  // which holds MXFP4's numbers, too
-      if (!keeps_values) tell_conversion(m->module, m->stored_as, {.format = to});
+      const bool keeps_values = m->stored_as.empty() || to == Format::bf16;  // bf16 represents MXFP4 exactly
+      if (!keeps_values) note_conversion(m->module, m->stored_as, {.format = to});
     }
     for (const MatrixTensor& spec : specs) {
       const bool is_down = spec.role == MatrixRole::down;
       const FusedMatrix& from = is_down ? found.down : found.gate_up;
-      const int64_t parts = is_down ? 1 : 2, part = spec.role == MatrixRole::up ? 1 : 0;
+      const int64_t in_tensor = is_down ? 1 : 2, index = spec.role == MatrixRole::up ? 1 : 0;
       const RowRange own = divide(*model, spec);
       Linear& out = matrix_of(*model, spec);
       const Format format = weight_format(options, from.module + ".weight", false);
       out.weight = {.format = format, .k = spec.k, .rotation = weight_rotation(options, format, spec.k)};
-      out.bias = (is_down ? down_bias : gate_up_bias).data() + (spec.expert * parts + part) * spec.n + own.first;
+      out.bias = (is_down ? down_bias : gate_up_bias).data() + (spec.expert * in_tensor + index) * spec.n + own.first;
       if (own.count == 0) continue;
-      const SteppedRows rows = {part + own.first * parts, parts, own.count};
+      const SteppedRows rows = {index + own.first * in_tensor, in_tensor, own.count};
       PackJob job = expert_job(from, spec.expert, rows, format, &out.weight);
       job.rotation = out.weight.rotation;
+      job.source_codes = from.stored_as;
       add_job(std::move(job), spec);
     }
     return {};
   }
 
-  // Binds a layer whose experts' matrices follow one another in one tensor of inputs and one of outputs.
-  Error bind_expert_rows(std::span<const MatrixTensor> specs) {
+  // Binds experts that are stacked in one tensor of gate and up and one of down.
+  Error bind_stacked(std::span<const MatrixTensor> specs) {
     const int64_t count = model->config.experts.count, inner = model->config.experts.inner_size;
     std::map<std::string, LinearWeight> tensors;
     for (const MatrixTensor& spec : specs) {
@@ -188,20 +339,20 @@ struct Binder : TensorReader {
 
   Error bind_layer(int64_t index) {
     const ModelConfig& c = model->config;
-    Layer* out = &model->layers[static_cast<size_t>(index)];
+    Layer* out = &model->layers[index];
     place_layer(c, index, out);
     for (const VectorTensor& spec : layer_vectors(c, index)) {
       if (Error e = read_layer_vector(spec, out)) return e;
     }
     balance_heads(c, index, &model->layers);
     const std::vector<MatrixTensor> specs = layer_matrices(c, index);
-    const bool shared = c.experts.fused || c.experts.stacked;
-    const auto first_expert =
-        std::ranges::find_if(specs, [&](const MatrixTensor& spec) { return shared && spec.expert != kNoExpert; });
+    const bool has_shared_tensors = c.experts.fused || c.experts.stacked;
+    const auto first_expert = std::ranges::find_if(
+        specs, [&](const MatrixTensor& spec) { return has_shared_tensors && spec.expert != kNoExpert; });
     if (Error e = bind_matrices({specs.begin(), first_expert})) return e;
-    const std::span<const MatrixTensor> of_experts(first_expert, specs.end());
-    if (of_experts.empty()) return {};
-    return c.experts.fused ? bind_expert_tensors(index, of_experts) : bind_expert_rows(of_experts);
+    const std::span<const MatrixTensor> experts(first_expert, specs.end());
+    if (experts.empty()) return {};
+    return c.experts.fused ? bind_fused(index, experts) : bind_stacked(experts);
   }
 
   Error bind_head() {
@@ -217,11 +368,11 @@ struct Binder : TensorReader {
     return {};
   }
 
-  // What an MTP layer's model begins with, in the place of an embedding.
+  // The input of an MTP layer, in place of an embedding.
   Error bind_mtp_input() {
     const ModelConfig& c = model->config;
-    const auto is_of_it = [](const TensorView& tensor) { return tensor.name.starts_with(kMtpPrefix); };
-    if (std::ranges::none_of(model->checkpoint.tensors, is_of_it)) {
+    const auto is_mtp = [](const TensorView& tensor) { return tensor.name.starts_with(kMtpPrefix); };
+    if (std::ranges::none_of(model->checkpoint.tensors, is_mtp)) {
       return error("no tensors of an MTP layer (`--speculate ngram` needs none)", where(std::string(kMtpPrefix) + "*"));
     }
     const MatrixTensor fc = mtp_matrix(c);
@@ -235,10 +386,10 @@ struct Binder : TensorReader {
     return bind(c.names.embedding + ".weight", {c.vocab_size, c.hidden_size}, &model->embedding);
   }
 
-  // What the layers' own embeddings and several streams have of the model.
-  Error bind_streams() {
+  // Per-layer embeddings and AltUp's projections.
+  Error bind_layer_inputs() {
     const ModelConfig& c = model->config;
-    model->altup = {std::vector<Linear>(other_streams(c)), std::vector<Linear>(other_streams(c))};
+    model->altup = {std::vector<Linear>(altup_projections(c)), std::vector<Linear>(altup_projections(c))};
     if (c.layer_input.size > 0) {
       const int64_t size = c.layer_input.size;
       TensorView& rows = model->layer_inputs.embedding;
@@ -248,23 +399,23 @@ struct Binder : TensorReader {
       rows.shape = {c.layer_input.vocab_size * c.layers, size};
       if (Error e = read_norm(c.names.layer_input_norm, size, &model->layer_inputs.norm)) return e;
     }
-    return bind_matrices(stream_matrices(c));
+    return bind_matrices(model_matrices(c));
   }
 
   Error bind_all() {
     const ModelConfig& c = model->config;
     if (Error e = options.mtp ? bind_mtp_input() : bind_embedding()) return e;
-    model->layers.resize(static_cast<size_t>(c.layers));
+    model->layers.resize(c.layers);
     for (int64_t i = 0; i < c.layers; ++i) {
       if (Error e = bind_layer(i)) return e;
     }
     if (Error e = read_norm(c.names.final_norm, c.hidden_size, &model->final_norm)) return e;
     if (!options.mtp) {
-      if (Error e = bind_streams()) return e;
+      if (Error e = bind_layer_inputs()) return e;
       if (Error e = bind_head()) return e;
       if (Error e = check_keep(options, matrices, model->checkpoint.folder)) return e;
     }
-    return nothing_left();
+    return check_all_bound();
   }
 };
 

@@ -2,42 +2,62 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "kernels/base/math.h"
 
 namespace pinion {
 namespace {
 
-// The weights of a norm that has none.
+// The weights of value_norm: the file has none.
 constexpr auto kOnes = [] {
   std::array<float, kMaxHeadDim> ones = {};
   ones.fill(1.0f);
   return ones;
 }();
 
+constexpr float kMaxBalance = 1024;
+
+// Adds the squared norm weights of a head to the sizes of its channels.
+void add_squares(const float* weights, std::vector<float>* sizes) {
+  for (float& size : *sizes) {
+    size += *weights * *weights;
+    ++weights;
+  }
+}
+
+// Gives the rope pair of channels i and i + half the sum of their sizes.
+void pair_up(int64_t half, std::vector<float>* sizes) {
+  for (auto i = sizes->begin(); i < sizes->begin() + half; ++i) *i = *(i + half) = *i + *(i + half);
+}
+
+float balance_of(float query_size, float key_size) {
+  if (!(query_size > 0 && key_size > 0)) return 1;
+  return std::clamp(std::sqrt(std::sqrt(query_size / key_size)), 1 / kMaxBalance, kMaxBalance);
+}
+
 }  // namespace
 
 void place_layer(const ModelConfig& config, int64_t index, Layer* out) {
-  const auto i = static_cast<size_t>(index);
-  out->attends = config.attends[i];
-  out->recurrent = config.recurrent[i];
+  out->attends = config.attends[index];
+  out->recurrent = config.recurrent[index];
   out->owns_kv = config.owns_kv(index);
-  const int64_t owner = out->owns_kv ? index : config.kv_layers[i];
+  const int64_t owner = out->owns_kv ? index : config.kv_layers[index];
   for (int64_t layer = 0; layer < owner; ++layer) {
-    out->slot += config.attends[static_cast<size_t>(layer)] && config.owns_kv(layer);
+    out->slot += config.attends[layer] && config.owns_kv(layer);
   }
   if (config.value_norm) out->v_norm = kOnes.data();
   if (config.has_sparse_gate(index)) {
-    out->gate_cut = static_cast<float>(normal_quantile(static_cast<double>(config.gate_sparsity[i])));
+    out->gate_cut = static_cast<float>(normal_quantile(static_cast<double>(config.gate_sparsity[index])));
   }
   out->state.slot = std::count(config.recurrent.begin(), config.recurrent.begin() + index, true);
-  out->window = config.windows[i];
-  out->rope = config.layer_ropes[i];
-  if (config.has_experts(index)) out->experts.resize(static_cast<size_t>(config.experts.count));
+  out->window = config.windows[index];
+  out->rope = config.layer_ropes[index];
+  if (config.has_experts(index)) out->experts.resize(config.experts.count);
 }
 
 const Linear& matrix_of(const Layer& layer, MatrixRole role, int64_t expert) {
-  const Expert* mine = expert == kNoExpert ? nullptr : &layer.experts[static_cast<size_t>(expert)];
+  const Expert* in_expert = expert == kNoExpert ? nullptr : &layer.experts[expert];
   switch (role) {
     case MatrixRole::q:
       return layer.q;
@@ -78,11 +98,11 @@ const Linear& matrix_of(const Layer& layer, MatrixRole role, int64_t expert) {
     case MatrixRole::shared_weight:
       return layer.shared_weight;
     case MatrixRole::gate:
-      return mine ? mine->gate : layer.gate;
+      return in_expert ? in_expert->gate : layer.gate;
     case MatrixRole::up:
-      return mine ? mine->up : layer.up;
+      return in_expert ? in_expert->up : layer.up;
     case MatrixRole::down:
-      return mine ? mine->down : layer.down;
+      return in_expert ? in_expert->down : layer.down;
     case MatrixRole::layer_gate:
       return layer.layer_gate;
     case MatrixRole::layer_out:
@@ -92,7 +112,7 @@ const Linear& matrix_of(const Layer& layer, MatrixRole role, int64_t expert) {
     case MatrixRole::layer_input:
     case MatrixRole::altup_in:
     case MatrixRole::altup_out:
-      break;  // the model's
+      break;  // matrices of the model
   }
   __builtin_unreachable();
 }
@@ -171,6 +191,34 @@ const float*& vector_of(Layer& layer, VectorRole role) {
       return layer.layer_out_norm.weight;
   }
   __builtin_unreachable();
+}
+
+void balance_heads(const ModelConfig& config, Layer* layer) {
+  if (!layer->q_norm || !layer->k_norm) return;
+  const int64_t dims = config.head_dim;
+  const bool is_per_head = config.qk_norm_rows(2) > 1;  // else all heads share the norms' weights
+  const bool rotates_after = layer->rope != kNoRope && config.qk_norm != QkNorm::rotated_heads;
+  const int64_t half = rotates_after ? config.ropes[layer->rope].dims / 2 : 0;
+  const int64_t group = config.heads / config.kv_heads;
+  for (int64_t kv_head = 0; kv_head < config.kv_heads; ++kv_head) {
+    std::vector<float> key(dims), query(dims);
+    add_squares(layer->k_norm + (is_per_head ? kv_head * dims : 0), &key);
+    for (int64_t head = kv_head * group; head < kv_head * group + (is_per_head ? group : 1); ++head) {
+      add_squares(layer->q_norm + (is_per_head ? head * dims : 0), &query);
+    }
+    pair_up(half, &key);
+    pair_up(half, &query);
+    for (int64_t i = 0; i < dims; ++i) {
+      layer->key_balance.push_back(balance_of(query[i], key[i]));
+      layer->query_balance.push_back(1 / layer->key_balance.back());
+    }
+  }
+}
+
+void balance_heads(const ModelConfig& config, int64_t index, std::vector<Layer>* layers) {
+  Layer* layer = &(*layers)[index];
+  if (layer->owns_kv) return balance_heads(config, layer);
+  layer->query_balance = (*layers)[config.kv_layers[index]].query_balance;
 }
 
 }  // namespace pinion

@@ -1,24 +1,91 @@
-// What a layer is made of: its tensors with their names in the file, their shapes and their parts in the computation.
-// The one list of them: loading, random weights, reports, scratch memory and parameter counts all go through it.
+// The list of a model's tensors: names in the file, shapes, roles in the computation. Loading, random weights, reports,
+// scratch memory and parameter counts all read it.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "engine/boards/shares.h"
-#include "engine/model/stages.h"
+#include "engine/boards/exchange.h"
 #include "loader/config/model_config.h"
-#include "loader/pack/row_order.h"
+#include "loader/pack/pack.h"
 
 namespace pinion {
 
-// A layer's matrices. A layer has some of them: q, k, v and o (of latent attention, those of latents in place of k and
-// v, and mostly of q), or those of a recurrent state, or both, and either gate (or not), up and down once or the router
-// and these three for every expert; of these layers some have the first three, too: a shared expert's. Layers without
-// an mlp have none of the latter. Layers with embeddings of their own end with layer_gate and layer_out. The head is
-// the model's, and so are what an MTP layer begins with and what several streams begin and end with.
+// The stages of a pass, in their order. Profiles and traces are kept by stage. Layers have only the stages of their
+// tensors: attention has o, a recurrent state state_out, some layers both. q_latent and kv_latent project the latents
+// of DeepSeek's attention. An `_input` stage merges or norms, then quantises or packs, the input of the next matrix.
+// The router chooses experts and groups several tokens by expert. altup, laurel, layer_gate and layer_out are Gemma
+// 3n's.
+enum class Stage : uint8_t {
+  embed,
+  altup,
+  attention_norm,
+  qkv,
+  q_latent,
+  kv_latent,
+  laurel,
+  attention,
+  o_input,
+  o,
+  state_out,
+  mlp_norm,
+  router,
+  gate_up,
+  down_input,
+  down,
+  layer_gate,
+  layer_out,
+  final_norm,
+  head,
+};
+
+struct StageTraits {
+  Stage stage;
+  std::string_view name;  // in reports
+  // Every worker repeats it for a single token, since that costs less than a barrier: more workers do not shorten it.
+  bool is_repeated = false;
+};
+constexpr StageTraits kStageTraits[] = {
+    {Stage::embed, "embed"},
+    {Stage::altup, "streams"},  // the name in published reports
+    {Stage::attention_norm, "attention_norm", true},
+    {Stage::qkv, "qkv"},
+    {Stage::q_latent, "q_latent"},
+    {Stage::kv_latent, "kv_latent"},
+    {Stage::laurel, "laurel"},
+    {Stage::attention, "attention"},
+    {Stage::o_input, "o_input", true},
+    {Stage::o, "o"},
+    {Stage::state_out, "state_out"},
+    {Stage::mlp_norm, "mlp_norm", true},
+    {Stage::router, "router"},
+    {Stage::gate_up, "gate_up"},
+    {Stage::down_input, "down_input", true},
+    {Stage::down, "down"},
+    {Stage::layer_gate, "layer_gate"},
+    {Stage::layer_out, "layer_out"},
+    {Stage::final_norm, "final_norm", true},
+    {Stage::head, "head"},
+};
+constexpr size_t kStages = std::size(kStageTraits);
+static_assert(
+    [] {
+      size_t i = 0;
+      for (const StageTraits& traits : kStageTraits) {
+        if (static_cast<size_t>(traits.stage) != i++) return false;
+      }
+      return i == static_cast<size_t>(Stage::head) + 1;
+    }(),
+    "kStageTraits is indexed by Stage");
+
+// The matrices of a layer, then those of the model from `head` on. A layer has those of attention (plain: q, k, v, o;
+// latent: latent_* in place of k and v, and mostly of q), of a recurrent state, or of both; then gate, up and down,
+// once or for each expert, with the router. gate, up and down without an expert's index are the shared expert's in a
+// layer with experts. Some families have no gate, some layers no mlp.
 enum class MatrixRole : uint8_t {
   q,
   k,
@@ -50,9 +117,9 @@ enum class MatrixRole : uint8_t {
   altup_in,
   altup_out
 };
-constexpr auto kMatrixRoles = static_cast<size_t>(MatrixRole::head);  // of a layer: all before the head
+constexpr auto kMatrixRoles = static_cast<size_t>(MatrixRole::head);  // roles in a layer
 
-// The stage that multiplies it. Matrices of one stage read the same input.
+// The stage that multiplies a matrix. Matrices of one stage share their input.
 constexpr Stage stage_of(MatrixRole role) {
   switch (role) {
     case MatrixRole::o:
@@ -74,7 +141,7 @@ constexpr Stage stage_of(MatrixRole role) {
     case MatrixRole::altup_in:
       return Stage::embed;
     case MatrixRole::altup_out:
-      return Stage::streams;
+      return Stage::altup;
     case MatrixRole::laurel_right:
       return Stage::laurel;
     case MatrixRole::layer_gate:
@@ -104,34 +171,34 @@ constexpr Stage stage_of(MatrixRole role) {
 
 constexpr int64_t kNoExpert = -1;
 
-// What several boards that share a model divide a matrix by (engine/boards/shares.h).
+// The rows of a matrix that one of several boards has (engine/boards/exchange.h).
 enum class DividedBy : uint8_t {
-  nothing,   // all of them have it
-  panels,    // by whole panels of its rows
-  kv_heads,  // by kv heads: a head's rows, or those of its queries
-  first,     // by nothing, and the first has it alone
+  nothing,   // all rows on every board
+  panels,    // whole panels
+  kv_heads,  // the rows of whole kv heads, or of their queries
+  first,     // all rows on board 0, none on the others
 };
 
 // W [n, k] of y = alpha W x + bias.
 struct MatrixTensor {
   MatrixRole role;
-  std::string pattern;  // of its module's name; neighbours with one name are rows of one tensor
-  int64_t layer;        // 0 for the head; of altup_in and altup_out the stream, less one
+  std::string pattern;  // module name; consecutive matrices with equal names are row ranges of one tensor
+  int64_t layer;        // 0 for the head; altup_in and altup_out: the index of the AltUp input - 1
   int64_t n;
   int64_t k;
   bool has_bias = false;
-  float bias_scale = 1.0f;  // what the file's bias is multiplied by
+  float bias_scale = 1.0f;  // factor of the file's bias
   float alpha = 1.0f;
   bool is_exact = false;       // bf16 in every mode
-  int64_t expert = kNoExpert;  // whose it is; kNoExpert: every token's
-  RowOrder order = {};         // of its rows, and of the bias
+  int64_t expert = kNoExpert;  // kNoExpert: not an expert's
+  RowOrder order = {};         // of the rows and the bias
   DividedBy divided_by = DividedBy::nothing;
 
   // "model.layers.3.mlp.experts.7.up_proj"
   std::string module() const { return module_name(pattern, layer, expert); }
 };
 
-// How its rows are divided, if they are, and which of them this board has.
+// The division of a matrix's rows among boards, and the rows of this board.
 Division division_of(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares);
 RowRange own_rows(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares);
 
@@ -171,54 +238,55 @@ enum class VectorRole : uint8_t {
   layer_out_norm,
 };
 
-// Numbers that are fp32 in every mode.
+// Weights that are fp32 in every mode.
 struct VectorTensor {
   VectorRole role;
-  std::string name;  // the tensor's, whole; a "{}" in it: each head has a tensor of its own
+  std::string name;  // of the tensor; with a "{}", each head has a tensor of its own
   int64_t n;
   float offset = 0.0f;         // added to the file's numbers
-  RowOrder order = {};         // of its numbers
-  bool has_head_rows = false;  // [heads, head_dim] where it is one tensor
-  int64_t rows = 0;            // of a small matrix; 0: it is none
+  RowOrder order = {};         // of the numbers
+  bool has_head_rows = false;  // [heads, head_dim] if it is one tensor
+  int64_t rows = 0;            // of a small matrix; 0: a vector
 };
 
-// Whether an up follows its gate in the list.
+// True if `up` directly follows its gate in the list.
 inline bool has_gate(const ModelConfig& config, const MatrixTensor& up) {
   if (up.expert != kNoExpert) return !config.names.expert_gate.empty();
   return !(config.has_experts(up.layer) ? config.names.shared_gate : config.names.gate).empty();
 }
 
-// Whether both may be interleaved. A sparse gate is known when its whole row is.
+// True if the panels of gate and up are interleaved. A sparse gate is computed alone, since its cut depends on the
+// whole row.
 inline bool is_read_with_gate(const ModelConfig& config, const MatrixTensor& up) {
   return has_gate(config, up) && !config.has_sparse_gate(up.layer);
 }
 
-// In the order of packing.
+// The matrices of a layer, in the order of packing.
 std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t layer);
 
-// Of the model, besides the embedding and the head: what several streams and the layers' own embeddings need.
-std::vector<MatrixTensor> stream_matrices(const ModelConfig& config);
-inline size_t other_streams(const ModelConfig& config) {
-  return static_cast<size_t>(std::max<int64_t>(1, config.altup.streams) - 1);
-}
+// Matrices of the model for per-layer embeddings and AltUp.
+std::vector<MatrixTensor> model_matrices(const ModelConfig& config);
 
-// The embedding, where that is the head, too.
+// AltUp's matrices into and out of the layers: one per input but the first.
+inline size_t altup_projections(const ModelConfig& config) { return std::max<int64_t>(1, config.altup.inputs) - 1; }
+
+// The head. If it is tied, its weights are the embedding's.
 MatrixTensor head_matrix(const ModelConfig& config);
 
-// Of an MTP layer's config.
+// The matrix in front of an MTP layer. config: of the MTP layer.
 MatrixTensor mtp_matrix(const ModelConfig& config);
 
 std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer);
 
 struct ParameterCounts {
   int64_t all = 0;
-  int64_t in_experts = 0;  // of these
+  int64_t in_experts = 0;  // included in `all`
 };
 
-// Of a whole model; a head that is the embedding counts once.
+// Parameters of a whole model; a tied head counts once.
 ParameterCounts count_parameters(const ModelConfig& config);
 
-// Those that one token is multiplied by, and the embedding, which most models' head is; not the layers' own embeddings.
+// Parameters that one token uses: all but those of other experts and per-layer embeddings.
 int64_t active_parameters(const ModelConfig& config);
 
 }  // namespace pinion

@@ -1,10 +1,11 @@
-// How a model is to be loaded.
+// Options of loading a model, and the weight format that each matrix gets from them. No other file decides formats.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,37 +21,65 @@ enum class Quant : uint8_t {
   w4a8,  // 4-bit weights in groups of 32, int8 activations per token; the head has int8 weights
 };
 inline constexpr std::array<std::string_view, 3> kQuantNames = {"none", "w8a8", "w4a8"};  // by Quant
+static_assert(kQuantNames[static_cast<size_t>(Quant::none)] == "none" &&
+              kQuantNames[static_cast<size_t>(Quant::w8a8)] == "w8a8" &&
+              kQuantNames[static_cast<size_t>(Quant::w4a8)] == "w4a8");
 
 class Exchange;
 class Team;
+struct LinearWeight;
+struct ModelConfig;
 
 struct LoadOptions {
   Quant quant = Quant::w8a8;
-  std::optional<Format> head = {};  // of the head, where that is not what the mode gives it
-  // Matrices whose tensor name holds one of these stay bf16, e.g. "lm_head" or "layers.3.mlp.down_proj".
+  std::optional<Format> head = {};  // format of the head in place of the mode's
+  // Matrices whose tensor name contains one of these stay bf16, e.g. "lm_head" or "layers.3.mlp.down_proj".
   std::vector<std::string> keep = {};
-  bool mtp = false;    // the checkpoint's MTP layer instead of the model: see load_mtp (engine/runtime/load.h)
-  bool rotate = true;  // the inputs of matrices that are quantised here (kernels/layout.h)
-  // Where a mode quantises, matrices of floats that look ternary (loader/pack/ternary.h) are packed as w2, which rounds
-  // nothing.
+  bool mtp = false;    // loads the checkpoint's MTP layer instead of the model: see load_mtp (engine/runtime/load.h)
+  bool rotate = true;  // rotates the inputs of matrices that are quantised here (kernels/layout.h)
+  // Packs float matrices that look ternary (loader/pack/quantize.h) as w2, without rounding, in modes that quantise.
   bool ternary = true;
-  bool synthetic_ternary = false;  // synthetic_model's are, where a mode quantises and w2 has the shape
+  bool synthetic_ternary = false;  // makes the weights of synthetic_model ternary
   // Token ids of the calibration text, cut into windows: w4 is then quantised with error feedback
   // (engine/runtime/calibration.h). Empty: w4 is rounded from the weights alone.
   std::vector<int32_t> calibration = {};
-  Team* team = nullptr;          // who packs; null: the caller's thread alone
-  Exchange* exchange = nullptr;  // with boards that load the other rows; null: all are loaded here
-  // Freshly packed weights lie on the NUMA node of the worker that will read them (first_touch.h), and take all their
-  // memory from the start.
+  Team* team = nullptr;          // packs the weights; null: the caller's thread alone
+  Exchange* exchange = nullptr;  // boards that load the other rows; null: this board loads all
+  // Places freshly packed weights on the NUMA node of the worker that reads them. Takes all memory at once.
   bool numa_first_touch = false;
-  std::function<void(int64_t done, int64_t total)> progress = {};  // bytes, or a calibration's tokens
-  std::string cache_folder = {};  // where packed weights are looked for (loader/pack/pack_cache.h); empty: nowhere
-  // Compares all cached weights with their hashes before they are used. Without it the first start after a boot does so
-  // in the background.
+  std::function<void(int64_t done, int64_t total)> progress = {};  // in bytes, or in tokens of a calibration
+  std::string cache_folder = {};  // of packed weights (loader/pack/pack_cache.h); empty: no cache
+  // Verifies the hashes of cached weights before their use. Otherwise the first start after a boot verifies them in the
+  // background.
   bool check_cache = false;
-  std::function<void(const Error&)> warn = {};  // what is wrong and keeps nobody from going on; from any thread
-  // The same of what may have made results wrong that are out already; empty: `warn` is told, since none depend on it.
+  std::function<void(const Error&)> warn = {};  // reports problems that do not stop the load; called on any thread
+  // Reports damage that may have affected results already returned. Empty: calls `warn`.
   std::function<void(const Error&)> doubt = {};
 };
+
+// The format of a float tensor with this name.
+Format weight_format(const LoadOptions& options, const std::string& name, bool is_head);
+
+// An error if a pattern of `keep` matches none of the matrices' names.
+Error check_keep(const LoadOptions& options, const std::set<std::string>& matrices, const std::string& folder);
+
+// An error if `keep` and `head` give the head different formats.
+Error check_head_format(const LoadOptions& options, const ModelConfig& config);
+
+// The way a matrix of the checkpoint is packed.
+struct Packing {
+  Format format = Format::bf16;
+  bool as_stored = false;                // keeps the file's codes and scales
+  std::string requantised_because = {};  // the reason why the file's 4-bit codes could not be kept; else empty
+  int64_t rotation = 1;                  // see Matrix; 1 for the file's codes, which cannot be rotated
+};
+
+// The rotation of weights of this format with k inputs that are quantised here; 1: not rotated.
+int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k);
+
+// The packing of one matrix. Reads some of its rows to detect ternary weights. In a file of 4-bit codes, w4a8 packs the
+// matrices that the file stores in more bits as int8: its authors found 4 bits too few for them.
+Packing packing_of(const LoadOptions& options, const ModelConfig& config, const std::string& module,
+                   const LinearWeight& weight);
 
 }  // namespace pinion

@@ -15,90 +15,96 @@
 #include "kernels/layout.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/config/model_config.h"
-#include "loader/files/arena.h"
+#include "loader/files/mapped_file.h"
 #include "loader/pack/pack_cache.h"
 
 namespace pinion {
 
-// Quantised weights of the file that could not be kept and were quantised again: a loss to report.
+struct PackJob;
+
+// Quantised weights of the file that were quantised again: a loss of precision to report.
 struct Conversion {
-  std::string from;                 // how the file holds them
-  std::string requantised_because;  // of 4-bit codes that became other 4-bit codes: why they did not stay
+  std::string from;                 // the file's format
+  std::string requantised_because;  // the reason if both formats have 4 bits
   Format to;
-  std::string module;   // the first
-  int64_t modules = 0;  // in all
+  std::string module;   // the first one
+  int64_t modules = 0;  // number of modules
 };
 
-// What stands before the one layer of an MTP layer's model, which reads the next token and the hidden state before it:
-// x = fc [RMSNorm(embedding) | RMSNorm(hidden state)].
+// The input of an MTP layer (multi-token prediction, DeepSeek-V3), which reads the next token and the hidden state
+// before it: x = fc [norm(embedding) | norm(hidden state)].
 struct MtpInput {
   Linear fc;  // [hidden, 2 hidden]
   Norm embedding_norm, hidden_norm;
 };
 
-// What stands before the layers where each has embeddings of its own (LayerInputConfig).
+// Per-layer embeddings (LayerInputConfig).
 struct LayerInputs {
-  TensorView embedding;  // [vocab * layers, size], rows are read from the mapped file
+  TensorView embedding;  // [vocab * layers, size] in the mapped file
   Linear projection;     // [layers * size, hidden] of the token's embedding
   Norm norm;             // [size]
 };
 
-// Of several streams, without the first: what they begin as, and what becomes of them after the last layer.
+// AltUp's projections of every input but the first: from the embedding, and after the last layer.
 struct AltupEnds {
-  std::vector<Linear> in, out;  // [hidden, hidden]
+  std::vector<Linear> in, out;  // [inputs - 1] of [hidden, hidden]
 };
 
 struct Model {
   ModelConfig config;
   Quant quant = Quant::w8a8;
-  std::string calibration;  // a name of the text that weights were quantised for; empty: none
-  TensorView embedding;     // [vocab, hidden], rows are read from the mapped file (or from the arena: synthetic models)
+  std::string calibration;  // name of the calibration text; empty: none
+  TensorView embedding;     // [vocab, hidden] in the mapped file (synthetic models: in the arena)
   std::vector<Layer> layers;
   Norm final_norm;
   Linear head;  // [vocab, hidden]
   LayerInputs layer_inputs;
   AltupEnds altup;
-  MtpInput mtp;                  // of an MTP layer's model, whose embedding and head are another's
-  Exchange* exchange = nullptr;  // with the boards that have the other rows of the matrices; null: all are here
-  std::vector<int32_t> eos_ids;  // of config.json and generation_config.json, sorted
+  MtpInput mtp;                  // of an MTP layer, which uses the embedding and the head of the main model
+  Exchange* exchange = nullptr;  // to the boards with the other rows of the matrices; null: this board has all
+  std::vector<int32_t> eos_ids;  // from config.json and generation_config.json, sorted
 
-  int64_t weight_bytes = 0;  // packed matrices, as far as they are here
-  int64_t expert_bytes = 0;  // of these, experts'
+  int64_t weight_bytes = 0;  // packed matrices on this board
+  int64_t expert_bytes = 0;  // share of the experts in weight_bytes
   double load_seconds = 0;
   std::vector<Conversion> conversions;
 
-  Checkpoint checkpoint;  // owns the mapped files
-  Arena arena;            // owns the packed matrices
-  MappedFile cached;      // owns them instead where the cache had them
-  PackCache cache;        // where the cache has or wants them; the path is empty where it is off
+  Checkpoint checkpoint;                          // owns the mapped files
+  Arena arena;                                    // owns the packed matrices, unless `cached` does
+  MappedFile cached;                              // the mapped cache file
+  PackCache cache;                                // layout of the cache file; empty path: no cache
   std::vector<std::unique_ptr<float[]>> vectors;  // norm weights and biases
 
   Shares shares() const { return exchange ? exchange->shares() : Shares{}; }
   bool is_on_first_board() const { return !exchange || exchange->is_first(); }
   bool reads_hidden() const { return mtp.hidden_norm.weight != nullptr; }
   bool from_cache() const { return cached.pages != nullptr; }
-  // All packed matrices: the same bytes on every machine.
+  // All packed matrices: the same bytes on every kind of machine.
   std::span<const std::byte> packed() const {
     return from_cache() ? packed_contents(cache, cached) : std::span<const std::byte>(arena.data, arena.bytes);
   }
-  // Bytes of packed weights that a pass of `tokens` reads. With experts and several tokens an upper bound: every token
-  // is assumed to choose other ones.
+  // Bytes of packed weights that a pass of `tokens` reads. With experts an upper bound: each token is assumed to choose
+  // different ones.
   int64_t bytes_per_pass(int64_t tokens) const {
-    return weight_bytes - expert_bytes + config.experts.part_read(expert_bytes, tokens);
+    return weight_bytes - expert_bytes + config.experts.max_active(expert_bytes, tokens);
   }
 };
 
-// Where a tensor of the list lies (engine/model/layer_tensors.h).
+// Reads the vectors of the model from its checkpoint, and makes the jobs that pack its matrices. model: with its config
+// and checkpoint. Errors name the tensor: missing, wrong shape, NaN, or not part of such a model. (bind.cpp)
+Error bind_tensors(const LoadOptions& options, Model* model, std::vector<PackJob>* jobs);
+
+// The member of the model for a tensor of the list (engine/model/layer_tensors.h).
 inline Linear& matrix_of(Model& model, const MatrixTensor& tensor) {
   if (tensor.role == MatrixRole::head) return model.head;
   if (tensor.role == MatrixRole::mtp_fc) return model.mtp.fc;
   if (tensor.role == MatrixRole::layer_input) return model.layer_inputs.projection;
-  if (tensor.role == MatrixRole::altup_in) return model.altup.in[static_cast<size_t>(tensor.layer)];
-  if (tensor.role == MatrixRole::altup_out) return model.altup.out[static_cast<size_t>(tensor.layer)];
-  return matrix_of(model.layers[static_cast<size_t>(tensor.layer)], tensor.role, tensor.expert);
+  if (tensor.role == MatrixRole::altup_in) return model.altup.in[tensor.layer];
+  if (tensor.role == MatrixRole::altup_out) return model.altup.out[tensor.layer];
+  return matrix_of(model.layers[tensor.layer], tensor.role, tensor.expert);
 }
 
-// Says which rows of a tensor's matrix are here, and returns them.
+// Sets the rows of a matrix that this board has, and returns them.
 inline RowRange divide(Model& model, const MatrixTensor& tensor) {
   const Shares shares = model.shares();
   const RowRange own = own_rows(model.config, tensor, shares);
@@ -108,8 +114,8 @@ inline RowRange divide(Model& model, const MatrixTensor& tensor) {
   return own;
 }
 
-// The most rows that a matrix of this role has in any layer; 0 where none has it.
-inline int64_t most_rows(const Model& model, MatrixRole role) {
+// The largest number of rows of a matrix in any layer; 0: no layer has it.
+inline int64_t max_rows(const Model& model, MatrixRole role) {
   int64_t n = 0;
   for (const Layer& layer : model.layers) n = std::max(n, matrix_of(layer, role).rows.count);
   return n;

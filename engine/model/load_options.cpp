@@ -1,18 +1,21 @@
-#include "engine/model/weight_format.h"
+#include "engine/model/load_options.h"
 
 #include <algorithm>
 
-#include "loader/pack/ternary.h"
-#include "loader/quant/coded_w4.h"
+#include "loader/config/model_config.h"
+#include "loader/pack/quantize.h"
+#include "loader/quant/coded_matrix.h"
+#include "loader/quant/stored_weights.h"
 
 namespace pinion {
 namespace {
 
-bool is_in(const std::string& pattern, const std::string& name) { return name.find(pattern) != std::string::npos; }
+bool matches(const std::string& pattern, const std::string& name) { return name.find(pattern) != std::string::npos; }
 
-// The pattern by which a matrix stays bf16, or null.
+// The pattern of `keep` that matches a matrix, or null.
 const std::string* kept_by(const LoadOptions& options, const std::string& name) {
-  const auto found = std::ranges::find_if(options.keep, [&](const std::string& one) { return is_in(one, name); });
+  const auto found =
+      std::ranges::find_if(options.keep, [&](const std::string& pattern) { return matches(pattern, name); });
   return found == options.keep.end() ? nullptr : &*found;
 }
 
@@ -31,9 +34,9 @@ int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k) {
 
 Error check_keep(const LoadOptions& options, const std::set<std::string>& matrices, const std::string& folder) {
   for (const std::string& pattern : options.keep) {
-    if (std::ranges::any_of(matrices, [&](const std::string& name) { return is_in(pattern, name); })) continue;
-    return error("no matrix to keep has this in its name", folder,
-                 matrices.empty() ? "" : "a part of one, like " + *matrices.begin(), pattern);
+    if (std::ranges::any_of(matrices, [&](const std::string& name) { return matches(pattern, name); })) continue;
+    return error("no matrix name contains this pattern", folder,
+                 matrices.empty() ? "" : "a substring of a name such as " + *matrices.begin(), pattern);
   }
   return {};
 }
@@ -42,16 +45,16 @@ Error check_head_format(const LoadOptions& options, const ModelConfig& config) {
   const std::string name = config.names.head + ".weight";
   const std::string* pattern = kept_by(options, name);
   if (!pattern || !options.head || *options.head == Format::bf16) return {};
-  return error("to be kept by the pattern \"" + *pattern + "\" and yet of another format", name,
-               traits_of(Format::bf16).name, traits_of(*options.head).name);
+  return error("kept by the pattern \"" + *pattern + "\", but given another format", name, traits_of(Format::bf16).name,
+               traits_of(*options.head).name);
 }
 
 Packing packing_of(const LoadOptions& options, const ModelConfig& config, const std::string& module,
                    const LinearWeight& weight) {
   const bool is_head = module == config.names.head;
   Packing packing = {.format = weight_format(options, module + ".weight", is_head)};
-  const bool as_asked = packing.format == Format::bf16 || (is_head && options.head);
-  if (options.ternary && !as_asked) {
+  const bool is_requested = packing.format == Format::bf16 || (is_head && options.head);
+  if (options.ternary && !is_requested) {
     const bool is_code = weight.coded.format && weight.coded.scheme.stored_as == StoredAs::bitnet;
     if (is_code && weight.coded.k % kW2GroupK == 0) return {.format = Format::w2, .as_stored = true};
     if (weight.stored_as.empty() && looks_ternary(weight.weight)) return {.format = Format::w2};
