@@ -1,37 +1,37 @@
-// Several residual streams, of which a layer computes one (alternating updates), and the embeddings that each layer has
-// of its own. Rows are tasks; of a single one, some columns are.
+// AltUp, alternating updates (Baykal et al. 2023; Gemma 3n): a token has several residual vectors, the AltUp inputs.
+// Before a layer all inputs are predicted from all; the layer computes the active one, in x; then all are corrected by
+// the difference between the layer's result and the prediction.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "engine/forward/layer_inputs.h"
 #include "engine/forward/pass.h"
-#include "engine/forward/scratch_sizer.h"
 
 namespace pinion {
 
-// M: the most tokens in one pass.
 struct AltupScratch {
-  std::vector<float> streams;    // [streams][M][hidden]; while a layer computes, the active one is as it was before
-  std::vector<float> predicted;  // [M][hidden] what was expected of the active one
-  std::vector<float> inputs;     // [M][layers][size] of each layer, from its embedding and the token's
-  std::vector<float> gates;      // [M][size]
+  // [inputs][M][hidden] predictions while a layer computes, but the active input keeps its value from before the layer
+  std::vector<float> inputs;
+  std::vector<float> predicted;  // [M][hidden] prediction of the active input
 };
 
-// For passes of at most `tokens`. Nothing for models with one stream.
+// For passes of at most `tokens`. Empty for other models.
 void make_altup_scratch(const Model& model, int64_t tokens, ScratchSizer* sizer, AltupScratch* out);
 
-// From the token's embedding, which is in x: the layers' inputs and all streams.
-void begin_streams(Worker& worker, const Pass& pass, AltupScratch& scratch);
+// Sets all inputs from the token's embedding, which is in x.
+void begin_altup(Worker& worker, const Pass& pass, AltupScratch& scratch);
 
-// What the layer is expected to make of the streams. x becomes the active one.
-void predict_streams(Worker& worker, const Pass& pass, AltupScratch& scratch, const Layer& layer);
+// Predicts all inputs. x becomes the prediction of the active one.
+void predict_altup(Worker& worker, const Pass& pass, AltupScratch& scratch, const Layer& layer);
 
-// All streams, corrected by what the layer made of x; then its own input, through a gate, into all but the first.
-// `index`: the layer's.
-void correct_streams(Worker& worker, const Pass& pass, AltupScratch& scratch, const Layer& layer, int64_t index);
+// Corrects all inputs by the layer's result in x, then adds the layer's own input, which its gate reads from the active
+// one, to all but the first. `index`: of the layer.
+void correct_altup(Worker& worker, const Pass& pass, AltupScratch& scratch, LayerInputScratch& layer_inputs,
+                   const Layer& layer, int64_t index);
 
-// The mean of the streams into x, of the rows that get logits.
-void join_streams(Worker& worker, const Pass& pass, AltupScratch& scratch);
+// x = mean of all inputs, for the rows that get logits.
+void join_altup(Worker& worker, const Pass& pass, AltupScratch& scratch);
 
 }  // namespace pinion

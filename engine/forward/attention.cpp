@@ -4,17 +4,16 @@
 #include <initializer_list>
 
 #include "engine/forward/gather.h"
-#include "engine/forward/laurel.h"
 
 namespace pinion {
 namespace {
 
-// Query rows that one task takes at a time: whole tiles of 2, 4, 5 or 6.
+// Query rows of one task: a multiple of the kernels' tiles of 2, 4, 5 or 6 rows.
 constexpr int64_t kAttentionRows = 60;
 
 int64_t chunk_of(int64_t position) { return position / kAttentionChunk; }
 
-// The first position that the token at `position` sees.
+// The first position that the token at `position` attends to.
 int64_t first_seen(const Layer& layer, int64_t position) {
   return layer.window > 0 ? std::max<int64_t>(0, position + 1 - layer.window) : 0;
 }
@@ -27,15 +26,15 @@ AttentionSpan span_in(const Layer& layer, int64_t position, int64_t chunk) {
 
 const KvShape& cache_shape(const Pass& p) { return p.segments.front().cache->shape(); }
 
-// The kv heads that this board has are tasks: the one with this number among them.
-int64_t own_kv_head(const Pass& p, int64_t number) { return cache_shape(p).first_kv_head + number; }
+// A kv head's index in the model from its index on this board.
+int64_t model_kv_head(const Pass& p, int64_t index) { return cache_shape(p).first_kv_head + index; }
 
-// What the heads put together: the input of o.
+// The heads' outputs, which are the input of o, divided among boards by kv head.
 Division attended_columns(const ModelConfig& c) {
   return {c.heads * c.value_dim(), c.heads / c.kv_heads * c.value_dim()};
 }
 
-// Rows of q and of k that are normed as a whole, in place.
+// Norms whole rows of q and k in place (QkNorm::all_heads).
 void norm_all_heads(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   const ModelConfig& c = p.model.config;
   const int64_t q_width = c.heads * c.head_dim;
@@ -52,32 +51,32 @@ void norm_all_heads(Worker& worker, const Pass& p, AttentionScratch& s, const La
   worker.barrier();
 }
 
-// A head's norm and rope, in the family's order. `norms` are those of q or k, of whose heads it is number `index`.
+// Norm and rope of one head, in the family's order. norms: the layer's q_norm or k_norm; index: of the head in q or k.
 void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const float* norms, int64_t index, int64_t row,
                    float* out) {
   const ModelConfig& c = p.model.config;
   if (c.qk_norm == QkNorm::heads) {
     p.kernels.rms_norm(head, norms, c.head_dim, c.norm_eps, out);
-  } else if (c.qk_norm == QkNorm::own_heads) {
+  } else if (c.qk_norm == QkNorm::layer_norm_heads) {
     p.kernels.layer_norm(head, norms + index * c.head_dim, nullptr, c.head_dim, c.norm_eps, out);
   } else {
     if (head != out) std::copy_n(head, c.head_dim, out);
   }
   if (layer.rope != kNoRope) {
-    const RopeAngles& angles = p.activations.angles[static_cast<size_t>(layer.rope)];
-    const int64_t half = c.ropes[static_cast<size_t>(layer.rope)].dims / 2;
+    const RopeAngles& angles = p.activations.angles[layer.rope];
+    const int64_t half = c.ropes[layer.rope].dims / 2;
     p.kernels.rope(out, angles.cos.data() + row * half, angles.sin.data() + row * half, half);
   }
   if (c.qk_norm == QkNorm::rotated_heads) p.kernels.rms_norm(out, norms, c.head_dim, c.norm_eps, out);
 }
 
-// A head of a row of q; its gate follows it.
+// A head of a row of q. With attention gates, its gate follows.
 const float* query_of(const Pass& p, const AttentionScratch& s, int64_t row, int64_t head) {
   const ModelConfig& c = p.model.config;
   return s.q.data() + (row * c.heads + head) * c.query_stride();
 }
 
-// x [n] as a cache of codes wants it: balanced, padded and rotated.
+// Prepares x [n] for a q8 cache: balanced, padded to [head_dim], rotated.
 void rotate_head(const Pass& p, const float* balance, int64_t n, float* x) {
   const int64_t d = cache_shape(p).head_dim;
   for (int64_t i = 0; balance && i < n; ++i) x[i] *= balance[i];
@@ -85,94 +84,91 @@ void rotate_head(const Pass& p, const float* balance, int64_t n, float* x) {
   p.kernels.rotate(x, d, rotation_of(d), x);
 }
 
-const float* of_head(const std::vector<float>& balance, int64_t kv_head, int64_t head_dim) {
+const float* balance_of_head(const std::vector<float>& balance, int64_t kv_head, int64_t head_dim) {
   return balance.empty() ? nullptr : balance.data() + kv_head * head_dim;
 }
 
-// A query as attention takes it.
+// Prepares a query for the kernels.
 void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
   const KvType type = cache_shape(p).type;
   const int64_t d = cache_shape(p).head_dim;
   norm_and_rope(p, layer, query_of(p, s, row, head), layer.q_norm, head, row, out);
-  const float rope_scale =
-      layer.rope == kNoRope
-          ? 1.0f
-          : p.activations.angles[static_cast<size_t>(layer.rope)].query_scale[static_cast<size_t>(row)];
+  const float rope_scale = layer.rope == kNoRope ? 1.0f : p.activations.angles[layer.rope].query_scale[row];
   float scale = rope_scale * c.score_scale;
   if (type == KvType::q8) {
-    rotate_head(p, of_head(layer.query_balance, head / (c.heads / c.kv_heads), c.head_dim), c.head_dim, out);
-    scale /= static_cast<float>(rotation_of(d));  // a power of two, by which both sides' rotation makes sums larger
+    rotate_head(p, balance_of_head(layer.query_balance, head / (c.heads / c.kv_heads), c.head_dim), c.head_dim, out);
+    scale /= static_cast<float>(rotation_of(d));  // the rotations of q and k scale products by it; a power of two
   } else {
     std::fill(out + c.head_dim, out + d, 0.0f);
   }
   make_query_row(p.kernels, out, d, scale, type);
 }
 
-// A key: what all heads share of it, and the head's own.
+// A key after norm and rope. In latent attention its first elements are shared by all heads.
 void make_key(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t kv_head, float* out) {
   const ModelConfig& c = p.model.config;
-  const int64_t shared = c.latent.rope_dims, own = c.head_dim - shared;
+  const int64_t shared = c.latent.rope_dims, separate = c.head_dim - shared;
   std::copy_n(s.latents.k_rope.data() + row * shared, shared, out);
-  std::copy_n(s.k.data() + (row * c.kv_heads + kv_head) * own, own, out + shared);
+  std::copy_n(s.k.data() + (row * c.kv_heads + kv_head) * separate, separate, out + shared);
   norm_and_rope(p, layer, out, layer.k_norm, kv_head, row, out);
 }
 
-// A head's key and value of a segment's token into its cache.
+// Writes the key and value of a token and kv head to its cache.
 void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, const Segment& segment, int64_t token,
-                int64_t kv_head, OwnAttentionScratch* own) {
+                int64_t kv_head, LocalAttentionScratch* local) {
   const ModelConfig& c = p.model.config;
   KvCache& cache = *segment.cache;
   const int64_t row = segment.row + token, values = c.value_dim();
   const int64_t position = segment.position + token;
-  float *key = own->key.data(), *value = own->value.data();
+  float *key = local->key.data(), *value = local->value.data();
   make_key(p, s, layer, row, kv_head, key);
   std::copy_n(s.v.data() + (row * c.kv_heads + kv_head) * values, values, value);
   if (layer.v_norm) p.kernels.rms_norm(value, layer.v_norm, values, c.norm_eps, value);
   if (cache.shape().type != KvType::q8) {
     const bool is_last = token + 1 == segment.size();
-    const int64_t width = std::max(c.head_dim, values);  // the narrower of the two is padded
+    const int64_t width = std::max(c.head_dim, values);  // pads the narrower of the two
     std::fill(key + c.head_dim, key + width, 0.0f);
     std::fill(value + values, value + width, 0.0f);
     return cache.write(position, layer.slot, kv_head, key, value, width, is_last);
   }
-  rotate_head(p, of_head(layer.key_balance, kv_head, c.head_dim), c.head_dim, key);
+  rotate_head(p, balance_of_head(layer.key_balance, kv_head, c.head_dim), c.head_dim, key);
   rotate_head(p, nullptr, values, value);
   cache.write_codes(p.kernels, position, layer.slot, kv_head, key, value);
 }
 
-// out = acc / sum for a head, with its sink and through its gate.
-void write_head(const Pass& p, const AttentionScratch& s, const Layer& layer, OwnAttentionScratch* own,
+// out = acc / sum of a head, with its sink and its gate.
+void write_head(const Pass& p, const AttentionScratch& s, const Layer& layer, LocalAttentionScratch* local,
                 const AttentionState& state, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
   const int64_t d = cache_shape(p).head_dim;
-  if (layer.sinks) {  // last of all: a place that no chunking moves
-    own->sink.max[0] = layer.sinks[head];
-    p.kernels.merge_attention(state, own->sink.from(0, d), 1, d);
+  if (layer.sinks) {  // merged last, so that the order of sums does not depend on chunks
+    local->sink.max[0] = layer.sinks[head];
+    p.kernels.merge_attention(state, local->sink.from(0, d), 1, d);
   }
   if (cache_shape(p).type == KvType::q8) p.kernels.unrotate(state.acc, d, rotation_of(d), state.acc);
   for (int64_t i = 0; i < c.value_dim(); ++i) out[i] = state.acc[i] / *state.sum;
   if (c.attention_gate) p.kernels.sigmoid_mul(query_of(p, s, row, head) + c.head_dim, out, c.head_dim, out);
 }
 
-// One token's heads [first, first + count), from their states in its chunks. out: the first head's.
+// Outputs of a single token's heads [first, first + count) from their states in all chunks. out: of the first head.
 void finish_heads(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t chunks, int64_t first, int64_t count,
-                  OwnAttentionScratch* own, float* out) {
+                  LocalAttentionScratch* local, float* out) {
   const ModelConfig& c = p.model.config;
   const int64_t d = cache_shape(p).head_dim;
-  own->state.copy(first, s.partial, first, count, d);
+  local->state.copy(first, s.partial, first, count, d);
   for (int64_t i = 1; i < chunks; ++i) {
-    p.kernels.merge_attention(own->state.from(first, d), s.partial.from(i * c.heads + first, d), count, d);
+    p.kernels.merge_attention(local->state.from(first, d), s.partial.from(i * c.heads + first, d), count, d);
   }
   for (int64_t head = first; head < first + count; ++head, out += c.value_dim()) {
-    write_head(p, s, layer, own, own->state.from(head, d), 0, head, out);
+    write_head(p, s, layer, local, local->state.from(head, d), 0, head, out);
   }
 }
 
-// One token: every (kv head, chunk) is a task. Whoever has the last chunk adds the token to the cache first.
+// A single token: every (kv head, chunk) is a task. The task of the last chunk first writes the token to the cache.
 Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   const ModelConfig& c = p.model.config;
-  OwnAttentionScratch& own = s.workers[static_cast<size_t>(worker.index)];
+  LocalAttentionScratch& local = s.workers[worker.index];
   const Segment& segment = p.segments.front();
   const int64_t position = segment.position;
   const int64_t d = segment.cache->shape().head_dim;
@@ -180,24 +176,24 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
   const int64_t first_chunk = chunk_of(first_seen(layer, position));
   const int64_t chunks = chunk_of(position) - first_chunk + 1;
 
-  std::fill(own.has_queries.begin(), own.has_queries.end(), false);
+  std::fill(local.has_queries.begin(), local.has_queries.end(), false);
   const int64_t kv_heads = cache_shape(p).kv_heads;
   worker.for_each(kv_heads * chunks, [&](int64_t task) {
-    const int64_t kv_head = own_kv_head(p, task % kv_heads);
+    const int64_t kv_head = model_kv_head(p, task % kv_heads);
     const int64_t chunk = first_chunk + task / kv_heads;
-    if (chunk == chunk_of(position) && layer.owns_kv) cache_head(p, s, layer, segment, 0, kv_head, &own);
+    if (chunk == chunk_of(position) && layer.owns_kv) cache_head(p, s, layer, segment, 0, kv_head, &local);
     const int64_t begin = kv_head * group;
     const int64_t end = begin + group;
-    if (!own.has_queries[static_cast<size_t>(kv_head)]) {
-      own.has_queries[static_cast<size_t>(kv_head)] = true;
-      for (int64_t head = begin; head < end; ++head) make_query(p, s, layer, 0, head, own.q.data() + head * d);
+    if (!local.has_queries[kv_head]) {
+      local.has_queries[kv_head] = true;
+      for (int64_t head = begin; head < end; ++head) make_query(p, s, layer, 0, head, local.q.data() + head * d);
     }
-    const AttentionChunk part = segment.cache->chunk(chunk, layer.slot, kv_head, c.score_cap);
+    const AttentionChunk keys_and_values = segment.cache->chunk(chunk, layer.slot, kv_head, c.score_cap);
     AttentionSpan spans[kAttentionRows];
     std::ranges::fill(spans, span_in(layer, position, chunk));
     for (int64_t head = begin; head < end; head += kAttentionRows) {
-      attend_chunk(p.kernels, part, own.q.data() + head * d, std::min(kAttentionRows, end - head), spans,
-                   own.scores.data(), s.partial.from((chunk - first_chunk) * c.heads + head, d));
+      attend_chunk(p.kernels, keys_and_values, local.q.data() + head * d, std::min(kAttentionRows, end - head), spans,
+                   local.scores.data(), s.partial.from((chunk - first_chunk) * c.heads + head, d));
     }
   });
   worker.barrier();
@@ -207,40 +203,40 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
   const Multiplier m = begin_stage(worker, p, Stage::o_input);
   if (p.model.exchange) {
     worker.for_each(kv_heads, [&](int64_t task) {
-      const int64_t kv_head = own_kv_head(p, task);
-      finish_heads(p, s, layer, chunks, kv_head * group, group, &own, attended + kv_head * columns.unit);
+      const int64_t kv_head = model_kv_head(p, task);
+      finish_heads(p, s, layer, chunks, kv_head * group, group, &local, attended + kv_head * columns.unit);
     });
     worker.barrier();
     gather(worker, p, attended, 1, columns);
   }
   return prepare(m, 1, columns.count, {&layer.o}, [&](int64_t, int64_t, float* out) {
     if (p.model.exchange) return normed_rows(p, layer.o_norm, attended, 1, columns.count, out);
-    finish_heads(p, s, layer, chunks, 0, c.heads, &own, out);
+    finish_heads(p, s, layer, chunks, 0, c.heads, &local, out);
     return normed_rows(p, layer.o_norm, out, 1, columns.count, out);
   });
 }
 
-// The queries of a kv head that come after `rows` of the pass's.
+// The queries of a kv head from query row `rows` of the pass on.
 float* queries_at(const Pass& p, AttentionScratch& s, int64_t kv_head, int64_t rows) {
   const ModelConfig& c = p.model.config;
   const int64_t group = c.heads / c.kv_heads;
   return s.queries.data() + (kv_head * p.rows * group + rows) * cache_shape(p).head_dim;
 }
 
-// Query rows of a kv head over all that they see.
-void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t kv_head, const SegmentPart& part,
-                 OwnAttentionScratch* own) {
+// A range of query rows of a kv head over all positions that they attend to.
+void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t kv_head, const SegmentRange& range,
+                 LocalAttentionScratch* local) {
   const ModelConfig& c = p.model.config;
-  const Segment& segment = p.segments[static_cast<size_t>(part.segment)];
+  const Segment& segment = p.segments[range.segment];
   const int64_t d = segment.cache->shape().head_dim;
   const int64_t group = c.heads / c.kv_heads;
-  const int64_t first = part.first, last = part.first + part.count;
+  const int64_t first = range.first, last = range.first + range.count;
   const float* q = queries_at(p, s, kv_head, segment.row * group);
   const auto position = [&](int64_t row) { return segment.position + row / group; };
 
   const int64_t last_chunk = chunk_of(position(last - 1));
   for (int64_t chunk = chunk_of(first_seen(layer, position(first))); chunk <= last_chunk; ++chunk) {
-    // Rows that see something of this chunk: later ones may see only what comes after it, earlier ones end before it.
+    // The rows [from, to) attend to this chunk: earlier ones end before it, the windows of later ones begin after it.
     int64_t from = first;
     while (chunk_of(position(from)) < chunk) ++from;
     int64_t to = last;
@@ -248,50 +244,51 @@ void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t
     AttentionSpan spans[kAttentionRows];
     for (int64_t row = from; row < to; ++row) spans[row - from] = span_in(layer, position(row), chunk);
     attend_chunk(p.kernels, segment.cache->chunk(chunk, layer.slot, kv_head, c.score_cap), q + from * d, to - from,
-                 spans, own->scores.data(), own->next.from(0, d));
-    // Earlier rows have seen chunks before this one; for later ones it is the first.
+                 spans, local->scores.data(), local->next.from(0, d));
+    // Rows before `begun` have states of earlier chunks; for the others this chunk is the first.
     int64_t begun = from;
     while (begun < to && chunk_of(first_seen(layer, position(begun))) < chunk) ++begun;
-    p.kernels.merge_attention(own->state.from(from - first, d), own->next.from(0, d), begun - from, d);
-    own->state.copy(begun - first, own->next, begun - from, to - begun, d);
+    p.kernels.merge_attention(local->state.from(from - first, d), local->next.from(0, d), begun - from, d);
+    local->state.copy(begun - first, local->next, begun - from, to - begun, d);
   }
   for (int64_t row = first; row < last; ++row) {
     const int64_t of_pass = segment.row + row / group, head = kv_head * group + row % group;
-    write_head(p, s, layer, own, own->state.from(row - first, d), of_pass, head,
+    write_head(p, s, layer, local, local->state.from(row - first, d), of_pass, head,
                p.activations.attended.data() + (of_pass * c.heads + head) * c.value_dim());
   }
 }
 
-bool begins_chunk(const Segment& segment, const SegmentPart& part) {
-  return (segment.position + part.first) % kAttentionChunk < kKeyBlock;
+bool begins_chunk(const Segment& segment, const SegmentRange& range) {
+  return (segment.position + range.first) % kAttentionChunk < kKeyLanes;
 }
 
-// Keys, values and queries of several tokens, in blocks of kKeyBlock positions: workers write to no line of a cache
-// together. A chunk's first block, whose mean the others' keys are told from, comes before those.
+// Writes keys and values of several tokens to the cache and prepares their queries. A task has kKeyLanes positions, so
+// that workers share no cache line. In a q8 cache the first positions of each chunk precede the others, since the
+// chunk's centre, the mean of their keys, is subtracted from the other keys.
 void cache_tokens(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   const ModelConfig& c = p.model.config;
-  OwnAttentionScratch& own = s.workers[static_cast<size_t>(worker.index)];
+  LocalAttentionScratch& local = s.workers[worker.index];
   const int64_t group = c.heads / c.kv_heads;
   const int64_t kv_heads = cache_shape(p).kv_heads;
-  // f(segment, part, token, kv head) for each token of the parts.
-  const auto for_each_token = [&](const std::vector<SegmentPart>& parts, auto f) {
-    worker.for_each(std::ssize(parts) * kv_heads, [&](int64_t task) {
-      const SegmentPart& part = parts[static_cast<size_t>(task / kv_heads)];
-      const Segment& segment = p.segments[static_cast<size_t>(part.segment)];
-      for (int64_t token = part.first; token < part.first + part.count; ++token) {
-        f(segment, part, token, own_kv_head(p, task % kv_heads));
+  // f(segment, range, token, kv head) for each token of the ranges.
+  const auto for_each_token = [&](const std::vector<SegmentRange>& ranges, auto f) {
+    worker.for_each(std::ssize(ranges) * kv_heads, [&](int64_t task) {
+      const SegmentRange& range = ranges[task / kv_heads];
+      const Segment& segment = p.segments[range.segment];
+      for (int64_t token = range.first; token < range.first + range.count; ++token) {
+        f(segment, range, token, model_kv_head(p, task % kv_heads));
       }
     });
     worker.barrier();
   };
   if (!s.centres.empty() && layer.owns_kv) {
-    for_each_token(s.centres, [&](const Segment& segment, const SegmentPart&, int64_t token, int64_t kv_head) {
-      cache_head(p, s, layer, segment, token, kv_head, &own);
+    for_each_token(s.centres, [&](const Segment& segment, const SegmentRange&, int64_t token, int64_t kv_head) {
+      cache_head(p, s, layer, segment, token, kv_head, &local);
     });
   }
-  for_each_token(s.blocks, [&](const Segment& segment, const SegmentPart& part, int64_t token, int64_t kv_head) {
-    const bool is_cached = !layer.owns_kv || (!s.centres.empty() && begins_chunk(segment, part));
-    if (!is_cached) cache_head(p, s, layer, segment, token, kv_head, &own);
+  for_each_token(s.key_groups, [&](const Segment& segment, const SegmentRange& range, int64_t token, int64_t kv_head) {
+    const bool is_cached = !layer.owns_kv || (!s.centres.empty() && begins_chunk(segment, range));
+    if (!is_cached) cache_head(p, s, layer, segment, token, kv_head, &local);
     for (int64_t g = 0; g < group; ++g) {
       const int64_t row = segment.row + token;
       make_query(p, s, layer, row, kv_head * group + g, queries_at(p, s, kv_head, row * group + g));
@@ -299,14 +296,14 @@ void cache_tokens(Worker& worker, const Pass& p, AttentionScratch& s, const Laye
   });
 }
 
-// Several tokens: first all of them into their caches, then every (kv head, block of query rows) is a task.
+// Several tokens: all are written to the cache first, then every (kv head, range of query rows) is a task.
 Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
-  OwnAttentionScratch& own = s.workers[static_cast<size_t>(worker.index)];
+  LocalAttentionScratch& local = s.workers[worker.index];
   cache_tokens(worker, p, s, layer);
 
-  const int64_t parts = std::ssize(s.query_parts);
-  worker.for_each(cache_shape(p).kv_heads * parts, [&](int64_t task) {
-    attend_rows(p, s, layer, own_kv_head(p, task / parts), s.query_parts[static_cast<size_t>(task % parts)], &own);
+  const int64_t ranges = std::ssize(s.query_rows);
+  worker.for_each(cache_shape(p).kv_heads * ranges, [&](int64_t task) {
+    attend_rows(p, s, layer, model_kv_head(p, task / ranges), s.query_rows[task % ranges], &local);
   });
   worker.barrier();
   const Division columns = attended_columns(p.model.config);
@@ -319,6 +316,23 @@ Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, cons
 }
 
 }  // namespace
+
+void AttentionBuffer::make(ScratchSizer* sizer, int64_t rows, int64_t head_dim) {
+  sizer->make(&max, rows);
+  sizer->make(&sum, rows);
+  sizer->make(&acc, rows * head_dim);
+}
+
+AttentionState AttentionBuffer::from(int64_t row, int64_t head_dim) {
+  return {max.data() + row, sum.data() + row, acc.data() + row * head_dim};
+}
+
+void AttentionBuffer::copy(int64_t row, const AttentionBuffer& other, int64_t other_row, int64_t rows,
+                           int64_t head_dim) {
+  std::copy_n(other.max.data() + other_row, rows, max.data() + row);
+  std::copy_n(other.sum.data() + other_row, rows, sum.data() + row);
+  std::copy_n(other.acc.data() + other_row * head_dim, rows * head_dim, acc.data() + row * head_dim);
+}
 
 Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer, const Input& x, int64_t index) {
   if (p.model.config.latent.rank > 0) {
@@ -341,21 +355,21 @@ Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& la
 }
 
 void plan_attention(const Pass& p, AttentionScratch* s) {
-  s->centres.clear(), s->blocks.clear(), s->query_parts.clear();
+  s->centres.clear(), s->key_groups.clear(), s->query_rows.clear();
   if (p.rows == 1) return;
   const ModelConfig& c = p.model.config;
   for (const Segment& segment : p.segments) {
     const auto index = static_cast<int32_t>(&segment - p.segments.data());
     const int64_t tokens = segment.size(), rows = tokens * (c.heads / c.kv_heads);
     for (int64_t first = 0; first < tokens;) {
-      const int64_t end = round_up(segment.position + first + 1, kKeyBlock) - segment.position;
-      const SegmentPart block = {index, first, std::min(tokens, end) - first};
-      s->blocks.push_back(block);
-      if (segment.cache->shape().type == KvType::q8 && begins_chunk(segment, block)) s->centres.push_back(block);
+      const int64_t end = round_up(segment.position + first + 1, kKeyLanes) - segment.position;
+      const SegmentRange range = {index, first, std::min(tokens, end) - first};
+      s->key_groups.push_back(range);
+      if (segment.cache->shape().type == KvType::q8 && begins_chunk(segment, range)) s->centres.push_back(range);
       first = end;
     }
     for (int64_t first = 0; first < rows; first += kAttentionRows) {
-      s->query_parts.push_back({index, first, std::min(kAttentionRows, rows - first)});
+      s->query_rows.push_back({index, first, std::min(kAttentionRows, rows - first)});
     }
   }
 }
@@ -365,7 +379,7 @@ void make_attention_scratch(const Model& model, int64_t tokens, int64_t position
   const ModelConfig& c = model.config;
   const int64_t d = kv_shape_of(c, KvType::f32).head_dim;
   const auto make = [&](std::vector<float>* rows, std::initializer_list<MatrixRole> roles) {
-    for (const MatrixRole role : roles) sizer->make(rows, tokens * most_rows(model, role));
+    for (const MatrixRole role : roles) sizer->make(rows, tokens * max_rows(model, role));
   };
   make(&out->q, {MatrixRole::q, MatrixRole::latent_q});
   make(&out->k, {MatrixRole::k, MatrixRole::latent_k});
@@ -374,19 +388,19 @@ void make_attention_scratch(const Model& model, int64_t tokens, int64_t position
   sizer->make(&out->queries, tokens * c.heads * d);
   out->partial.make(sizer, (positions + kAttentionChunk - 1) / kAttentionChunk * c.heads, d);
   sizer->make(&out->centres, tokens);
-  sizer->make(&out->blocks, tokens);
-  sizer->make(&out->query_parts, tokens + (tokens * (c.heads / c.kv_heads) + kAttentionRows - 1) / kAttentionRows);
-  out->workers.resize(static_cast<size_t>(workers));
-  for (OwnAttentionScratch& own : out->workers) {
-    sizer->make(&own.q, c.heads * d);
-    own.has_queries.resize(static_cast<size_t>(c.kv_heads));
-    sizer->make(&own.scores, kAttentionRows * kScoreFloats);
-    sizer->make(&own.key, d);
-    sizer->make(&own.value, d);
-    own.state.make(sizer, std::max(c.heads, kAttentionRows), d);
-    own.next.make(sizer, kAttentionRows, d);
-    own.sink.make(sizer, 1, d);
-    if (sizer->takes) own.sink.sum[0] = 1.0f;
+  sizer->make(&out->key_groups, tokens);
+  sizer->make(&out->query_rows, tokens + (tokens * (c.heads / c.kv_heads) + kAttentionRows - 1) / kAttentionRows);
+  out->workers.resize(workers);
+  for (LocalAttentionScratch& local : out->workers) {
+    sizer->make(&local.q, c.heads * d);
+    local.has_queries.resize(c.kv_heads);
+    sizer->make(&local.scores, kAttentionRows * kScoreFloats);
+    sizer->make(&local.key, d);
+    sizer->make(&local.value, d);
+    local.state.make(sizer, std::max(c.heads, kAttentionRows), d);
+    local.next.make(sizer, kAttentionRows, d);
+    local.sink.make(sizer, 1, d);
+    if (sizer->allocates) local.sink.sum[0] = 1.0f;
   }
 }
 

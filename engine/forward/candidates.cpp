@@ -10,34 +10,34 @@
 namespace pinion {
 namespace {
 
-// A lower bound of the k-th largest logit: k panels have a best that reaches it. Minus infinity if there are fewer.
-float reached_by(int64_t k, std::span<const float> logits, std::span<const int32_t> panel_best,
-                 std::vector<float>& largest) {
-  constexpr float kLeast = -std::numeric_limits<float>::infinity();
-  if (k > std::ssize(panel_best)) return kLeast;
-  largest.clear();
-  for (const int32_t id : panel_best) largest.push_back(logits[id] > kLeast ? logits[id] : kLeast);
-  std::ranges::nth_element(largest, largest.begin() + (k - 1), std::greater());
-  return largest[k - 1];
+// A lower bound of the k-th largest logit: the k-th largest of the panels' maxima, or -inf with fewer than k panels.
+float lower_bound(int64_t k, std::span<const float> logits, std::span<const int32_t> panel_best,
+                  std::vector<float>& maxima) {
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  if (k > std::ssize(panel_best)) return kLowest;
+  maxima.clear();
+  for (const int32_t id : panel_best) maxima.push_back(logits[id] > kLowest ? logits[id] : kLowest);
+  std::ranges::nth_element(maxima, maxima.begin() + (k - 1), std::greater());
+  return maxima[k - 1];
 }
 
 }  // namespace
 
 void find_likeliest(int64_t k, std::span<const float> logits, std::span<const int32_t> panel_best,
-                    std::vector<float>& panel_logits, std::vector<Candidate>& out) {
+                    std::vector<float>& scratch, std::vector<Candidate>& out) {
   out.clear();
-  const float least = reached_by(k, logits, panel_best, panel_logits);
+  const float bound = lower_bound(k, logits, panel_best, scratch);
   for (const int32_t best : panel_best) {
-    if (!(logits[best] >= least)) continue;
+    if (!(logits[best] >= bound)) continue;
     const auto first = static_cast<int32_t>(best / kPanelColumns * kPanelColumns);
     const auto end = static_cast<int32_t>(std::min<int64_t>(std::ssize(logits), first + kPanelColumns));
     for (int32_t id = first; id < end; ++id) {
-      if (logits[id] >= least) out.push_back({logits[id], id});
+      if (logits[id] >= bound) out.push_back({logits[id], id});
     }
   }
-  const auto kept = std::min<int64_t>(k, std::ssize(out));
-  std::ranges::partial_sort(out, out.begin() + kept, more_likely);
-  out.resize(static_cast<size_t>(kept));
+  const auto count = std::min<int64_t>(k, std::ssize(out));
+  std::ranges::partial_sort(out, out.begin() + count, more_likely);
+  out.resize(count);
 }
 
 }  // namespace pinion

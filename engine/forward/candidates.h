@@ -1,5 +1,4 @@
-// The likeliest tokens of a row of logits, found without a look at most of them: panels whose likeliest is too unlikely
-// are skipped.
+// The top k of a row of logits. Panels whose largest logit is below the k-th best are skipped.
 #pragma once
 
 #include <cstdint>
@@ -8,25 +7,25 @@
 
 namespace pinion {
 
-// What boards have room for, of a row's likeliest tokens.
-constexpr int32_t kMostCandidates = 256;
+// Capacity of the boards' buffers for one row's candidates.
+constexpr int32_t kMaxCandidates = 256;
 
-// A token that may be drawn.
+// A token that may be sampled.
 struct Candidate {
-  // Its logit. The sampler makes of it the probability over that of the likeliest: e^((logit - largest) / temperature).
+  // The logit. The sampler replaces it by e^((logit - largest) / temperature).
   float weight;
   int32_t id;
 };
 
-// A total order, so that sorting gives the same candidates with every standard library.
+// A total order, so that every standard library sorts candidates alike.
 inline bool more_likely(const Candidate& a, const Candidate& b) {
   return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
 }
 
-// Replaces `out` by the k > 0 likeliest ids of some panels, the likeliest first; by all, where they have fewer. logits:
-// of all ids. panel_best: an id of each of the panels that no other one there exceeds. NaN is never among them.
-// panel_logits: scratch.
+// Replaces `out` by the k > 0 largest logits of some panels, in descending order, or by all logits there if they are
+// fewer. NaN is never a candidate. logits: of all ids. panel_best: for each of these panels the id of its largest
+// logit. scratch: any size.
 void find_likeliest(int64_t k, std::span<const float> logits, std::span<const int32_t> panel_best,
-                    std::vector<float>& panel_logits, std::vector<Candidate>& out);
+                    std::vector<float>& scratch, std::vector<Candidate>& out);
 
 }  // namespace pinion

@@ -1,27 +1,124 @@
 #include "engine/forward/experts.h"
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 
 #include "engine/forward/gather.h"
+#include "engine/forward/mlp.h"
+#include "kernels/base/math.h"
 
 namespace pinion {
 namespace {
 
-constexpr const Linear Expert::* kMatrices[] = {&Expert::gate, &Expert::up, &Expert::down};
+// The largest keys so far, in descending order. NaN compares as neither larger nor smaller: indices remain distinct and
+// keys of NaN reach the weights.
+struct Largest {
+  std::span<int32_t> indices;  // [capacity]
+  float* keys;                 // [capacity]
+  size_t found = 0;
+
+  void offer(size_t index, float key) {
+    if (found == indices.size() && !(key > keys[found - 1])) return;
+    size_t rank = found < indices.size() ? found++ : found - 1;
+    for (; rank > 0 && key > keys[rank - 1]; --rank) {
+      indices[rank] = indices[rank - 1];
+      keys[rank] = keys[rank - 1];
+    }
+    indices[rank] = static_cast<int32_t>(index);
+    keys[rank] = key;
+  }
+};
+
+float key_of(std::span<const float> logits, const RoutingRule& rule, size_t expert) {
+  return rule.correction ? sigmoid(logits[expert]) + rule.correction[expert] : logits[expert];
+}
+
+void offer_group(std::span<const float> logits, const RoutingRule& rule, int64_t group, Largest* out) {
+  const size_t size = logits.size() / rule.groups, first = group * size;
+  for (size_t i = first; i < first + size; ++i) out->offer(i, key_of(logits, rule, i));
+}
+
+void choose_largest(std::span<const float> logits, const RoutingRule& rule, Largest* out) {
+  if (rule.groups == 1) return offer_group(logits, rule, 0, out);
+  std::array<int32_t, kMaxExpertGroups> kept, best;
+  std::array<float, kMaxExpertGroups> sums, keys;
+  Largest groups = {std::span(kept).first(rule.groups_kept), sums.data()};
+  for (int64_t group = 0; group < rule.groups; ++group) {
+    Largest largest = {std::span(best).first(rule.group_best), keys.data()};
+    offer_group(logits, rule, group, &largest);
+    groups.offer(group, std::accumulate(keys.begin(), keys.begin() + rule.group_best, 0.0f));
+  }
+  std::ranges::sort(groups.indices);
+  for (const int32_t group : groups.indices) offer_group(logits, rule, group, out);
+}
+
+}  // namespace
+
+void choose_experts(std::span<const float> logits, const RoutingRule& rule, std::span<int32_t> experts,
+                    float* weights) {
+  Largest chosen = {experts, weights};
+  choose_largest(logits, rule, &chosen);
+  const double largest = double{logits[experts[0]]};
+  const auto score = [&](size_t expert) {
+    return rule.sigmoid ? double{sigmoid(logits[expert])} : portable_exp(double{logits[expert]} - largest);
+  };
+  std::ranges::sort(experts);
+  double sum = 0.0;
+  if (rule.normalised) {
+    for (const int32_t expert : experts) sum += score(expert);
+  } else if (rule.sigmoid) {
+    sum = 1.0;
+  } else {
+    for (size_t i = 0; i < logits.size(); ++i) sum += score(i);
+  }
+  for (size_t i = 0; i < experts.size(); ++i) {
+    weights[i] = static_cast<float>(score(experts[i]) / sum * double{rule.scale});
+  }
+}
+
+void ExpertGroups::make(ScratchSizer* sizer, int64_t choices, int64_t expert_count) {
+  if (sizer->allocates) experts.reserve(expert_count);
+  sizer->make(&tokens, choices);
+  sizer->make(&weights, choices);
+  sizer->make(&next, expert_count);
+}
+
+void group_by_expert(const Choices& choices, int64_t tokens, int64_t per_token, ExpertGroups* out) {
+  const int64_t count = tokens * per_token;
+  std::ranges::fill(out->next, 0);
+  for (int64_t i = 0; i < count; ++i) ++out->next[choices.experts[i]];
+  out->experts.clear();
+  int32_t first = 0;
+  for (size_t expert = 0; expert < out->next.size(); ++expert) {
+    const int32_t rows = out->next[expert];
+    if (rows > 0) out->experts.push_back({static_cast<int32_t>(expert), first, rows});
+    out->next[expert] = first;
+    first += rows;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t entry = out->next[choices.experts[i]]++;
+    out->tokens[entry] = static_cast<int32_t>(i / per_token);
+    out->weights[entry] = choices.weights[i];
+  }
+}
+
+namespace {
 
 void add_forms(const Expert& expert, InputForms* out) {
-  for (const auto matrix : kMatrices) out->add((expert.*matrix).weight);
+  for (const Linear* matrix : {&expert.gate, &expert.up, &expert.down}) out->add(matrix->weight);
 }
 
-// The most rows that padding adds to an expert's packed rows.
+// Maximum rows of padding after the packed rows of an expert.
 int64_t padding_rows(const Kernels& kernels) { return std::max(kernels.s8_shape.rows, kernels.f32_shape.rows) - 1; }
 
-int64_t place_of(const Kernels& kernels, const ExpertGroups& groups, int64_t group) {
-  return groups.experts[static_cast<size_t>(group)].first + group * padding_rows(kernels);
+// The first row of an expert in the packed buffers.
+int64_t packed_row(const Kernels& kernels, const ExpertGroups& groups, int64_t group) {
+  return groups.experts[group].first + group * padding_rows(kernels);
 }
 
-// The inputs of the chosen experts. Of several tokens: packed, in the shared buffers. Of one token: the row itself,
-// with codes in the worker's own buffers.
+// The inputs of the chosen experts: several tokens packed in the shared buffers, a single token unpacked in the
+// worker's local buffers.
 struct ExpertInputs {
   Multiplier m;
   const ExpertGroups& groups;
@@ -29,32 +126,32 @@ struct ExpertInputs {
   int64_t k;
 
   Input packed(int64_t group) const {
-    const int64_t rows = groups.experts[static_cast<size_t>(group)].rows;
+    const int64_t rows = groups.experts[group].rows;
     const int64_t block = rows == 1 ? 1 : block_rows(forms.codes() ? m.kernels.s8_shape : m.kernels.f32_shape, rows);
-    const int64_t place = place_of(m.kernels, groups, group);
-    return input_in(m.shared, forms, rows, k, block, m.shared.values.data() + place * k, place);
+    const int64_t first = packed_row(m.kernels, groups, group);
+    return input_in(m.shared, forms, rows, k, block, m.shared.values.data() + first * k, first);
   }
 
-  Input one_row(const float* row, int64_t place) const { return input_in(m.own, forms, 1, k, 1, row, place); }
-  void quantize(const float* row, int64_t place) const { quantize_row(m, row, k, forms, place); }
+  Input single(const float* row, int64_t index) const { return input_in(m.local, forms, 1, k, 1, row, index); }
+  void quantize(const float* row, int64_t index) const { quantize_local(m, row, k, forms, index); }
 
-  // Packs all of them. make(group, first, count, out) gives that many of an expert's rows, see prepare().
+  // Packs the inputs of all experts. make(group, first, count, out) returns `count` rows of an expert, see prepare().
   template <class Make>
   void pack(Make make) const {
     m.worker.for_each(std::ssize(groups.experts), [&](int64_t group) {
       const Input in = packed(group);
       for (int64_t first = 0; first < in.rows; first += in.block) {
         const int64_t count = std::min(in.block, in.rows - first);
-        const float* rows = make(groups.experts[static_cast<size_t>(group)], first, count, m.own.values.data());
-        pack_block(m, rows, place_of(m.kernels, groups, group) + first, count, in);
+        const float* rows = make(groups.experts[group], first, count, m.local.values.data());
+        pack_block(m, rows, packed_row(m.kernels, groups, group) + first, count, in);
       }
     });
     m.worker.barrier();
   }
 };
 
-// Chooses experts by the router's logits in the scratch, and groups the tokens by expert. Returns the choices.
-const Choices& choose(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& layer, OwnExpertScratch* own) {
+// Chooses experts by the logits in the scratch and groups the tokens by expert. Returns the choices.
+const Choices& choose(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& layer, LocalExpertScratch* local) {
   const ExpertsConfig& c = p.model.config.experts;
   const RoutingRule rule = {.normalised = c.normalised,
                             .sigmoid = c.sigmoid,
@@ -65,27 +162,26 @@ const Choices& choose(Worker& worker, const Pass& p, ExpertScratch& s, const Lay
                             .group_best = c.group_best};
   const int64_t tokens = p.rows;
   const auto choose_for = [&](int64_t token, Choices* out) {
-    const std::span<const float> logits(s.router.data() + token * c.count, static_cast<size_t>(c.count));
-    const std::span<int32_t> experts(out->experts.data() + token * c.per_token, static_cast<size_t>(c.per_token));
+    const std::span<const float> logits = std::span(s.router).subspan(token * c.count, c.count);
+    const std::span<int32_t> experts = std::span(out->experts).subspan(token * c.per_token, c.per_token);
     choose_experts(logits, rule, experts, out->weights.data() + token * c.per_token);
     if (c.shared_size == 0) return;
-    const auto at = static_cast<size_t>(token);
-    out->shared[at] = layer.shared_weight.weight.n > 0 ? sigmoid(s.shared_weight[at]) : 1.0f;
+    out->shared[token] = layer.shared_weight.weight.n > 0 ? sigmoid(s.shared_weight[token]) : 1.0f;
   };
-  // Every worker chooses for a single token, and sorts the choices of several: each costs less than a barrier.
-  Choices& choices = tokens == 1 ? own->choices : s.choices;
+  // Every worker chooses for a single token, and groups the choices of several: both cost less than a barrier.
+  Choices& choices = tokens == 1 ? local->choices : s.choices;
   if (tokens == 1) {
     choose_for(0, &choices);
   } else {
     worker.for_each(tokens, [&](int64_t token) { choose_for(token, &choices); });
     worker.barrier();
   }
-  group_by_expert(choices, tokens, c.per_token, &own->groups);
+  group_by_expert(choices, tokens, c.per_token, &local->groups);
   return choices;
 }
 
-// The tokens of each expert, normed once more for each.
-void gather_tokens(const Pass& p, const Layer& layer, const ExpertInputs& inputs) {
+// Packs the tokens of each expert. Tokens are normed again for each of their experts.
+void pack_tokens(const Pass& p, const Layer& layer, const ExpertInputs& inputs) {
   const ModelConfig& c = p.model.config;
   const int32_t* tokens = inputs.groups.tokens.data();
   inputs.pack([&](const ExpertRows& group, int64_t first, int64_t count, float* out) {
@@ -102,31 +198,28 @@ void gather_tokens(const Pass& p, const Layer& layer, const ExpertInputs& inputs
   });
 }
 
-const Expert& expert_of(const Layer& layer, const ExpertRows& group) {
-  return layer.experts[static_cast<size_t>(group.expert)];
-}
+const Expert& expert_of(const Layer& layer, const ExpertRows& group) { return layer.experts[group.expert]; }
 
-// The activations of every entry: the same panels of both of an expert's matrices are one task. All experts have the
-// same rows here.
+// Computes the activations of every entry. The same panels of an expert's gate and up are one task. On a board all
+// experts have the same number of rows.
 template <class InputOf>
 void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const ExpertGroups& groups, InputOf input_of) {
   const int64_t inner = p.model.config.experts.inner_size;
-  const Linear& one = layer.experts.front().up;
-  const int64_t panels = panel_count(one.weight.n);
+  const Linear& any_up = layer.experts.front().up;
+  const int64_t panels = panel_count(any_up.weight.n);
   const Kernels& kernels = m.table();
   Tile tile;
   const auto multiply_run = [&](int64_t index, PanelRange run) {
-    const ExpertRows& group = groups.experts[static_cast<size_t>(index)];
+    const ExpertRows& group = groups.experts[index];
     const Expert& expert = expert_of(layer, group);
     const Input in = input_of(index);
-    each_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
+    for_each_row_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
       multiply_gated(kernels, expert.gate, expert.up, gating_of(p.model.config, layer), run, in, first, rows, &tile,
                      p.activations.activation.data() + (group.first + first) * inner);
     });
   };
-  const int64_t most = panels_at_once(p.rows);
-  m.worker.for_each_run(std::ssize(groups.experts) * panels, most, [&](TaskRange all) {
-    while (all.count > 0) {  // may go on in the next expert
+  m.worker.for_each_run(std::ssize(groups.experts) * panels, panels_per_claim(p.rows), [&](TaskRange all) {
+    while (all.count > 0) {  // a range may continue in the next expert
       const int64_t panel = all.first % panels, count = std::min(all.count, panels - panel);
       multiply_run(all.first / panels, {panel, count});
       all = {all.first + count, all.count - count};
@@ -134,22 +227,22 @@ void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const E
   });
   m.worker.barrier();
   const int64_t entries = p.rows * p.model.config.experts.per_token;
-  gather(m.worker, p, p.activations.activation.data(), entries, one.rows);
+  gather(m.worker, p, p.activations.activation.data(), entries, any_up.rows);
 }
 
-// Some columns of what the shared expert computed, into the residual stream.
+// Adds columns of the shared expert's output to the residual stream.
 void add_shared(const Pass& p, const Choices& choices, int64_t column, int64_t columns) {
   const int64_t hidden = p.model.config.hidden_size;
   for (int64_t row = 0; row < p.rows; ++row) {
-    const float weight = choices.shared[static_cast<size_t>(row)];
+    const float weight = choices.shared[row];
     float* x = p.activations.x.data() + row * hidden + column;
     const float* value = p.activations.branch.data() + row * hidden + column;
     for (int64_t c = 0; c < columns; ++c) x[c] += weight * value[c];
   }
 }
 
-// Adds the experts' outputs to the residual stream. One task sums all experts for its columns, the shared one first,
-// the others by rising index, so the order of each sum is fixed.
+// Adds the experts' outputs to the residual stream. A task adds up all experts for its columns, the shared one first,
+// the others in ascending order: the order of each sum is fixed.
 template <class InputOf>
 void down(const Multiplier& m, const Pass& p, const Layer& layer, const Choices& choices, const ExpertGroups& groups,
           InputOf input_of) {
@@ -158,18 +251,18 @@ void down(const Multiplier& m, const Pass& p, const Layer& layer, const Choices&
   const Kernels& kernels = m.table();
   Tile tile;
   alignas(kAlignmentBytes) float values[kTileRows * kPanelColumns];
-  const Linear& one = layer.experts.front().down;
-  m.worker.for_each_run(panel_count(one.weight.n), panels_at_once(p.rows), [&](PanelRange run) {
-    const int64_t begin = run.first * kPanelColumns, column = one.first + begin;
-    const int64_t columns = std::min(run.count * kPanelColumns, one.weight.n - begin);
+  const Linear& any_down = layer.experts.front().down;
+  m.worker.for_each_run(panel_count(any_down.weight.n), panels_per_claim(p.rows), [&](PanelRange run) {
+    const int64_t begin = run.first * kPanelColumns, column = any_down.first + begin;
+    const int64_t columns = std::min(run.count * kPanelColumns, any_down.weight.n - begin);
     if (p.model.config.experts.shared_size > 0) add_shared(p, choices, column, columns);
     for (int64_t i = 0; i < std::ssize(groups.experts); ++i) {
-      const ExpertRows& group = groups.experts[static_cast<size_t>(i)];
+      const ExpertRows& group = groups.experts[i];
       const Input in = input_of(i);
-      each_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
+      for_each_row_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
         multiply(kernels, expert_of(layer, group).down, run, in, first, rows, scaled, &tile, values, kPanelColumns);
         for (int64_t r = 0; r < rows; ++r) {
-          const auto entry = static_cast<size_t>(group.first + first + r);
+          const int64_t entry = group.first + first + r;
           float* x = p.activations.x.data() + groups.tokens[entry] * hidden + column;
           const float* value = values + r * kPanelColumns;
           for (int64_t c = 0; c < columns; ++c) x[c] += groups.weights[entry] * value[c];
@@ -178,7 +271,7 @@ void down(const Multiplier& m, const Pass& p, const Layer& layer, const Choices&
     }
   });
   m.worker.barrier();
-  gather(m.worker, p, p.activations.x.data(), p.rows, one.rows);
+  gather(m.worker, p, p.activations.x.data(), p.rows, any_down.rows);
 }
 
 }  // namespace
@@ -190,12 +283,12 @@ void route(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& layer, 
 
 void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& layer, const Input& y) {
   const ModelConfig& c = p.model.config;
-  OwnExpertScratch& own = s.workers[static_cast<size_t>(worker.index)];
-  const ExpertGroups& groups = own.groups;
+  LocalExpertScratch& local = s.workers[worker.index];
+  const ExpertGroups& groups = local.groups;
   const int64_t inner = c.experts.inner_size;
 
   const Multiplier m = begin_stage(worker, p, Stage::router);
-  const Choices& choices = choose(worker, p, s, layer, &own);
+  const Choices& choices = choose(worker, p, s, layer, &local);
   InputForms forms;
   for (const ExpertRows& group : groups.experts) add_forms(expert_of(layer, group), &forms);
   const ExpertInputs in{m, groups, forms, c.hidden_size};
@@ -205,14 +298,14 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
   if (p.rows == 1) {
     in.quantize(y.values, 0);
     gate_and_up(begin_stage(worker, p, Stage::gate_up), p, layer, groups,
-                [&](int64_t) { return in.one_row(y.values, 0); });
+                [&](int64_t) { return in.single(y.values, 0); });
     begin_stage(worker, p, Stage::down_input);
     for (int64_t i = 0; i < std::ssize(groups.experts); ++i) activated.quantize(row(i), i);
     down(begin_stage(worker, p, Stage::down), p, layer, choices, groups,
-         [&](int64_t i) { return activated.one_row(row(i), i); });
+         [&](int64_t i) { return activated.single(row(i), i); });
     return;
   }
-  gather_tokens(p, layer, in);
+  pack_tokens(p, layer, in);
   gate_and_up(begin_stage(worker, p, Stage::gate_up), p, layer, groups, [&](int64_t i) { return in.packed(i); });
   begin_stage(worker, p, Stage::down_input);
   activated.pack([&](const ExpertRows& group, int64_t first, int64_t, float*) { return row(group.first + first); });
@@ -241,11 +334,12 @@ void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tok
   make_choices(&out->choices, tokens);
   sizer->make(&activations->activation, entries * c.inner_size);
   activations->inputs.make(sizer, forms, rows, widest);
-  for (OwnInputBuffers& own : activations->own_inputs) own.make(sizer, forms, std::max(c.per_token, block), widest);
-  out->workers.resize(activations->own_inputs.size());
-  for (OwnExpertScratch& own : out->workers) {
-    make_choices(&own.choices, 1);
-    own.groups.make(sizer, entries, c.count);
+  for (LocalInputBuffers& local : activations->local_inputs)
+    local.make(sizer, forms, std::max(c.per_token, block), widest);
+  out->workers.resize(activations->local_inputs.size());
+  for (LocalExpertScratch& local : out->workers) {
+    make_choices(&local.choices, 1);
+    local.groups.make(sizer, entries, c.count);
   }
 }
 

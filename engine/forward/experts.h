@@ -1,38 +1,85 @@
-// A layer with experts in place of an mlp: every token goes through the few that its router chooses.
+// Mixture of experts: a router chooses some experts for every token, and the token's outputs of these are added up.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/forward/pass.h"
-#include "engine/forward/routing.h"
-#include "engine/forward/scratch_sizer.h"
 
 namespace pinion {
 
-struct OwnExpertScratch {
-  Choices choices;      // of one token
-  ExpertGroups groups;  // the pass's choices, by expert
+// --- Routing: arithmetic on the router's logits of one token, which depends on no other token.
+
+// The experts of tokens, in ascending order, and the weights of their outputs.
+struct Choices {
+  std::vector<int32_t> experts;  // [tokens][per_token]
+  std::vector<float> weights;    // [tokens][per_token]
+  std::vector<float> shared;     // [tokens] weight of the shared expert's output
 };
 
-// Empty where the model has no experts.
+struct RoutingRule {
+  bool normalised = true;             // the weights of the chosen experts sum to `scale`
+  bool sigmoid = false;               // score = 1 / (1 + exp(-logit)); else exp(logit)
+  const float* correction = nullptr;  // [experts] added to sigmoids for the choice, but not in weights; or null
+  float scale = 1;                    // of the weights
+  // Consecutive experts form groups. Experts of the `groups_kept` best groups may be chosen. A group's score is the sum
+  // of its `group_best` largest logits (or corrected scores); ties go to the lower index. At most kMaxExpertGroups.
+  int64_t groups = 1, groups_kept = 1, group_best = 1;
+};
+
+// Chooses the experts.size() experts with the largest logits (or corrected scores), ties going to the lower index. The
+// weight of an expert is its score divided by the sum of the chosen scores (`normalised`), of all exponentials, or by 1
+// (sigmoids), computed in double in ascending order. experts.size() <= logits.size().
+void choose_experts(std::span<const float> logits, const RoutingRule& rule, std::span<int32_t> experts, float* weights);
+
+// The entries [first, first + rows) of ExpertGroups that belong to one expert.
+struct ExpertRows {
+  int32_t expert;
+  int32_t first;
+  int32_t rows;
+};
+
+// Choices ordered by expert.
+struct ExpertGroups {
+  std::vector<ExpertRows> experts;  // chosen by any token, ascending
+  std::vector<int32_t> tokens;      // [entries] ascending within an expert
+  std::vector<float> weights;       // [entries]
+  std::vector<int32_t> next;        // [experts] scratch
+
+  // Memory for at most `choices` entries.
+  void make(ScratchSizer* sizer, int64_t choices, int64_t expert_count);
+};
+
+// Groups the choices of the first `tokens` tokens, per_token each.
+void group_by_expert(const Choices& choices, int64_t tokens, int64_t per_token, ExpertGroups* out);
+
+// --- The layer
+
+// Scratch of one worker.
+struct LocalExpertScratch {
+  Choices choices;      // of a single token
+  ExpertGroups groups;  // of all tokens of the pass
+};
+
+// Empty if the model has no experts.
 struct ExpertScratch {
-  std::vector<float> router;         // [M][experts] logits; M: the most tokens in one pass
-  std::vector<float> shared_weight;  // [M] likewise
+  std::vector<float> router;         // [M][experts] logits
+  std::vector<float> shared_weight;  // [M] logit of the shared expert's weight
   Choices choices;                   // of several tokens
-  std::vector<OwnExpertScratch> workers;
+  std::vector<LocalExpertScratch> workers;
 };
 
-// Of passes of at most `tokens`; widens the activations by what rows that are multiplied several times need.
+// For passes of at most `tokens`. Widens the activations, since each row is multiplied by several experts.
 void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tokens, ScratchSizer* sizer,
                          Activations* activations, ExpertScratch* out);
 
-// What the router and the shared expert's weight say of the tokens after the layer's norm, which `y` has as floats.
+// Computes the logits of the router and of the shared expert's weight. y: the input of the mlp, with floats.
 void route(Worker& worker, const Pass& pass, ExpertScratch& scratch, const Layer& layer, const Input& y);
 
-// x += weight * what the shared expert computed, which lies in the pass's branch; then
-// x += branch scale * sum of weight * down(activation(gate y, up y)) over each token's experts, by rising index. Of a
-// single token y has the floats.
+// x += weight * the shared expert's output, which is in Activations::branch; then
+// x += branch_scale * sum of weight * down(activation(gate y, up y)) over the token's experts in ascending order.
+// y: as for route(); several tokens are normed again for each expert.
 void add_experts(Worker& worker, const Pass& pass, ExpertScratch& scratch, const Layer& layer, const Input& y);
 
 }  // namespace pinion

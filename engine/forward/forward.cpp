@@ -4,16 +4,15 @@
 #include <initializer_list>
 
 #include "engine/forward/gather.h"
-#include "engine/forward/laurel.h"
-#include "engine/forward/recurrent.h"
-#include "engine/forward/sparse_gate.h"
-#include "engine/forward/trace.h"
-#include "loader/checkpoint/convert.h"
+#include "engine/forward/low_rank.h"
+#include "engine/forward/mlp.h"
+#include "kernels/half.h"
+#include "loader/checkpoint/number_formats.h"
 
 namespace pinion {
 namespace {
 
-// The residual stream normed, or its rows as they are where the family has no such norm.
+// The normed residual stream as the input of some matrices; without a norm, the residual stream itself.
 Input normalized(const Multiplier& m, const Pass& p, const Norm& norm, std::initializer_list<const Linear*> matrices) {
   const int64_t k = p.model.config.hidden_size;
   const float* x = p.activations.x.data();
@@ -24,42 +23,79 @@ Input normalized(const Multiplier& m, const Pass& p, const Norm& norm, std::init
   });
 }
 
-// The same, after the last layer, of the rows that get logits.
-Input head_input(const Multiplier& m, const Pass& p) {
-  const int64_t k = p.model.config.hidden_size;
-  const std::vector<int32_t>& rows = p.activations.logit_rows;
-  return prepare(m, std::ssize(rows), k, {&p.model.head}, [&](int64_t first, int64_t count, float* out) {
-    for (int64_t r = 0; r < count; ++r) {
-      const float* x = p.activations.x.data() + rows[static_cast<size_t>(first + r)] * k;
-      normalize(p, p.model.final_norm, x, out + r * k);
-    }
-    return out;
-  });
-}
-
-// The hidden states of all rows; nobody waits for them before the pass has ended.
-void keep_hidden(Worker& worker, const Pass& p) {
-  worker.for_each(p.rows, [&](int64_t row) {
-    const int64_t at = row * p.model.config.hidden_size;
-    normalize(p, p.model.final_norm, p.activations.x.data() + at, p.hidden + at);
-  });
-}
-
-// What the matrices read that a layer's first norm is for.
+// The input of a layer's first matrices.
 Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
   const RecurrentLayer& r = layer.state;
+  const LatentLayer& l = layer.latent;
   const Multiplier m = begin_stage(worker, p, Stage::attention_norm);
-  if (p.model.config.one_norm) {
+  if (p.model.config.shared_norm) {
     return normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up});
   }
-  const LatentLayer& l = layer.latent;
   return normalized(
       m, p, layer.attention_norm,
       {&layer.q, &layer.k, &layer.v, &l.q_a, &l.kv_a, &l.k_rope, &r.qkv, &r.z, &r.b, &r.a, &layer.laurel.left});
 }
 
-// What a branch computes, into the residual stream: x += scale W in, or x += scale norm(W in) where the family norms
-// branches once more.
+// The input of the head: the final norm of the rows that get logits.
+Input head_input(const Multiplier& m, const Pass& p) {
+  const int64_t k = p.model.config.hidden_size;
+  const std::vector<int32_t>& rows = p.activations.logit_rows;
+  return prepare(m, std::ssize(rows), k, {&p.model.head}, [&](int64_t first, int64_t count, float* out) {
+    for (int64_t r = 0; r < count; ++r) {
+      normalize(p, p.model.final_norm, p.activations.x.data() + rows[first + r] * k, out + r * k);
+    }
+    return out;
+  });
+}
+
+// Row `id` of the embedding, rounded to bf16 like all weights.
+void embed_row(const Model& model, int64_t id, float* out) {
+  const ModelConfig& c = model.config;
+  read_row(model.embedding, id, out);
+  for (int64_t i = 0; i < c.hidden_size; ++i) out[i] = to_float(to_bf16(out[i])) * c.embedding_scale;
+}
+
+// x = embeddings of the tokens, and the rope angles of their positions.
+void embed(Worker& worker, const Pass& p) {
+  const ModelConfig& c = p.model.config;
+  Activations& s = p.activations;
+  worker.for_each(2 * p.rows, [&](int64_t task) {
+    const int64_t row = task / 2;
+    const Segment& segment = p.segment_of(row);
+    const int64_t token = row - segment.row, position = segment.position + token;
+    if (task % 2 == 0) {
+      if (p.model.reads_hidden()) return;
+      embed_row(p.model, segment.tokens[token], s.x.data() + row * c.hidden_size);
+    } else {
+      for (size_t i = 0; i < c.ropes.size(); ++i) {
+        const int64_t at = row * c.ropes[i].dims / 2;
+        s.angles[i].query_scale[row] = query_scale(c.ropes[i], position);
+        rope_angles(segment.ropes[i], position, s.angles[i].cos.data() + at, s.angles[i].sin.data() + at);
+      }
+    }
+  });
+  worker.barrier();
+}
+
+// x = the input of an MTP layer, from the next tokens' embeddings and the hidden states before them.
+void join_hidden(Worker& worker, const Pass& p) {
+  const MtpInput& mtp = p.model.mtp;
+  const int64_t width = p.model.config.hidden_size;
+  const Multiplier m = begin_stage(worker, p, Stage::embed);
+  const Input both = prepare(m, p.rows, 2 * width, {&mtp.fc}, [&](int64_t first, int64_t count, float* out) {
+    for (int64_t row = first; row < first + count; ++row, out += 2 * width) {
+      const Segment& segment = p.segment_of(row);
+      const int64_t token = row - segment.row;
+      embed_row(p.model, segment.tokens[token], out);
+      normalize(p, mtp.embedding_norm, out, out);
+      normalize(p, mtp.hidden_norm, segment.hidden + token * width, out + width);
+    }
+    return out - count * 2 * width;
+  });
+  project(m, both, {{&mtp.fc, p.activations.x.data()}});
+}
+
+// x += scale W in, or x += scale norm(W in) in families with a norm after the branch.
 void add_branch(const Multiplier& m, const Pass& p, const Input& in, const Linear& linear, const Norm& norm) {
   const ModelConfig& c = p.model.config;
   Activations& s = p.activations;
@@ -78,82 +114,31 @@ void add_branch(const Multiplier& m, const Pass& p, const Input& in, const Linea
   m.worker.barrier();
 }
 
-// Row `id` of the embedding, rounded to bf16 where the file is finer: weights are bf16 throughout.
-void embed_row(const Model& model, int64_t id, float* out) {
-  const ModelConfig& c = model.config;
-  read_row(model.embedding, id, out);
-  for (int64_t i = 0; i < c.hidden_size; ++i) out[i] = to_float(to_bf16(out[i])) * c.embedding_scale;
+void trace_x(const Worker& worker, const Pass& p, TracePoint after) {
+  const int64_t floats = p.rows * p.model.config.hidden_size;
+  trace_residual(worker, p.trace, std::span(p.activations.x).first(floats), after);
 }
 
-// What an MTP layer computes of the next tokens' embeddings and the hidden states before them.
-void join_hidden(Worker& worker, const Pass& p) {
-  const MtpInput& mtp = p.model.mtp;
-  const int64_t width = p.model.config.hidden_size;
-  const Multiplier m = begin_stage(worker, p, Stage::embed);
-  const Input both = prepare(m, p.rows, 2 * width, {&mtp.fc}, [&](int64_t first, int64_t count, float* out) {
-    for (int64_t row = first; row < first + count; ++row, out += 2 * width) {
-      const Segment& segment = p.segment_of(row);
-      const int64_t token = row - segment.row;
-      embed_row(p.model, segment.tokens[static_cast<size_t>(token)], out);
-      normalize(p, mtp.embedding_norm, out, out);
-      normalize(p, mtp.hidden_norm, segment.hidden + token * width, out + width);
-    }
-    return out - count * 2 * width;
-  });
-  project(m, both, {{&mtp.fc, p.activations.x.data()}});
-}
-
-// The tokens' embeddings into the residual stream, and the angles of their positions.
-void embed(Worker& worker, const Pass& p) {
-  const ModelConfig& c = p.model.config;
-  Activations& s = p.activations;
-  worker.for_each(2 * p.rows, [&](int64_t task) {
-    const int64_t row = task / 2;
-    const Segment& segment = p.segment_of(row);
-    const int64_t token = row - segment.row, position = segment.position + token;
-    if (task % 2 == 0) {
-      if (p.model.reads_hidden()) return;
-      embed_row(p.model, segment.tokens[static_cast<size_t>(token)], s.x.data() + row * c.hidden_size);
-    } else {
-      for (size_t i = 0; i < c.ropes.size(); ++i) {
-        const int64_t at = row * c.ropes[i].dims / 2;
-        s.angles[i].query_scale[static_cast<size_t>(row)] = query_scale(c.ropes[i], position);
-        rope_angles(segment.ropes[i], position, s.angles[i].cos.data() + at, s.angles[i].sin.data() + at);
-      }
-    }
-  });
-  worker.barrier();
-}
-
-// Into the activation buffer: activation(gate y) * (up y). A gate that is sparse is cut when its row is whole.
-void activate(Worker& worker, const Pass& p, const Layer& layer, const Input& y, int64_t index) {
-  trace_input(worker, p, index, Stage::gate_up, y);
-  const Multiplier m = begin_stage(worker, p, Stage::gate_up);
-  float *up = p.activations.activation.data(), *gates = p.activations.gates.data();
-  if (layer.gate_cut) {
-    project(m, y, {{&layer.gate, gates}, {&layer.up, up}});
-    gather(worker, p, gates, p.rows, layer.gate.rows);
-  } else {
-    project_activated(m, y, layer.gate, layer.up, gating_of(p.model.config, layer), up);
+// Adds the branches of attention and of a recurrent state, both from the same input x: the state's outputs wait in its
+// scratch while attention changes the residual stream.
+void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, const Input& x, int64_t index) {
+  trace_input(worker, p.trace, index, Stage::qkv, x);
+  if (layer.recurrent) recur(worker, p, s.recurrent, layer, x);
+  if (layer.attends) {
+    const Input attended = attend(worker, p, s.attention, layer, x, index);
+    trace_input(worker, p.trace, index, Stage::o, attended);
+    add_branch(begin_stage(worker, p, Stage::o), p, attended, layer.o, layer.attention_out_norm);
+    if (layer.laurel.right.rows.count > 0) add_laurel(worker, p);
   }
-  gather(worker, p, up, p.rows, layer.up.rows);
-  if (layer.gate_cut) cut_gates(worker, p, layer, layer.up.rows.count);
-}
-
-// What that buffer holds, as down multiplies it.
-Input activated(Worker& worker, const Pass& p, const Layer& layer, int64_t index) {
-  const float* activation = p.activations.activation.data();
-  const int64_t width = layer.down.weight.k;
-  const Input in = prepare(begin_stage(worker, p, Stage::down_input), p.rows, width, {&layer.down},
-                           [&](int64_t first, int64_t count, float* out) {
-                             return normed_rows(p, layer.down_norm, activation + first * width, count, width, out);
-                           });
-  trace_input(worker, p, index, Stage::down, in);
-  return in;
+  if (layer.recurrent) {
+    const Input mixed = recurrent_output(worker, p, s.recurrent, layer);
+    trace_input(worker, p.trace, index, Stage::state_out, mixed);
+    add_branch(begin_stage(worker, p, Stage::state_out), p, mixed, layer.state.out, layer.attention_out_norm);
+  }
 }
 
 void add_down(Worker& worker, const Pass& p, const Layer& layer, int64_t index) {
-  const Input in = activated(worker, p, layer, index);
+  const Input in = activated_input(worker, p, layer, index);
   add_branch(begin_stage(worker, p, Stage::down), p, in, layer.down, layer.mlp_out_norm);
 }
 
@@ -165,36 +150,19 @@ void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int6
     return add_down(worker, p, layer, index);
   }
   route(worker, p, s.experts, layer, y);
-  if (layer.up.rows.count > 0) {  // of a shared expert; what the others read is the stream as it was
+  if (layer.up.rows.count > 0) {  // the shared expert, whose output waits while the others read x
     activate(worker, p, layer, y, index);
-    const Input in = activated(worker, p, layer, index);
+    const Input in = activated_input(worker, p, layer, index);
     project(begin_stage(worker, p, Stage::down), in, {{&layer.down, p.activations.branch.data()}},
             {.alpha = p.model.config.branch_scale});
   }
   add_experts(worker, p, s.experts, layer, y);
 }
 
-// Attention's branch, a recurrent layer's, or both: what the second adds waits where the first leaves it alone.
-void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, const Input& x, int64_t index) {
-  trace_input(worker, p, index, Stage::qkv, x);
-  if (layer.recurrent) recur(worker, p, s.recurrent, layer, x);
-  if (layer.attends) {
-    const Input attended = attend(worker, p, s.attention, layer, x, index);
-    trace_input(worker, p, index, Stage::o, attended);
-    add_branch(begin_stage(worker, p, Stage::o), p, attended, layer.o, layer.attention_out_norm);
-    if (layer.laurel.right.rows.count > 0) average_with_laurel(worker, p);
-  }
-  if (layer.recurrent) {
-    const Input mixed = recurrent_output(worker, p, s.recurrent, layer);
-    trace_input(worker, p, index, Stage::state_out, mixed);
-    add_branch(begin_stage(worker, p, Stage::state_out), p, mixed, layer.state.out, layer.attention_out_norm);
-  }
-}
-
-// Of branches that read the same stream: it is written when both have read it. What the mlp adds waits as its
-// activations, which attention leaves alone.
+// Parallel branches: x is updated only after both have read it. The mlp's activations wait in their buffer, which
+// attention does not use.
 void add_parallel_branches(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
-  if (p.model.config.one_norm) {
+  if (p.model.config.shared_norm) {
     const Input both = attention_input(worker, p, layer);
     activate(worker, p, layer, both, index);
     add_attention(worker, p, s, layer, both, index);
@@ -203,9 +171,18 @@ void add_parallel_branches(Worker& worker, const Pass& p, Scratch& s, const Laye
     activate(worker, p, layer, normalized(m, p, layer.mlp_norm, {&layer.gate, &layer.up}), index);
     add_attention(worker, p, s, layer, attention_input(worker, p, layer), index);
   }
-  trace_residual(worker, p, {index, Stage::o});
-  if (p.trace) worker.barrier();  // a single row's o and down have none between them
+  trace_x(worker, p, {index, Stage::o});
+  if (p.trace) worker.barrier();  // no other barrier keeps a single row's down from changing x meanwhile
   add_down(worker, p, layer, index);
+}
+
+// The final norm of all rows. No barrier: only the caller of the pass reads it.
+void store_hidden(Worker& worker, const Pass& p) {
+  begin_stage(worker, p, Stage::final_norm);
+  worker.for_each(p.rows, [&](int64_t row) {
+    const int64_t at = row * p.model.config.hidden_size;
+    normalize(p, p.model.final_norm, p.activations.x.data() + at, p.hidden + at);
+  });
 }
 
 }  // namespace
@@ -213,33 +190,33 @@ void add_parallel_branches(Worker& worker, const Pass& p, Scratch& s, const Laye
 void forward(Worker& worker, const Pass& p, Scratch& s) {
   const ModelConfig& c = p.model.config;
   if (p.profile) {
-    WorkerProfile& profile = p.profile->workers[static_cast<size_t>(worker.index)];
+    WorkerProfile& profile = p.profile->workers[worker.index];
     profile.begin();
     worker.listener = &profile;
   }
   embed(worker, p);
   if (p.model.reads_hidden()) join_hidden(worker, p);
-  const bool has_streams = c.altup.streams > 0;
-  if (has_streams) begin_streams(worker, p, s.altup);
-  trace_residual(worker, p, {kNoLayer, Stage::embed});
+  if (c.layer_input.size > 0) begin_layer_inputs(worker, p, s.layer_inputs);
+  if (c.altup.inputs > 0) begin_altup(worker, p, s.altup);
+  trace_x(worker, p, {kNoLayer, Stage::embed});
   for (int64_t i = 0; i < c.layers; ++i) {
-    const Layer& layer = p.model.layers[static_cast<size_t>(i)];
-    if (has_streams) predict_streams(worker, p, s.altup, layer);
+    const Layer& layer = p.model.layers[i];
+    if (c.altup.inputs > 0) predict_altup(worker, p, s.altup, layer);
     if (c.parallel_branches) {
       add_parallel_branches(worker, p, s, layer, i);
     } else {
       if (layer.attends || layer.recurrent) {
         add_attention(worker, p, s, layer, attention_input(worker, p, layer), i);
-        trace_residual(worker, p, {i, Stage::o});
+        trace_x(worker, p, {i, Stage::o});
       }
       if (c.has_mlp(i)) add_mlp(worker, p, s, layer, i);
     }
-    trace_residual(worker, p, {i, Stage::down});
-    if (has_streams) correct_streams(worker, p, s.altup, layer, i);
+    trace_x(worker, p, {i, Stage::down});
+    if (c.altup.inputs > 0) correct_altup(worker, p, s.altup, s.layer_inputs, layer, i);
   }
-  if (p.hidden) keep_hidden(begin_stage(worker, p, Stage::final_norm).worker, p);
+  if (p.hidden) store_hidden(worker, p);
   if (p.activations.logit_rows.empty()) return;
-  if (has_streams) join_streams(worker, p, s.altup);
+  if (c.altup.inputs > 0) join_altup(worker, p, s.altup);
   const Input last = head_input(begin_stage(worker, p, Stage::final_norm), p);
   project(begin_stage(worker, p, Stage::head), last, {{&p.model.head, p.logits, p.activations.panel_best.data()}},
           {.alpha = c.logit_scale, .cap = c.logit_cap});
@@ -259,35 +236,21 @@ void plan(const Pass& p, Scratch* s) {
   plan_attention(p, &s->attention);
 }
 
-void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
-                  ScratchSizer* sizer, Scratch* out) {
+namespace {
+
+// Buffers of all parts; E is 1 here (see make_expert_scratch).
+void make_activations(const Model& model, const Kernels& kernels, int64_t tokens, int32_t workers, ScratchSizer* sizer,
+                      Activations* out) {
   const ModelConfig& c = model.config;
-  Activations& s = out->activations;
-  InputForms forms;
-  int64_t widest = c.hidden_size;
-  forms.add(model.head.weight);
-  forms.add(model.layer_inputs.projection.weight);
-  for (const auto* ends : {&model.altup.in, &model.altup.out}) {
-    for (const Linear& one : *ends) forms.add(one.weight);
-  }
-  if (model.reads_hidden()) {
-    forms.add(model.mtp.fc.weight);
-    widest = std::max(widest, model.mtp.fc.weight.k);
-  }
-  for (const Layer& layer : model.layers) {
-    each_matrix(layer, [&](MatrixRole, const Linear& linear) {
-      forms.add(linear.weight);
-      widest = std::max(widest, linear.weight.k);
-    });
-  }
+  Activations& s = *out;
+  sizer->make(&s.x, tokens * c.hidden_size);
   const bool has_out_norms = std::ranges::any_of(
       model.layers, [](const Layer& l) { return l.attention_out_norm.weight || l.mlp_out_norm.weight; });
-  sizer->make(&s.x, tokens * c.hidden_size);
   if (has_out_norms || c.experts.shared_size > 0) sizer->make(&s.branch, tokens * c.hidden_size);
   sizer->make(&s.attended, tokens * c.heads * c.value_dim());
-  sizer->make(&s.activation, tokens * most_rows(model, MatrixRole::up));
+  sizer->make(&s.activation, tokens * max_rows(model, MatrixRole::up));
   const bool has_cuts = std::ranges::any_of(model.layers, [](const Layer& l) { return l.gate_cut.has_value(); });
-  if (has_cuts) sizer->make(&s.gates, tokens * most_rows(model, MatrixRole::gate));
+  if (has_cuts) sizer->make(&s.gates, tokens * max_rows(model, MatrixRole::gate));
   sizer->make(&s.laurel_narrow, tokens * c.laurel_rank);
   if (c.laurel_rank > 0) sizer->make(&s.laurel, tokens * c.hidden_size);
   for (const Rope& rope : c.ropes) {
@@ -301,16 +264,38 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
   sizer->make(&s.logit_rows, tokens);
   sizer->make(&s.gathered, gather_floats(model, tokens));
   make_candidate_buffers(model, tokens, sizer, &s.candidates);
+
+  InputForms forms;
+  int64_t widest = c.hidden_size;
+  const auto add_input = [&](const Linear& linear) {
+    forms.add(linear.weight);
+    widest = std::max(widest, linear.weight.k);
+  };
+  add_input(model.head);
+  add_input(model.layer_inputs.projection);
+  for (const auto* ends : {&model.altup.in, &model.altup.out}) std::ranges::for_each(*ends, add_input);
+  if (model.reads_hidden()) add_input(model.mtp.fc);
+  for (const Layer& layer : model.layers) {
+    each_matrix(layer, [&](MatrixRole, const Linear& linear) { add_input(linear); });
+  }
   s.inputs.make(sizer, forms, std::max(packed_rows(kernels.s8_shape, tokens), packed_rows(kernels.f32_shape, tokens)),
                 widest);
-  s.own_inputs.resize(static_cast<size_t>(workers));
-  for (OwnInputBuffers& own : s.own_inputs) {
-    own.make(sizer, forms, std::max(kernels.s8_shape.rows, kernels.f32_shape.rows), widest);
+  s.local_inputs.resize(workers);
+  for (LocalInputBuffers& local : s.local_inputs) {
+    local.make(sizer, forms, std::max(kernels.s8_shape.rows, kernels.f32_shape.rows), widest);
   }
+}
+
+}  // namespace
+
+void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
+                  ScratchSizer* sizer, Scratch* out) {
+  make_activations(model, kernels, tokens, workers, sizer, &out->activations);
   make_attention_scratch(model, tokens, positions, workers, sizer, &out->attention);
-  if (c.altup.streams > 0) make_altup_scratch(model, tokens, sizer, &out->altup);
-  make_recurrent_scratch(c, tokens, workers, sizer, &out->recurrent);
-  make_expert_scratch(model, kernels, tokens, sizer, &s, &out->experts);
+  make_recurrent_scratch(model.config, tokens, workers, sizer, &out->recurrent);
+  make_expert_scratch(model, kernels, tokens, sizer, &out->activations, &out->experts);
+  make_layer_input_scratch(model, tokens, sizer, &out->layer_inputs);
+  make_altup_scratch(model, tokens, sizer, &out->altup);
 }
 
 }  // namespace pinion

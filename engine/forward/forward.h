@@ -1,4 +1,4 @@
-// The forward pass: tokens and their caches in, logits out, run by every worker of a team together.
+// The forward pass: tokens and their caches in, logits out. All workers of a team run it together.
 #pragma once
 
 #include <cstdint>
@@ -6,20 +6,21 @@
 #include "engine/forward/altup.h"
 #include "engine/forward/attention.h"
 #include "engine/forward/experts.h"
+#include "engine/forward/layer_inputs.h"
 #include "engine/forward/pass.h"
-#include "engine/forward/recurrent_scratch.h"
-#include "engine/forward/scratch_sizer.h"
+#include "engine/forward/recurrent_layers.h"
 #include "engine/team/team.h"
 
 namespace pinion {
 
-// Everything that a pass writes besides the cache, allocated once; each part's own is empty where a model lacks it.
+// All memory that a pass writes, except caches and states. Allocated once; parts that the model lacks are empty.
 struct Scratch {
   Activations activations;
   AttentionScratch attention;
-  AltupScratch altup;
   RecurrentScratch recurrent;
   ExpertScratch experts;
+  LayerInputScratch layer_inputs;
+  AltupScratch altup;
 };
 
 // For passes of at most `tokens`, of sequences of at most `positions`. If the sizer only counts, `out` must not be
@@ -27,10 +28,10 @@ struct Scratch {
 void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
                   ScratchSizer* sizer, Scratch* out);
 
-// Finds the tasks of a pass, which are the same in every layer. pass.activations are the scratch's, here and below.
+// Finds the tasks of a pass, which are the same in every layer. pass.activations must be the scratch's, here and below.
 void plan(const Pass& pass, Scratch* scratch);
 
-// After plan().
+// Evaluates the pass, after plan(). All workers call it.
 void forward(Worker& worker, const Pass& pass, Scratch& scratch);
 
 }  // namespace pinion

@@ -1,31 +1,26 @@
-// What boards that share a model have computed of the same rows, each its columns, put together. Nothing happens, and
-// nothing is waited for, where a model is on one board.
+// Gathers of rows of which each board has computed its columns. On one board these functions return at once.
 #pragma once
 
 #include <cstdint>
 
-#include "engine/boards/shares.h"
+#include "engine/boards/exchange.h"
 #include "engine/forward/pass.h"
-#include "engine/forward/scratch_sizer.h"
 #include "engine/team/team.h"
 
 namespace pinion {
 
-// rows: [count][columns.count] floats, whole on all boards afterwards. All workers call it once what they wrote is
-// visible to all; it ends with a barrier.
+// Completes rows [count][columns.count] on all boards. All workers call it after a barrier; it ends with a barrier.
 void gather(Worker& worker, const Pass& pass, float* rows, int64_t count, const Division& columns);
 
-// Likewise the logits of `count` rows and their panels' likeliest ids, on the first board alone. No barrier: they are
-// for who started the pass. Of rows whose segments want candidates, only so many of the other boards' likeliest travel,
-// in one exchange for all these rows: what else these boards computed is minus infinity then. A draw gives the same
-// token, since the likeliest of all are among those of each board.
+// Completes the logits of `count` rows and their panel_best, on board 0 only. No barrier: the caller of the pass reads
+// them. For rows of segments that need candidates, the other boards send only that number of top logits, all rows in
+// one exchange; their remaining logits become -inf. Sampling gives the same token, since the top k of all logits are
+// among the boards' top k.
 void gather_logits(const Worker& worker, const Pass& pass, int64_t count);
 
-// What gather() works in, of a pass's tokens or of all their experts: the columns of one board behind another's. 0 on
-// one board.
+// Size of Activations::gathered, the buffer of gather(), for passes of `tokens`. 0 on one board.
 int64_t gather_floats(const Model& model, int64_t tokens);
 
-// What gather_logits() works in.
 void make_candidate_buffers(const Model& model, int64_t tokens, ScratchSizer* sizer, CandidateBuffers* out);
 
 }  // namespace pinion

@@ -14,19 +14,18 @@ void write_floats(float* keys, float* values, int64_t slot, const float* key, co
   std::copy_n(value, count, values + value_at<float>(slot, 0, head_dim));
 }
 
-// First converted, then put where they belong: compilers turn one loop over both into no vectors. A pair's first lies
-// behind its second.
+// Converts first and stores in a second loop: compilers do not vectorise one loop over both.
 void write_pairs(bf16* keys, bf16* values, int64_t slot, const float* key, const float* value, int64_t head_dim,
                  int64_t count) {
-  constexpr int64_t kMost = 256;
-  for (int64_t first = 0; first < count; first += kMost) {
-    const int64_t some = std::min(kMost, count - first);
-    uint32_t k[kMost + 1], v[kMost];
-    k[some] = 0;  // padding, behind an odd number
+  constexpr int64_t kStep = 256;
+  for (int64_t first = 0; first < count; first += kStep) {
+    const int64_t some = std::min(kStep, count - first);
+    uint32_t k[kStep + 1], v[kStep];
+    k[some] = 0;  // second element of the last pair when `some` is odd
     for (int64_t i = 0; i < some; ++i) k[i] = operand_in_upper_half(key[first + i]);
     for (int64_t i = 0; i < some; ++i) v[i] = operand_in_upper_half(value[first + i]);
     bf16* to = keys + key_at<bf16>(slot, first, head_dim);
-    for (int64_t i = 0; i < some; i += 2, to += 2 * kKeyBlock) {
+    for (int64_t i = 0; i < some; i += 2, to += 2 * kKeyLanes) {
       to[0] = upper_half(k[i]);
       to[-1] = upper_half(k[i + 1]);
     }
@@ -37,14 +36,14 @@ void write_pairs(bf16* keys, bf16* values, int64_t slot, const float* key, const
 
 using CodeChunk = Q8Chunk<int8_t, float>;
 
-// Floats become codes in their place. Returns the scale.
+// Overwrites n floats with their int8 codes. Returns the scale.
 float encode_in_place(const Kernels& kernels, float* x, int64_t n) {
   const float scale = code_scale(kernels.max_magnitude(x, n));
   kernels.encode(x, n, scale, reinterpret_cast<int8_t*>(x));
   return scale;
 }
 
-void place_codes(const CodeChunk& chunk, int64_t slot, int64_t head_dim, const int8_t* key, const int8_t* value) {
+void store_codes(const CodeChunk& chunk, int64_t slot, int64_t head_dim, const int8_t* key, const int8_t* value) {
   int8_t* to = chunk.keys + key_code_at(slot, 0, head_dim);
   for (int64_t i = 0; i < head_dim; i += 4, to += 4 * kPanelColumns) std::copy_n(key + i, 4, to);
   for (int64_t first = 0; first < head_dim; first += kPanelColumns) {
@@ -54,7 +53,7 @@ void place_codes(const CodeChunk& chunk, int64_t slot, int64_t head_dim, const i
   }
 }
 
-// The mean of the first kCentred keys, as they are stored. sums: scratch [head_dim].
+// Writes the mean of the first kCentred keys, computed from their codes. sums: scratch [head_dim].
 void write_centre(const Kernels& kernels, const CodeChunk& chunk, int64_t head_dim, float* sums) {
   for (int64_t i = 0; i < head_dim; ++i) {
     float sum = 0;
@@ -98,21 +97,21 @@ void KvCache::write_codes(const Kernels& kernels, int64_t position, int64_t laye
   const bool is_damaged = std::isnan(value_scale);
   chunk.key_scales[slot] = is_damaged ? value_scale : key_scale;
   chunk.value_scales[slot] = is_damaged ? 0.0f : value_scale;
-  place_codes(chunk, slot, head_dim, reinterpret_cast<int8_t*>(key), reinterpret_cast<int8_t*>(value));
+  store_codes(chunk, slot, head_dim, reinterpret_cast<int8_t*>(key), reinterpret_cast<int8_t*>(value));
   if (slot == kCentred - 1) write_centre(kernels, chunk, head_dim, key);
 }
 
 void KvCache::clear(int64_t position) {
   const int64_t slot = position % kAttentionChunk;
   const auto [type, layers, kv_heads, head_dim, first_head] = shape();
-  const std::vector<float> zeros(static_cast<size_t>(head_dim));
+  const std::vector<float> zeros(head_dim);
   const auto* no_codes = reinterpret_cast<const int8_t*>(zeros.data());
   for (int64_t layer = 0; layer < layers; ++layer) {
     for (int64_t head = first_head; head < first_head + kv_heads; ++head) {
       if (type == KvType::q8) {
         const CodeChunk chunk = q8_chunk(keys(position / kAttentionChunk, layer, head), head_dim);
         chunk.key_scales[slot] = chunk.value_scales[slot] = 0;
-        place_codes(chunk, slot, head_dim, no_codes, no_codes);
+        store_codes(chunk, slot, head_dim, no_codes, no_codes);
         if (slot < kCentred) *chunk.centre_scale = 0, std::fill_n(chunk.centre, head_dim, int8_t{0});
       } else {
         write(position, layer, head, zeros.data(), zeros.data(), head_dim);
@@ -126,7 +125,7 @@ KvShape kv_shape_of(const ModelConfig& config, KvType type, const Shares& shares
   return {.type = type,
           .layers = cached_layers(config),
           .kv_heads = heads.count,
-          .head_dim = round_up(std::max(config.head_dim, config.value_dim()), kKeyBlock),
+          .head_dim = round_up(std::max(config.head_dim, config.value_dim()), kKeyLanes),
           .first_kv_head = heads.first};
 }
 
@@ -134,19 +133,19 @@ Error allocate_kv_pool(const KvShape& shape, int64_t blocks, KvPool* out) {
   KvPool pool;
   pool.shape = shape;
   if (Error e = allocate_arena(blocks * shape.block_bytes(), &pool.memory)) return e;
-  pool.holders.assign(static_cast<size_t>(blocks), 0);
+  pool.holders.assign(blocks, 0);
   for (int64_t i = blocks; i-- > 0;) pool.unused.push_back(static_cast<int32_t>(i));
   *out = std::move(pool);
   return {};
 }
 
 void copy_block(KvPool& pool, int32_t from, int32_t to) {
-  std::memcpy(pool.block(to), pool.block(from), static_cast<size_t>(pool.shape.block_bytes()));
+  std::memcpy(pool.block(to), pool.block(from), pool.shape.block_bytes());
 }
 
 KvCache make_kv_cache(KvPool* pool, int64_t capacity) {
   KvCache cache = {.pool = pool, .capacity = capacity, .blocks = {}};
-  cache.blocks.reserve(static_cast<size_t>(KvShape::chunks_of(capacity)));
+  cache.blocks.reserve(KvShape::chunks_of(capacity));
   return cache;
 }
 
@@ -158,7 +157,7 @@ void take_blocks(KvCache* cache, int64_t positions) {
   for (int64_t missing = missing_blocks(*cache, positions); missing > 0; --missing) {
     const int32_t block = cache->pool->unused.back();
     cache->pool->unused.pop_back();
-    cache->pool->holders[static_cast<size_t>(block)] = 1;
+    cache->pool->holders[block] = 1;
     cache->blocks.push_back(block);
   }
 }
@@ -167,7 +166,7 @@ void release_blocks(KvCache* cache, int64_t positions) {
   while (std::ssize(cache->blocks) > KvShape::chunks_of(positions)) {
     const int32_t block = cache->blocks.back();
     cache->blocks.pop_back();
-    if (--cache->pool->holders[static_cast<size_t>(block)] == 0) cache->pool->unused.push_back(block);
+    if (--cache->pool->holders[block] == 0) cache->pool->unused.push_back(block);
   }
 }
 

@@ -1,12 +1,12 @@
-// Keys and values of the tokens evaluated so far, laid out for the attention kernels. The memory is a pool of blocks,
-// which sequences hold one by one as they grow. A block has a chunk of kAttentionChunk positions, in all layers:
+// Keys and values of the evaluated tokens, in the layout of the attention kernels. The memory is a pool of blocks,
+// which a sequence takes one by one as it grows. A block holds one chunk of kAttentionChunk positions for all layers:
 //
-//   block | layer | kv head | keys   [16 blocks][head_dim / 2][16 positions][2]
+//   block | layer | kv head | keys   [16][head_dim / 2][16 positions][2]
 //                           | values [128 pairs of positions][head_dim][2]
 //
-// with the later of two in front. A cache of f32 has no pairs, one of q8 has panels of codes, then their scales and a
-// centre (see AttentionChunk). Sequences that begin alike can hold the same blocks: nobody writes to a block that has
-// two holders.
+// with the later element of each pair in front. In f32 there are no pairs; q8 has panels of codes, then their scales
+// and a centre (see AttentionChunk). Sequences with a common prefix share blocks; a block with two holders is
+// read-only.
 #pragma once
 
 #include <array>
@@ -15,26 +15,33 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/boards/shares.h"
+#include "engine/boards/exchange.h"
 #include "kernels/base/error.h"
 #include "kernels/kernels.h"
 #include "loader/config/model_config.h"
-#include "loader/files/arena.h"
+#include "loader/files/mapped_file.h"
 
 namespace pinion {
 
 inline constexpr std::array<std::string_view, 3> kKvNames = {"f32", "bf16", "q8"};  // by KvType
-inline constexpr int64_t kKvBytes[] = {4, 2, 1};                                    // of a key's or value's element
+static_assert(kKvNames[static_cast<size_t>(KvType::f32)] == "f32" &&
+              kKvNames[static_cast<size_t>(KvType::bf16)] == "bf16" &&
+              kKvNames[static_cast<size_t>(KvType::q8)] == "q8");
+
+// Size of one element of a key or value.
+constexpr int64_t kv_element_bytes(KvType type) { return type == KvType::f32 ? 4 : type == KvType::bf16 ? 2 : 1; }
 
 struct KvShape {
   KvType type = KvType::q8;
   int64_t layers = 0;
   int64_t kv_heads = 0;
-  int64_t head_dim = 0;  // the wider of keys' and values', padded to 16; the padding is zero unless heads are rotated
-  int64_t first_kv_head = 0;  // of the model's; others are other boards'
+  // The larger dimension of keys and values, padded to 16. The padding is zero unless heads are rotated.
+  int64_t head_dim = 0;
+  int64_t first_kv_head = 0;  // index in the model of the first kv head; other boards have the others
 
-  // Keys or values of one block, layer and head; both, with the scales of codes.
-  int64_t plane_bytes() const { return kAttentionChunk * head_dim * kKvBytes[static_cast<size_t>(type)]; }
+  // Keys or values of one block, layer and kv head.
+  int64_t plane_bytes() const { return kAttentionChunk * head_dim * kv_element_bytes(type); }
+  // Both, with the scales of codes.
   int64_t head_bytes() const { return type == KvType::q8 ? q8_chunk_bytes(head_dim) : 2 * plane_bytes(); }
   int64_t block_bytes() const { return layers * kv_heads * head_bytes(); }
   // Bytes of the blocks that hold the first `positions`.
@@ -43,36 +50,37 @@ struct KvShape {
   static int64_t chunks_of(int64_t positions) { return (positions + kAttentionChunk - 1) / kAttentionChunk; }
 };
 
-// Of the kv heads that a board has.
+// The shape of this board's kv heads.
 KvShape kv_shape_of(const ModelConfig& config, KvType type, const Shares& shares = {});
 
-// The memory of one or many caches.
+// The memory of the caches of one or many sequences.
 struct KvPool {
   KvShape shape;
   Arena memory;
-  std::vector<int32_t> holders;  // [blocks] how many hold each
-  std::vector<int32_t> unused;   // blocks without a holder; the last is taken next
+  std::vector<int32_t> holders;  // [blocks] number of caches that hold each block
+  std::vector<int32_t> unused;   // blocks without a holder, taken from the back
 
   std::byte* block(int32_t index) const { return memory.data + index * shape.block_bytes(); }
   int64_t blocks() const { return std::ssize(holders); }
 };
 
-// Zeros, which take memory only as they are written. The memory is not checked against what is free.
+// A pool of zeros, whose pages take memory when they are first written. The memory is not checked against the free
+// memory.
 Error allocate_kv_pool(const KvShape& shape, int64_t blocks, KvPool* out);
 
 void copy_block(KvPool& pool, int32_t from, int32_t to);
 
-// One sequence's.
+// The cache of one sequence.
 struct KvCache {
   KvPool* pool = nullptr;
-  int64_t capacity = 0;         // positions that it may hold; `blocks` is reserved for them
-  std::vector<int32_t> blocks;  // of the pool, by chunk
+  int64_t capacity = 0;         // maximum positions
+  std::vector<int32_t> blocks;  // indices into the pool, by chunk
 
   const KvShape& shape() const { return pool->shape; }
 
-  // kv_head: of the model's, one that the pool has.
+  // kv_head: index in the model, here and below.
   std::byte* keys(int64_t chunk, int64_t layer, int64_t kv_head) const {
-    return pool->block(blocks[static_cast<size_t>(chunk)]) +
+    return pool->block(blocks[chunk]) +
            (layer * shape().kv_heads + kv_head - shape().first_kv_head) * shape().head_bytes();
   }
   std::byte* values(int64_t chunk, int64_t layer, int64_t kv_head) const {
@@ -87,29 +95,31 @@ struct KvCache {
             .cap = cap};
   }
 
-  // key, value: [count], count <= head_dim. After the last position that is written, the one that shares its pair holds
-  // zeros: sums read it with weight 0, and an older text may have left anything there.
+  // Writes a key and a value in f32 or bf16. key, value: [count], count <= head_dim. is_last: the last position that is
+  // written. The value that shares its pair becomes zero, since kernels read it with weight 0 and stale data could be
+  // NaN.
   void write(int64_t position, int64_t layer, int64_t kv_head, const float* key, const float* value, int64_t count,
              bool is_last = false);
 
-  // Leaves zeros at a position, in all layers and heads.
+  // Writes zeros to a position of all layers and heads.
   void clear(int64_t position);
 
-  // write() for q8. key, value: [head_dim], balanced and rotated; they become scratch. The first kCentred positions of
-  // a chunk are written before the others. A value with NaN or infinity damages its key, too, and so shows.
+  // write() for q8. key, value: [head_dim], balanced and rotated; overwritten. The first kCentred positions of a chunk
+  // must be written before its others. If the value holds NaN or infinity, the key's scale becomes NaN, so that the
+  // damage reaches the logits.
   void write_codes(const Kernels& kernels, int64_t position, int64_t layer, int64_t kv_head, float* key, float* value);
 };
 
 // An empty cache of at most `capacity` positions.
 KvCache make_kv_cache(KvPool* pool, int64_t capacity);
 
-// Blocks that the cache lacks for its first `positions`.
+// Blocks that the cache must take to hold `positions` positions.
 int64_t missing_blocks(const KvCache& cache, int64_t positions);
 
-// Takes them from the pool, which must have as many unused.
+// Takes these blocks from the pool, which must have enough unused ones.
 void take_blocks(KvCache* cache, int64_t positions);
 
-// Gives back the blocks behind the first `positions`: those that nobody else holds are unused then.
+// Gives back all blocks but those of the first `positions` positions. A block becomes unused with its last holder.
 void release_blocks(KvCache* cache, int64_t positions);
 
 }  // namespace pinion

@@ -1,7 +1,6 @@
 #include "engine/forward/matmul.h"
 
 #include <cstddef>
-#include <iterator>
 #include <span>
 
 #include "kernels/base/math.h"
@@ -19,7 +18,7 @@ void InputBuffers::make(ScratchSizer* sizer, InputForms forms, int64_t rows, int
   if (forms.rotated) rotated.make(sizer, rows, k);
 }
 
-void OwnInputBuffers::make(ScratchSizer* sizer, InputForms forms, int64_t rows, int64_t k) {
+void LocalInputBuffers::make(ScratchSizer* sizer, InputForms forms, int64_t rows, int64_t k) {
   sizer->make(&values, rows * k);
   if (forms.plain) plain.make(sizer, rows, k);
   if (!forms.rotated) return;
@@ -33,7 +32,7 @@ int64_t columns_of(const Matrix& w, PanelRange run) {
   return std::min(run.count * kPanelColumns, w.n - run.first * kPanelColumns);
 }
 
-// The epilogue of a matrix from column `column` on, for the input's rows from `first` on.
+// The epilogue `ops` with the scales and bias of a matrix, from column `column` and input row `first` on.
 Epilogue with_matrix(Epilogue ops, const Linear& linear, int64_t column, const Input& in, int64_t first) {
   if (linear.weight.scale) {
     ops.row_scale = in.codes_for(linear.weight).scales + first;
@@ -44,9 +43,8 @@ Epilogue with_matrix(Epilogue ops, const Linear& linear, int64_t column, const I
   return ops;
 }
 
-// How a format is multiplied. sum_rows: rows [first, first + rows) of several by one panel. sum_few: rows as they lie,
-// all of them, by some panels, into the tile from `at` on as [panels][rows][64]; several only of a matrix that is not
-// interleaved.
+// The product kernels of a format. sum_rows: packed rows [first, first + rows) by one panel. sum_few: all unpacked rows
+// by the panels of `run`, to the tile from `at` on as [panels][rows][64]; one panel if the matrix is interleaved.
 struct Product {
   void (*sum_rows)(const Kernels& kernels, const Matrix& w, int64_t panel, const Input& in, int64_t first, int64_t rows,
                    Tile* tile);
@@ -114,16 +112,25 @@ void store_integers(const Kernels& kernels, const Tile& tile, int64_t at, int64_
   kernels.epilogue_s32(tile.sums + at, rows, columns, ops, out, ldo);
 }
 
-// By Format.
-constexpr Product kProducts[] = {
-    {sum_rows_bf16, sum_few_bf16, store_floats},       {sum_rows_w8, sum_few_w8, store_integers},
-    {sum_rows_grouped, sum_few_grouped, store_floats}, {sum_rows_grouped, sum_few_grouped, store_floats},
-    {sum_rows_grouped, sum_few_grouped, store_floats},
-};
-static_assert(std::size(kProducts) == std::size(kFormats));
-const Product& product_of(const Matrix& w) { return kProducts[static_cast<size_t>(w.format)]; }
+constexpr Product kBf16Product = {sum_rows_bf16, sum_few_bf16, store_floats};
+constexpr Product kW8Product = {sum_rows_w8, sum_few_w8, store_integers};
+constexpr Product kGroupedProduct = {sum_rows_grouped, sum_few_grouped, store_floats};
 
-// sum_few for gate and up: for each panel first the gate's sums, then up's.
+const Product& product_of(const Matrix& w) {
+  switch (w.format) {
+    case Format::bf16:
+      return kBf16Product;
+    case Format::w8:
+      return kW8Product;
+    case Format::w4:
+    case Format::w4z:
+    case Format::w2:
+      break;
+  }
+  return kGroupedProduct;
+}
+
+// sum_few for gate and up: for each panel the gate's sums, then up's.
 void sum_gated_few(const Kernels& kernels, const Matrix& gate, const Matrix& up, PanelRange run, const Input& in,
                    int64_t at, Tile* tile) {
   if (gate.interleaved == 2) {
@@ -142,17 +149,17 @@ void sum_gated_few(const Kernels& kernels, const Matrix& gate, const Matrix& up,
   }
 }
 
-// Rewrites one byte in every cache line of a result, `rows` pieces of `count` floats. Other cores have read these
-// lines; this way they become this core's side by side (read for ownership), not one after the other while results are
-// stored. Prefetching them helps little.
-void own_lines(float* out, int64_t rows, int64_t ldo, int64_t count) {
+// Rewrites one byte in every cache line of a result of `rows` runs of `count` floats. Other cores have read these
+// lines: this overlaps the misses that gain ownership, which would otherwise stall the stores one by one. Prefetches
+// gain little here.
+void acquire_lines(float* out, int64_t rows, int64_t ldo, int64_t count) {
   for (; rows > 0; --rows, out += ldo) {
     auto* bytes = reinterpret_cast<volatile unsigned char*>(out);
     for (int64_t at = 0; at < count * static_cast<int64_t>(sizeof(float)); at += kAlignmentBytes) bytes[at] = bytes[at];
   }
 }
 
-// The epilogue of sum_few's sums: of a single row all panels at once. out: where these panels' columns begin.
+// Stores the sums of sum_few, all panels of a single row at once. out: the first column of these panels.
 void apply_few(const Kernels& kernels, const Linear& linear, PanelRange run, const Input& in, const Tile& tile,
                int64_t at, const Epilogue& ops, float* out, int64_t ldo) {
   const Matrix& w = linear.weight;
@@ -164,7 +171,7 @@ void apply_few(const Kernels& kernels, const Linear& linear, PanelRange run, con
   }
 }
 
-// Without gates the values are activated themselves.
+// The epilogue of up: activation(gates) * value, or activation(value) if gates is null.
 Epilogue gated_by(const float* gates, const Gating& gating) {
   return {.gate = gates,
           .gate_stride = kPanelColumns,
@@ -174,7 +181,7 @@ Epilogue gated_by(const float* gates, const Gating& gating) {
           .xielu = gating.xielu};
 }
 
-// Likewise for gate and up.
+// Stores the sums of sum_gated_few.
 void apply_gated_few(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRange run,
                      const Input& in, int64_t at, Tile* tile, float* out, int64_t ldo) {
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel, out += kPanelColumns) {
@@ -219,83 +226,81 @@ void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up
 
 namespace {
 
-// f(panel, first, rows) for every tile of the panels by the input's rows, claimed by the workers.
+// f(panel, first, rows) for every tile of the result, claimed by the workers.
 template <class F>
 void for_each_tile(Worker& worker, const Input& in, int64_t panels, F f) {
   const TileGrid grid = tile_grid(in.rows, in.block, panels, worker.count);
-  worker.for_each(grid.panels * grid.parts, [&](int64_t task) {
-    const int64_t begin = task % grid.parts * grid.part_rows;
-    each_tile(begin, std::min(in.rows, begin + grid.part_rows), in.block,
-              [&](int64_t first, int64_t rows) { f(PanelRange{task / grid.parts, 1}, first, rows); });
+  worker.for_each(grid.panels * grid.row_ranges, [&](int64_t task) {
+    const int64_t begin = task % grid.row_ranges * grid.range_rows;
+    for_each_row_tile(begin, std::min(in.rows, begin + grid.range_rows), in.block,
+                      [&](int64_t first, int64_t rows) { f(PanelRange{task / grid.row_ranges, 1}, first, rows); });
   });
 }
 
-// Of a matrix that is divided by whole panels.
-void note_best(const Kernels& kernels, const Projection& to, PanelRange run, int64_t row) {
+// Fills the row's panel_best for these panels. Boards share such a matrix by whole panels.
+void store_panel_best(const Kernels& kernels, const Projection& to, PanelRange run, int64_t row) {
   const int64_t n = to.stride(), first_panel = to.linear->first / kPanelColumns;
   int32_t* best = to.panel_best + row * panel_count(n) + first_panel;
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel) {
     const int64_t column = (first_panel + panel) * kPanelColumns;
     const float* values = to.at(row, panel);
     const int64_t count = std::min(kPanelColumns, n - column);
-    best[panel] = all_finite({values, static_cast<size_t>(count)})
-                      ? static_cast<int32_t>(column + kernels.argmax(values, count))
-                      : kUnfitPanel;
+    best[panel] = all_finite(std::span(values, count)) ? static_cast<int32_t>(column + kernels.argmax(values, count))
+                                                       : kNonFinitePanel;
   }
 }
 
-// Of rows as they lie, the epilogue runs when a tile, which holds the sums of some panels, is full or no task is left,
-// not panel by panel: each time a worker stops reading, its stream of weights has to get up to speed again. The lines
-// that the results go to are prefetched first, since other workers have read what was there before.
+// Unpacked rows. The epilogue runs when the tile is full or no task is left, not after every panel: each interruption
+// costs the weights' read stream its speed. The result's cache lines are prefetched, since other cores hold them.
 void project_few(Worker& worker, const Kernels& kernels, const Input& in, int64_t all_panels,
                  std::span<const Projection> projections, const Epilogue& after) {
-  struct Part {
+  struct Run {
     const Projection* to;
     PanelRange run;
   };
   Tile tile;
-  Part parts[kTileRows];
+  Run runs[kTileRows];
   int64_t count = 0, panels = 0;
-  const int64_t most = kTileRows / in.rows;
+  const int64_t max_panels = kTileRows / in.rows;
   const auto apply_all = [&] {
-    const auto done = std::span(parts, static_cast<size_t>(count));
+    const auto done = std::span(runs, count);
     for (const auto& [to, run] : done) {
-      own_lines(to->at(0, run.first), in.rows, to->stride(), columns_of(to->linear->weight, run));
+      acquire_lines(to->at(0, run.first), in.rows, to->stride(), columns_of(to->linear->weight, run));
     }
     int64_t at = 0;
     for (const auto& [to, run] : done) {
       apply_few(kernels, *to->linear, run, in, tile, at, after, to->at(0, run.first), to->stride());
-      for (int64_t row = 0; to->panel_best && row < in.rows; ++row) note_best(kernels, *to, run, row);
+      for (int64_t row = 0; to->panel_best && row < in.rows; ++row) store_panel_best(kernels, *to, run, row);
       at += run.count * in.rows * kPanelColumns;
     }
     count = panels = 0;
   };
-  worker.for_each_run(all_panels, std::min(kPanelsAtOnce, most), [&](PanelRange all) {
-    if (panels + all.count > most) apply_all();
-    each_part(projections, all, [&](const Projection& to, PanelRange run) {
+  worker.for_each_run(all_panels, std::min(kPanelsPerClaim, max_panels), [&](PanelRange all) {
+    if (panels + all.count > max_panels) apply_all();
+    for_each_projection(projections, all, [&](const Projection& to, PanelRange run) {
       const Matrix& w = to.linear->weight;
       prefetch_result(to.at(0, run.first), in.rows, to.stride() * 4, columns_of(w, run) * 4);
       product_of(w).sum_few(kernels, w, run, in, panels * in.rows * kPanelColumns, &tile);
-      parts[count++] = {&to, run};
+      runs[count++] = {&to, run};
       panels += run.count;
     });
   });
   apply_all();
 }
 
-// Likewise, of a gate and what it multiplies: a tile holds half as many panels of each.
+// project_few for gate and up, which share the tile.
 void project_gated_few(Worker& worker, const Kernels& kernels, const Input& in, const Linear& gate, const Linear& up,
                        const Gating& gating, float* out) {
-  constexpr int64_t kMostPanels = kTileRows / 2;  // of each
+  constexpr int64_t kMaxPanels = kTileRows / 2;  // of each
   Tile tile;
-  PanelRange parts[kMostPanels];
+  PanelRange runs[kMaxPanels];
   int64_t count = 0, panels = 0;
-  const int64_t most = kMostPanels / in.rows;
+  const int64_t max_panels = kMaxPanels / in.rows;
   const Projection to = {&up, out};
   const auto apply_all = [&] {
-    const auto done = std::span(parts, static_cast<size_t>(count));
+    const auto done = std::span(runs, count);
     for (const PanelRange run : done) {
-      own_lines(to.at(0, run.first), in.rows, to.stride(), columns_of(gate.weight, run));
+      acquire_lines(to.at(0, run.first), in.rows, to.stride(), columns_of(gate.weight, run));
     }
     int64_t at = 0;
     for (const PanelRange run : done) {
@@ -304,11 +309,11 @@ void project_gated_few(Worker& worker, const Kernels& kernels, const Input& in, 
     }
     count = panels = 0;
   };
-  worker.for_each_run(panel_count(gate.weight.n), std::min(kPanelsAtOnce, most), [&](PanelRange run) {
-    if (panels + run.count > most) apply_all();
+  worker.for_each_run(panel_count(gate.weight.n), std::min(kPanelsPerClaim, max_panels), [&](PanelRange run) {
+    if (panels + run.count > max_panels) apply_all();
     prefetch_result(to.at(0, run.first), in.rows, to.stride() * 4, columns_of(gate.weight, run) * 4);
     sum_gated_few(kernels, gate.weight, up.weight, run, in, 2 * panels * in.rows * kPanelColumns, &tile);
-    parts[count++] = run;
+    runs[count++] = run;
     panels += run.count;
   });
   apply_all();
@@ -326,9 +331,9 @@ void project(const Multiplier& m, const Input& in, std::initializer_list<Project
   }
   Tile tile;
   for_each_tile(m.worker, in, panels, [&](PanelRange panel, int64_t first, int64_t rows) {
-    each_part(projections, panel, [&](const Projection& to, PanelRange run) {
+    for_each_projection(projections, panel, [&](const Projection& to, PanelRange run) {
       multiply(kernels, *to.linear, run, in, first, rows, after, &tile, to.at(first, run.first), to.stride());
-      for (int64_t row = first; to.panel_best && row < first + rows; ++row) note_best(kernels, to, run, row);
+      for (int64_t row = first; to.panel_best && row < first + rows; ++row) store_panel_best(kernels, to, run, row);
     });
   });
   m.worker.barrier();
@@ -352,27 +357,26 @@ void project_activated(const Multiplier& m, const Input& in, const Linear& gate,
 
 namespace {
 
-// Into row `at` of some buffers.
-void quantize_to(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t at, CodeBuffer* plain,
+void quantize_to(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t index, CodeBuffer* plain,
                  CodeBuffer* rotated) {
   const auto quantize = [&](const float* x, CodeBuffer* to) {
-    m.kernels.quantize(x, k, to->codes.data() + at * padded_k(k), to->scales.data() + at);
+    m.kernels.quantize(x, k, to->codes.data() + index * padded_k(k), to->scales.data() + index);
   };
   if (forms.plain) quantize(row, plain);
   if (!forms.rotated) return;
-  m.kernels.rotate(row, k, rotation_of(k), m.own.rotated_row.data());
-  quantize(m.own.rotated_row.data(), rotated);
+  m.kernels.rotate(row, k, rotation_of(k), m.local.rotated_row.data());
+  quantize(m.local.rotated_row.data(), rotated);
 }
 
 }  // namespace
 
-void quantize_row(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t at) {
-  quantize_to(m, row, k, forms, at, &m.own.plain, &m.own.rotated);
+void quantize_local(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t index) {
+  quantize_to(m, row, k, forms, index, &m.local.plain, &m.local.rotated);
 }
 
-void share_row(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t at) {
-  quantize_to(m, row, k, forms, at, &m.shared.plain, &m.shared.rotated);
-  if (forms.values) std::copy_n(row, k, m.shared.values.data() + at * k);
+void quantize_shared(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t index) {
+  quantize_to(m, row, k, forms, index, &m.shared.plain, &m.shared.rotated);
+  if (forms.values) std::copy_n(row, k, m.shared.values.data() + index * k);
 }
 
 void pack_block(const Multiplier& m, const float* rows, int64_t first, int64_t count, const Input& in) {
@@ -387,11 +391,11 @@ void pack_block(const Multiplier& m, const float* rows, int64_t first, int64_t c
       m.kernels.pack_s8(from.codes.data(), k, count, k, in.block, codes);
     }
   };
-  // One row packed is the row itself, as floats.
+  // The packed form of one row of floats is the row itself.
   if (forms.values) m.kernels.pack_f32(rows, in.k, count, in.k, in.block, m.shared.values.data() + first * in.k);
-  for (int64_t r = 0; r < count; ++r) quantize_row(m, rows + r * in.k, in.k, forms, r);
-  if (forms.plain) pack(m.own.plain, &m.shared.plain);
-  if (forms.rotated) pack(m.own.rotated, &m.shared.rotated);
+  for (int64_t r = 0; r < count; ++r) quantize_local(m, rows + r * in.k, in.k, forms, r);
+  if (forms.plain) pack(m.local.plain, &m.shared.plain);
+  if (forms.rotated) pack(m.local.rotated, &m.shared.rotated);
 }
 
 }  // namespace pinion

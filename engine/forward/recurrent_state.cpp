@@ -12,7 +12,7 @@ RecurrentState recurrent_state_of(const ModelConfig& config, int64_t drafts) {
   RecurrentState state;
   state.shape = config.recurrence;
   state.layers = recurrent_layers(config);
-  state.drafts.most = drafts;
+  state.drafts.capacity = drafts;
   return state;
 }
 
@@ -34,57 +34,57 @@ void write_draft_input(const RecurrentState& state, int64_t index, int64_t posit
   std::copy_n(state.draft_input(index, draft), state.shape.channels(), state.input(index, position - 1 - back));
 }
 
-void write_drafts(const Kernels& kernels, const RecurrentState& state, int64_t index, int64_t value_head, float* out) {
+void write_drafts(const Kernels& kernels, const RecurrentState& state, int64_t index, int64_t value_head,
+                  float* scratch) {
   if (state.drafts.held == 0 || !state.shape.has_heads()) return;
   const StateWrites d = state.draft_writes(index, value_head);
   const Recurrence& shape = state.shape;
-  // The outputs are not wanted, so any queries do.
+  // The outputs are unused, so any queries do.
   kernels.advance_state({state.drafts.held, shape.key_dim, shape.value_dim, d.keys, d.keys, d.values, d.decay, d.beta,
-                         out, shape.kind == RecurrenceKind::gated_delta},
+                         scratch, shape.kind == RecurrenceKind::gated_delta},
                         state.head(index, value_head));
 }
 
 void settle_drafts(const Kernels& kernels, int64_t position, RecurrentState* state) {
-  std::vector<float> out(static_cast<size_t>(state->drafts.held * state->shape.value_dim));
+  std::vector<float> scratch(state->drafts.held * state->shape.value_dim);
   for (int64_t layer = 0; layer < state->layers; ++layer) {
     for (int64_t back = 0; back < state->shape.taps - 1; ++back) write_draft_input(*state, layer, position, back);
     for (int64_t head = 0; head < state->shape.value_heads; ++head) {
-      write_drafts(kernels, *state, layer, head, out.data());
+      write_drafts(kernels, *state, layer, head, scratch.data());
     }
   }
   state->drafts.held = 0;
 }
 
-bool can_keep(const Snapshots& snapshots, const RecurrentState& state) {
+bool can_take_snapshot(const Snapshots& snapshots, const RecurrentState& state) {
   return state.layers > 0 && state.bytes() <= snapshots.limit_bytes;
 }
 
-void keep(Snapshots* snapshots, const RecurrentState& state, int64_t position) {
-  std::vector<Snapshot>& kept = snapshots->kept;
-  if (!can_keep(*snapshots, state) || position == 0) return;
-  if (!kept.empty() && kept.back().position == position) return;
+void take_snapshot(Snapshots* snapshots, const RecurrentState& state, int64_t position) {
+  std::vector<Snapshot>& saved = snapshots->saved;
+  if (!can_take_snapshot(*snapshots, state) || position == 0) return;
+  if (!saved.empty() && saved.back().position == position) return;
   Snapshot next = {position, {}};
-  const bool full = (std::ssize(kept) + 1) * state.bytes() > snapshots->limit_bytes;
-  if (full || available_memory_bytes() < state.bytes() || allocate_arena(state.bytes(), &next.memory)) {
-    if (kept.empty()) return;
-    next.memory = std::move(kept.front().memory);
-    kept.erase(kept.begin());
+  const bool is_full = (std::ssize(saved) + 1) * state.bytes() > snapshots->limit_bytes;
+  if (is_full || available_memory_bytes() < state.bytes() || allocate_arena(state.bytes(), &next.memory)) {
+    if (saved.empty()) return;
+    next.memory = std::move(saved.front().memory);
+    saved.erase(saved.begin());
   }
-  std::memcpy(next.memory.data, state.memory.data, static_cast<size_t>(state.bytes()));
-  kept.push_back(std::move(next));
+  std::memcpy(next.memory.data, state.memory.data, state.bytes());
+  saved.push_back(std::move(next));
 }
 
-int64_t restore(Snapshots* snapshots, int64_t position, RecurrentState* state) {
+int64_t restore_snapshot(Snapshots* snapshots, int64_t position, RecurrentState* state) {
   state->drafts.held = 0;
-  std::vector<Snapshot>& kept = snapshots->kept;
-  while (!kept.empty() && kept.back().position > position) kept.pop_back();
-  const auto bytes = static_cast<size_t>(state->bytes());
-  if (kept.empty()) {
-    if (bytes > 0) std::memset(state->memory.data, 0, bytes);
+  std::vector<Snapshot>& saved = snapshots->saved;
+  while (!saved.empty() && saved.back().position > position) saved.pop_back();
+  if (saved.empty()) {
+    if (state->bytes() > 0) std::memset(state->memory.data, 0, state->bytes());
     return 0;
   }
-  std::memcpy(state->memory.data, kept.back().memory.data, bytes);
-  return kept.back().position;
+  std::memcpy(state->memory.data, saved.back().memory.data, state->bytes());
+  return saved.back().position;
 }
 
 }  // namespace pinion

@@ -1,5 +1,5 @@
-// The rules as transformers computes them (modeling_rope_utils.py). Frequencies are rounded to fp32 and multiplied with
-// the position in fp32, as there: that rounding grows with the position, so it has to be the same one.
+// The rules follow transformers (modeling_rope_utils.py). Frequencies are rounded to fp32 and multiplied with the
+// position in fp32, as there: the rounding error grows with the position, so it must be the same.
 #include "engine/forward/rope.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ constexpr double kTwoPi = 2 * std::numbers::pi;
 
 // theta^(-2i / head_dim)
 std::vector<double> plain_frequencies(double theta, int64_t head_dim) {
-  std::vector<double> inverse(static_cast<size_t>(head_dim / 2));
+  std::vector<double> inverse(head_dim / 2);
   for (size_t i = 0; i < inverse.size(); ++i) {
     inverse[i] = 1.0 / portable_pow(theta, 2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
   }
@@ -29,7 +29,7 @@ double dynamic_theta(const Rope& rope, int64_t head_dim, int64_t max_positions, 
   return rope.theta * portable_pow(stretch, d / (d - 2.0));
 }
 
-// Llama 3.1: long wavelengths are stretched by `factor`, short ones left alone, those between blended.
+// Llama 3.1: long wavelengths are stretched by `factor`, short ones stay, those between are interpolated.
 void scale_llama3(const Rope& rope, std::vector<double>* inverse) {
   const double context = static_cast<double>(rope.original_max_positions);
   for (double& f : *inverse) {
@@ -44,7 +44,7 @@ void scale_llama3(const Rope& rope, std::vector<double>* inverse) {
   }
 }
 
-// YaRN (Peng et al. 2023): a ramp over the dimensions between stretched and unstretched.
+// YaRN (Peng et al. 2023): a linear ramp over the dimensions from unstretched to stretched.
 void scale_yarn(const Rope& rope, int64_t head_dim, std::vector<double>* inverse) {
   const double d = static_cast<double>(head_dim);
   const auto dimension_of = [&](double rotations) {
@@ -75,7 +75,7 @@ double yarn_amplitude(const Rope& rope) {
   return magnitude(1.0);
 }
 
-// LongRoPE (Ding et al. 2024): a factor of its own for every frequency.
+// LongRoPE (Ding et al. 2024): one factor per frequency.
 void scale_longrope(const std::vector<double>& factors, std::vector<double>* inverse) {
   for (size_t i = 0; i < inverse->size(); ++i) (*inverse)[i] /= factors[i];
 }
@@ -144,7 +144,7 @@ float query_scale(const Rope& rope, int64_t position) {
 }
 
 int64_t context_length(const ModelConfig& config) {
-  // With rotations of several kinds the file's figure is that of all of them together.
+  // With several ropes, max_positions of the file already includes the scaling.
   if (config.ropes.size() > 1) return config.max_positions;
   const Rope& rope = config.ropes.front();
   const auto stretched = [&](int64_t positions) {

@@ -1,4 +1,4 @@
-// Rotary position embedding: the angles' frequencies as each scaling rule wants them.
+// Rotary position embedding: the frequencies of each scaling rule, and the angles of a position.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +15,28 @@ struct RopeFrequencies {
   bool operator==(const RopeFrequencies&) const = default;
 };
 
-// `sequence`: positions the sequence has once this pass is done. The dynamic rule looks at it: like transformers with a
-// cache, it rotates a whole prompt for the prompt's length, then each token for the length it makes. So does longrope,
-// whose factors change once: where uses_long_factors does, what is cached has to be evaluated anew.
+// `sequence`: positions of the sequence after this pass. The dynamic rule depends on it: like transformers with a
+// cache, it rotates a prompt for the prompt's length, then each token for the length including it. Longrope changes
+// from its short to its long factors once; cached keys are then stale and the sequence is evaluated again
+// (uses_long_factors).
 RopeFrequencies rope_frequencies(const Rope& rope, int64_t max_positions, int64_t sequence);
 
-// The same for each of the model's ropes.
+// The frequencies of each of the model's ropes.
 std::vector<RopeFrequencies> rope_frequencies(const ModelConfig& config, int64_t sequence);
 
-// Whether a longrope model takes its long factors for a sequence of that many positions.
+// True if a longrope model uses its long factors for a sequence of this length.
 bool uses_long_factors(const ModelConfig& config, int64_t sequence);
 
-// Whether the frequencies change with every token (the dynamic rule): a prompt's come from its whole length.
+// True for the dynamic rule, whose frequencies change with every token and depend on the length of the whole prompt.
 bool frequencies_follow_length(const ModelConfig& config);
 
-// cos, sin: [dims / 2] for one position.
+// cos, sin: [dims / 2] of one position.
 void rope_angles(const RopeFrequencies& frequencies, int64_t position, float* cos, float* sin);
 
-// The factor of a query at this position (Ministral 3; 1 elsewhere).
+// Factor of the query at this position (Ministral 3); 1 in other models.
 float query_scale(const Rope& rope, int64_t position);
 
-// Positions the model can take, with the stretch that its scaling rule gives.
+// The largest number of positions, scaled by the model's rope scaling rule.
 int64_t context_length(const ModelConfig& config);
 
 }  // namespace pinion

@@ -1,0 +1,28 @@
+// Per-layer embeddings (Gemma 3n, LayerInputConfig): every layer has its own embedding of the token, combined with a
+// projection of the token's embedding. A gate lets it into the residual after the layer.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/forward/pass.h"
+
+namespace pinion {
+
+struct LayerInputScratch {
+  std::vector<float> inputs;  // [M][layers][size]
+  std::vector<float> gates;   // [M][size]
+};
+
+// For passes of at most `tokens`. Empty for other models.
+void make_layer_input_scratch(const Model& model, int64_t tokens, ScratchSizer* sizer, LayerInputScratch* out);
+
+// Computes the inputs of all layers from the token's embedding, which is in x. No barrier at the end.
+void begin_layer_inputs(Worker& worker, const Pass& pass, LayerInputScratch& scratch);
+
+// out = layer_out(activation(layer_gate(x * scale)) * the layer's input), without its norm. x, out: [M][hidden]; scale:
+// [hidden]. `index`: of the layer.
+void project_layer_input(Worker& worker, const Pass& pass, LayerInputScratch& scratch, const Layer& layer,
+                         int64_t index, const float* x, const float* scale, float* out);
+
+}  // namespace pinion

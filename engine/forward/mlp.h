@@ -1,0 +1,26 @@
+// The gated mlp up to its last matrix: activation(gate y) * (up y), or activation(up y) without a gate. A sparse gate
+// (Gemma 3n) passes only outputs that exceed the row's mean by a number of standard deviations.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/forward/pass.h"
+
+namespace pinion {
+
+inline Gating gating_of(const ModelConfig& config, const Layer& layer) {
+  const XieluLayer& x = layer.xielu;
+  const Xielu curve = x.beta ? Xielu{*x.alpha_p, *x.beta + *x.alpha_n, *x.beta, *x.eps} : Xielu{};
+  return {config.activation, config.activation_limit, curve};
+}
+
+// out[i] = activation(gate[i]) * x[i] for i < n. out may be x.
+void gate_row(const Pass& pass, const float* gate, const float* x, int64_t n, float* out);
+
+// Computes the activation of y, the normed residual stream, to Activations::activation.
+void activate(Worker& worker, const Pass& pass, const Layer& layer, const Input& y, int64_t index);
+
+// The activation as the input of down. `index`: of the layer.
+Input activated_input(Worker& worker, const Pass& pass, const Layer& layer, int64_t index);
+
+}  // namespace pinion

@@ -1,0 +1,283 @@
+#include "engine/forward/recurrent_layers.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/forward/gather.h"
+#include "kernels/base/math.h"
+
+namespace pinion {
+namespace {
+
+constexpr int64_t kTaskChannels = 64;  // channels that one task convolves
+
+// log(1 + e^x). Beyond 20 it equals x in float precision. NaN remains NaN.
+double softplus(double x) { return x <= 20.0 ? portable_log(1.0 + portable_exp(x)) : x; }
+
+// e^(-rate * step)
+float decay_of(float rate, double step) { return static_cast<float>(portable_exp(-static_cast<double>(rate) * step)); }
+
+// --- The causal convolution over time
+
+// The input of a segment's token, or (token < 0) of one of the taps - 1 tokens before it: the pass's inputs are in
+// scratch, earlier ones in the state. The input of a single row is in the state already.
+float* conv_input(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segment& segment, int64_t token) {
+  if (token < 0 || p.rows == 1) return segment.state->input(layer.state.slot, segment.position + token);
+  return s.qkv.data() + (segment.row + token) * p.model.config.recurrence.channels();
+}
+
+// out = channels [first, first + count) of a token after the convolution.
+void convolve(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segment& segment, int64_t token,
+              int64_t first, int64_t count, float* out) {
+  const Recurrence& r = p.model.config.recurrence;
+  const float* inputs[kMaxConvTaps];
+  for (int64_t t = 0; t < r.taps; ++t) inputs[t] = conv_input(p, s, layer, segment, token - r.taps + 1 + t) + first;
+  const Convolution channels = {.weight = layer.state.conv + first,
+                                .bias = layer.state.conv_bias ? layer.state.conv_bias + first : nullptr,
+                                .stride = r.channels(),
+                                .taps = r.taps,
+                                .activates = r.kind != RecurrenceKind::short_conv};
+  p.kernels.convolve(inputs, channels, count, out);
+}
+
+// Moves the inputs of the last pass's accepted drafts into the state.
+void settle_draft_inputs(Worker& worker, const Pass& p, const Layer& layer) {
+  const int64_t before = p.model.config.recurrence.taps - 1;
+  if (std::ranges::all_of(p.segments, [](const Segment& s) { return s.state->drafts.held == 0; })) return;
+  worker.for_each(std::ssize(p.segments) * before, [&](int64_t task) {
+    const Segment& segment = p.segments[task / before];
+    write_draft_input(*segment.state, layer.state.slot, segment.position, task % before);
+  });
+}
+
+// Saves the inputs that the next pass needs, and those of drafts. Overwrites inputs that this pass has read.
+void save_inputs(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {
+  if (p.rows == 1) return;
+  const Recurrence& r = p.model.config.recurrence;
+  worker.for_each(p.rows, [&](int64_t row) {
+    const Segment& segment = p.segment_of(row);
+    const int64_t token = row - segment.row, draft = token - segment.committed();
+    if (draft < 1 - r.taps) return;
+    std::copy_n(conv_input(p, s, layer, segment, token), r.channels(),
+                draft < 0 ? segment.state->input(layer.state.slot, segment.position + token)
+                          : segment.state->draft_input(layer.state.slot, draft));
+  });
+}
+
+// --- States of heads
+
+// Advances the state of a value head by a segment's tokens [first, first + count), stores their writes to the state in
+// `writes`, and puts their gated outputs into scratch.z.
+using AdvanceHead = void (*)(const Pass& pass, RecurrentScratch& scratch, const Layer& layer, const Segment& segment,
+                             int64_t head, int64_t first, int64_t count, const StateWrites& writes, float* state,
+                             StateRows* rows);
+
+// All tokens of a segment through one head. The accepted drafts of the last pass come first; the drafts of this pass
+// advance a copy of the state.
+void mix_head(const Pass& p, RecurrentScratch& s, const Layer& layer, AdvanceHead advance, const Segment& segment,
+              int64_t head, StateRows* rows) {
+  const int64_t slot = layer.state.slot;
+  RecurrentState& state = *segment.state;
+  float* sums = state.head(slot, head);
+  write_drafts(p.kernels, state, slot, head, rows->v.data());
+  const StateWrites writes = {rows->k.data(), rows->v.data(), rows->decay.data(), rows->beta.data()};
+  for (int64_t first = 0; first < segment.committed(); first += kStateTokens) {
+    const int64_t count = std::min(kStateTokens, segment.committed() - first);
+    advance(p, s, layer, segment, head, first, count, writes, sums, rows);
+  }
+  if (segment.drafts == 0) return;
+  std::copy_n(sums, state.head_floats(), rows->trial.data());
+  advance(p, s, layer, segment, head, segment.committed(), segment.drafts, state.draft_writes(slot, head),
+          rows->trial.data(), rows);
+}
+
+void mix_heads(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, AdvanceHead advance) {
+  const int64_t heads = p.model.config.recurrence.value_heads;
+  worker.for_each(std::ssize(p.segments) * heads, [&](int64_t task) {
+    mix_head(p, s, layer, advance, p.segments[task / heads], task % heads, &s.workers[worker.index]);
+  });
+}
+
+// Gated DeltaNet: convolution, norms of q and k, the delta rule, the output's norm and gate.
+void advance_delta(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segment& segment, int64_t head,
+                   int64_t first, int64_t count, const StateWrites& writes, float* state, StateRows* rows) {
+  const ModelConfig& c = p.model.config;
+  const Recurrence& d = c.recurrence;
+  const int64_t key_head = head / (d.value_heads / d.key_heads);
+  constexpr float kUnitNormEps = 1e-6f;  // added to the sum of squares; not configurable in transformers
+  const float eps = kUnitNormEps / static_cast<float>(d.key_dim);
+  for (int64_t r = 0; r < count; ++r) {
+    const int64_t token = first + r;
+    float* q = rows->q.data() + r * d.key_dim;
+    float* k = writes.keys + r * d.key_dim;
+    convolve(p, s, layer, segment, token, key_head * d.key_dim, d.key_dim, q);
+    convolve(p, s, layer, segment, token, d.key_width() + key_head * d.key_dim, d.key_dim, k);
+    convolve(p, s, layer, segment, token, 2 * d.key_width() + head * d.value_dim, d.value_dim,
+             writes.values + r * d.value_dim);
+    p.kernels.rms_norm(q, s.query_scale.data(), d.key_dim, eps, q);
+    p.kernels.rms_norm(k, s.key_scale.data(), d.key_dim, eps, k);
+    const int64_t gate = (segment.row + token) * d.value_heads + head;
+    writes.beta[r] = sigmoid(s.b[gate]);
+    writes.decay[r] = decay_of(layer.state.rate[head], softplus(s.a[gate] + layer.state.step[head]));
+  }
+  p.kernels.advance_state({count, d.key_dim, d.value_dim, rows->q.data(), writes.keys, writes.values, writes.decay,
+                           writes.beta, rows->v.data()},
+                          state);
+  for (int64_t r = 0; r < count; ++r) {
+    const int64_t at = (segment.row + first + r) * d.value_width() + head * d.value_dim;
+    float* out = rows->v.data() + r * d.value_dim;
+    p.kernels.rms_norm(out, layer.state.norm, d.value_dim, c.norm_eps, out);
+    p.kernels.silu_mul(s.z.data() + at, out, d.value_dim, s.z.data() + at);
+  }
+}
+
+// Mamba 2: the state decays and adds the token's value by a step size that the token determines; skip connection, gate.
+void advance_mamba(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segment& segment, int64_t head,
+                   int64_t first, int64_t count, const StateWrites& writes, float* state, StateRows* rows) {
+  const Recurrence& d = p.model.config.recurrence;
+  const int64_t group = head / (d.value_heads / d.key_heads);
+  const float* convolved = s.convolved.data() + (segment.row + first) * d.channels();
+  for (int64_t r = 0; r < count; ++r) {
+    const float* row = convolved + r * d.channels();
+    const float* key = row + d.value_width() + group * d.key_dim;
+    std::copy_n(row + head * d.value_dim, d.value_dim, writes.values + r * d.value_dim);
+    std::copy_n(key, d.key_dim, writes.keys + r * d.key_dim);
+    std::copy_n(key + d.key_width(), d.key_dim, rows->q.data() + r * d.key_dim);
+    const double step = softplus(s.a[(segment.row + first + r) * d.value_heads + head] + layer.state.step[head]);
+    writes.beta[r] = static_cast<float>(step);
+    writes.decay[r] = decay_of(layer.state.rate[head], step);
+  }
+  p.kernels.advance_state({count, d.key_dim, d.value_dim, rows->q.data(), writes.keys, writes.values, writes.decay,
+                           writes.beta, rows->v.data(), false},
+                          state);
+  for (int64_t r = 0; r < count; ++r) {
+    const float* value = convolved + r * d.channels() + head * d.value_dim;
+    float* out = rows->v.data() + r * d.value_dim;
+    float* gate = s.z.data() + (segment.row + first + r) * d.value_width() + head * d.value_dim;
+    for (int64_t i = 0; i < d.value_dim; ++i) out[i] += layer.state.skip[head] * value[i];
+    p.kernels.silu_mul(gate, out, d.value_dim, gate);
+  }
+}
+
+// Convolves all channels before the heads begin: several heads share keys and queries.
+void convolve_all(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {
+  const int64_t width = p.model.config.recurrence.channels(), runs = (width + kTaskChannels - 1) / kTaskChannels;
+  worker.for_each(p.rows * runs, [&](int64_t task) {
+    const int64_t row = task / runs, first = task % runs * kTaskChannels;
+    const Segment& segment = p.segment_of(row);
+    convolve(p, s, layer, segment, row - segment.row, first, std::min(kTaskChannels, width - first),
+             s.convolved.data() + row * width + first);
+  });
+  worker.barrier();
+}
+
+// --- The short convolution
+
+// All tokens of a segment through channels [first, first + count): gate, convolution, second gate.
+void mix_channels(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segment& segment, int64_t first,
+                  int64_t count) {
+  const int64_t width = p.model.config.recurrence.channels();
+  const int64_t begin = segment.row * width + first;
+  for (int64_t token = 0; token < segment.size(); ++token) {
+    float* in = conv_input(p, s, layer, segment, token) + first;
+    const float* gate = s.b.data() + begin + token * width;
+    for (int64_t i = 0; i < count; ++i) in[i] *= gate[i];
+  }
+  for (int64_t token = 0; token < segment.size(); ++token) {
+    float convolved[kTaskChannels];
+    float* gate = s.z.data() + begin + token * width;
+    convolve(p, s, layer, segment, token, first, count, convolved);
+    for (int64_t i = 0; i < count; ++i) gate[i] *= convolved[i];
+  }
+}
+
+void mix_by_short_conv(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {
+  const int64_t width = p.model.config.recurrence.channels(), runs = (width + kTaskChannels - 1) / kTaskChannels;
+  worker.for_each(std::ssize(p.segments) * runs, [&](int64_t task) {
+    const int64_t first = task % runs * kTaskChannels;
+    mix_channels(p, s, layer, p.segments[task / runs], first, std::min(kTaskChannels, width - first));
+  });
+}
+
+// --- A layer
+
+void mix(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {
+  switch (p.model.config.recurrence.kind) {
+    case RecurrenceKind::gated_delta:
+      return mix_heads(worker, p, s, layer, advance_delta);
+    case RecurrenceKind::short_conv:
+      return mix_by_short_conv(worker, p, s, layer);
+    case RecurrenceKind::mamba2:
+      convolve_all(worker, p, s, layer);
+      return mix_heads(worker, p, s, layer, advance_mamba);
+  }
+}
+
+// RMSNorm of each group of a row's columns. out may be x.
+void norm_groups(const Pass& p, const Layer& layer, const float* x, float* out) {
+  const Recurrence& d = p.model.config.recurrence;
+  const int64_t width = d.value_width() / d.norm_groups;
+  for (int64_t at = 0; at < d.value_width(); at += width) {
+    p.kernels.rms_norm(x + at, layer.state.norm + at, width, p.model.config.norm_eps, out + at);
+  }
+}
+
+}  // namespace
+
+void recur(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, const Input& x) {
+  if (p.model.is_on_first_board()) {  // which has all the states
+    const RecurrentLayer& l = layer.state;
+    settle_draft_inputs(worker, p, layer);
+    project(begin_stage(worker, p, Stage::qkv), x,
+            {{&l.qkv, conv_input(p, s, layer, p.segments.front(), 0)},
+             {&l.z, s.z.data()},
+             {&l.b, s.b.data()},
+             {&l.a, s.a.data()}});
+    begin_stage(worker, p, Stage::attention);
+    mix(worker, p, s, layer);
+    worker.barrier();
+    save_inputs(worker, p, s, layer);
+  }
+  const int64_t width = p.model.config.recurrence.value_width();
+  gather(worker, p, s.z.data(), p.rows, {width, width});
+}
+
+Input recurrent_output(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {
+  const Linear& out = layer.state.out;
+  const int64_t width = out.weight.k;
+  const Multiplier m = begin_stage(worker, p, Stage::o_input);
+  return prepare(m, p.rows, width, {&out}, [&](int64_t first, int64_t count, float* rows) -> const float* {
+    const float* z = s.z.data() + first * width;
+    if (p.model.config.recurrence.norm_groups == 0) return z;
+    for (int64_t r = 0; r < count; ++r) norm_groups(p, layer, z + r * width, rows + r * width);
+    return rows;
+  });
+}
+
+void make_recurrent_scratch(const ModelConfig& config, int64_t tokens, int32_t workers, ScratchSizer* sizer,
+                            RecurrentScratch* out) {
+  const Recurrence& d = config.recurrence;
+  if (recurrent_layers(config) == 0) return;
+  RecurrentScratch& s = *out;
+  sizer->make(&s.qkv, tokens * d.channels());
+  sizer->make(&s.z, tokens * d.value_width());
+  sizer->make(&s.b, tokens * d.write_gates());
+  if (d.kind == RecurrenceKind::mamba2) sizer->make(&s.convolved, tokens * d.channels());
+  if (!d.has_heads()) return;
+  sizer->make(&s.a, tokens * d.value_heads);
+  // x / |x| = RMSNorm(x) / sqrt(n); queries are scaled by 1 / sqrt(n) once more.
+  const float root = std::sqrt(static_cast<float>(d.key_dim));
+  s.key_scale.assign(d.key_dim, 1.0f / root);
+  s.query_scale.assign(d.key_dim, 1.0f / static_cast<float>(d.key_dim));
+  s.workers.resize(workers);
+  for (StateRows& rows : s.workers) {
+    sizer->make(&rows.q, kStateTokens * d.key_dim);
+    sizer->make(&rows.k, kStateTokens * d.key_dim);
+    sizer->make(&rows.v, kStateTokens * d.value_dim);
+    sizer->make(&rows.decay, kStateTokens);
+    sizer->make(&rows.beta, kStateTokens);
+    sizer->make(&rows.trial, recurrent_state_of(config).head_floats());
+  }
+}
+
+}  // namespace pinion

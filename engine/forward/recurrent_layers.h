@@ -1,0 +1,44 @@
+// Recurrent layers: gated DeltaNet (Yang et al. 2024, "Gated Delta Networks"), Mamba 2 (Dao and Gu 2024, "Transformers
+// are SSMs") and LFM2's gated short convolution. All begin with a causal convolution over time. The first two then
+// advance a state per value head; Mamba's B, C and x are called keys, queries and values here. Every head, or run of
+// channels, processes the tokens in order, so the sums do not depend on the division of a prompt into passes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/forward/pass.h"
+
+namespace pinion {
+
+// Tokens of a head that one kernel call advances. At least the drafts of a pass.
+constexpr int64_t kStateTokens = 16;
+
+// Scratch of one worker for up to kStateTokens tokens of one head.
+struct StateRows {
+  std::vector<float> q, k, v;      // [kStateTokens][key_dim] twice, [kStateTokens][value_dim]
+  std::vector<float> decay, beta;  // [kStateTokens]
+  std::vector<float> trial;        // copy of a head's state, which drafts advance
+};
+
+// Vectors that the model's kind of layer does not need are empty.
+struct RecurrentScratch {
+  std::vector<float> qkv;                     // [M][channels] as projected; of a single row they go to the state
+  std::vector<float> z;                       // [M][value_width] gates, then the gated outputs
+  std::vector<float> convolved;               // [mamba2] [M][channels]
+  std::vector<float> b;                       // [M][write_gates]
+  std::vector<float> a;                       // [M][value_heads]
+  std::vector<float> query_scale, key_scale;  // [key_dim] constants
+  std::vector<StateRows> workers;
+};
+
+void make_recurrent_scratch(const ModelConfig& config, int64_t tokens, int32_t workers, ScratchSizer* sizer,
+                            RecurrentScratch* out);
+
+// Advances the states by the tokens, from x, the input of the layer's first matrices. Leaves gated outputs in z.
+void recur(Worker& worker, const Pass& pass, RecurrentScratch& scratch, const Layer& layer, const Input& x);
+
+// The outputs of recur() as the input of the layer's last matrix.
+Input recurrent_output(Worker& worker, const Pass& pass, RecurrentScratch& scratch, const Layer& layer);
+
+}  // namespace pinion
