@@ -1,4 +1,4 @@
-// Several streams, layers' own embeddings and shared keys and values, beyond what the reference's folders show.
+// AltUp, per-layer embeddings and shared keys and values, beyond the cases of the recorded reference models.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/forward/row_sums.h"
+#include "engine/forward/pass.h"
 #include "engine/runtime/load.h"
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
@@ -24,19 +24,21 @@ std::vector<float> logits_of(const Model& model, const std::vector<int32_t>& ids
   return all_logits(model, ids, std::ssize(ids), {1, {.kv = KvType::f32}});
 }
 
-// Where floats round, the order of a sum can be seen.
-TEST(RowSums, AreFoldedInHalves) {
+// Rounding makes the order of a sum visible.
+TEST(RowSum, FoldsPartialSumsInHalves) {
   std::vector<float> x(33);
   x[0] = 1e8f, x[16] = 1, x[32] = -1e8f, x[1] = 0.25f;
-  EXPECT_EQ(row_sum(33, [&](int64_t i) { return x[static_cast<size_t>(i)]; }), 0.25f) << "16 is in the sum of 0";
+  EXPECT_EQ(row_sum(33, [&](int64_t i) { return x[static_cast<size_t>(i)]; }), 0.25f)
+      << "element 16 is added to the partial sum of 0";
   x.assign(33, 0);
   x[0] = 1e8f, x[8] = -1e8f, x[4] = 1, x[31] = 2;
-  EXPECT_EQ(row_sum(33, [&](int64_t i) { return x[static_cast<size_t>(i)]; }), 3) << "8 is added to 0 before 4";
+  EXPECT_EQ(row_sum(33, [&](int64_t i) { return x[static_cast<size_t>(i)]; }), 3)
+      << "partial sum 8 is added to 0 before 4";
   EXPECT_EQ(row_sum(5, [&](int64_t i) { return static_cast<float>(i); }), 10);
   EXPECT_EQ(mean_square(std::vector<float>{1, 2, 3, 4}.data(), 4), 7.5f);
 }
 
-TEST(Altup, SharedLayersReadAnEarlierOnesCache) {
+TEST(Altup, SharedLayersReadAnEarlierCache) {
   std::unique_ptr<Model> model;
   ASSERT_EQ(load_model(kFolder, {}, &model).message(), "");
   const std::vector<Layer>& layers = model->layers;
@@ -46,15 +48,15 @@ TEST(Altup, SharedLayersReadAnEarlierOnesCache) {
     EXPECT_EQ(shared.slot, own.slot);
     EXPECT_EQ(shared.window, own.window);
     EXPECT_EQ(shared.k.weight.n + shared.v.weight.n, 0);
-    EXPECT_EQ(shared.query_balance, own.query_balance) << "the keys were balanced for these";
+    EXPECT_EQ(shared.query_balance, own.query_balance) << "the shared keys are balanced by the owner's factors";
     EXPECT_TRUE(shared.key_balance.empty());
   }
   EXPECT_EQ(layers[2].slot, 2);
   EXPECT_EQ(count_parameters(model->config).all - active_parameters(model->config), 120 * 5 * 12);
 }
 
-// Ids of pictures and sounds, which have embeddings and none of the layers'.
-TEST(Altup, TokensBeyondTheLayersEmbeddingsHaveTheFirsts) {
+// Ids of images and audio have an embedding, but no per-layer embeddings.
+TEST(Altup, TokensBeyondLayerEmbeddingsUseTokenZero) {
   std::unique_ptr<Model> model, other;
   ASSERT_EQ(load_model(kFolder, {.quant = Quant::none}, &model).message(), "");
   ASSERT_EQ(load_model(kFolder, {.quant = Quant::none}, &other).message(), "");
@@ -70,8 +72,8 @@ TEST(Altup, TokensBeyondTheLayersEmbeddingsHaveTheFirsts) {
   EXPECT_TRUE(same_bits(logits_of(*model, ids), logits_of(*other, ids)));
 }
 
-// A folder as published: the text model's fields and tensors beside those of others.
-TEST(Altup, IsReadBesideOtherModels) {
+// A published folder: fields and tensors of the text model beside those of the vision and audio models.
+TEST(Altup, LoadsFromAMultimodalCheckpoint) {
   const TempFolder folder;
   std::string file, text;
   ASSERT_EQ(read_text_file(kFolder + "/model.safetensors", int64_t{1} << 30, &file).message(), "");

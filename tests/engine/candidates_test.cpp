@@ -1,4 +1,4 @@
-// The likeliest logits of a row, in part of its panels or in all.
+// Top-k of a row's logits, over all panels or some.
 #include "engine/forward/candidates.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ std::vector<int32_t> ids_of(std::span<const Candidate> candidates) {
 
 std::vector<int32_t> likeliest(int64_t k, const std::vector<float>& logits, const std::vector<int32_t>& best) {
   std::vector<float> panel_logits;
-  std::vector<Candidate> found = {{1, 1}};  // of the row before
+  std::vector<Candidate> found = {{1, 1}};  // result of a previous row
   find_likeliest(k, logits, best, panel_logits, found);
   for (const Candidate& one : found) EXPECT_EQ(one.weight, logits[static_cast<size_t>(one.id)]);
   return ids_of(found);
@@ -29,31 +29,31 @@ std::vector<int32_t> likeliest(int64_t k, const std::vector<float>& logits, cons
 
 using Ids = std::vector<int32_t>;
 
-// Panels of 64: the likeliest of the first is 3, of the second 70, of the third, which has two columns, 129.
-TEST(Candidates, AreTheLikeliestWhereverTheyLie) {
+// Panels of 64 columns with the best ids 3, 70 and 129; the third panel has two columns.
+TEST(Candidates, LargestLogitsOfAnyPanels) {
   std::vector<float> logits(130, -1.0f);
   logits[3] = 2, logits[4] = 1, logits[70] = 2, logits[71] = 1.5f, logits[129] = 3;
   const Ids best = {3, 70, 129};
   EXPECT_EQ(likeliest(1, logits, best), Ids({129}));
-  EXPECT_EQ(likeliest(3, logits, best), Ids({129, 3, 70})) << "equal ones by their id";
-  EXPECT_EQ(likeliest(5, logits, best), Ids({129, 3, 70, 71, 4})) << "more than panels";
+  EXPECT_EQ(likeliest(3, logits, best), Ids({129, 3, 70})) << "ties by id";
+  EXPECT_EQ(likeliest(5, logits, best), Ids({129, 3, 70, 71, 4})) << "k above the number of panels";
   EXPECT_EQ(likeliest(7, logits, best), Ids({129, 3, 70, 71, 4, 0, 1}));
 }
 
-TEST(Candidates, OfSomePanelsAreTheirOwn) {
+TEST(Candidates, LargestLogitsOfSomePanels) {
   std::vector<float> logits(130, 9.0f);
   for (int32_t id = 64; id < 130; ++id) logits[static_cast<size_t>(id)] = -static_cast<float>(id);
   EXPECT_EQ(likeliest(2, logits, {64, 128}), Ids({64, 65}));
-  EXPECT_EQ(likeliest(4, logits, {128}), Ids({128, 129})) << "no more than there are";
+  EXPECT_EQ(likeliest(4, logits, {128}), Ids({128, 129})) << "fewer logits than k";
   EXPECT_EQ(likeliest(1, logits, {}), Ids());
 }
 
-// Those of some panels and those of the others have those of all among them.
-TEST(Candidates, OfPartsHoldThoseOfAll) {
+// The top k of all logits are among the top k of two disjoint sets of panels.
+TEST(Candidates, TopKOfPartsContainsTopKOfAll) {
   std::mt19937 random(5);
   for (int round = 0; round < 500; ++round) {
     std::vector<float> logits(1 + random() % 700);
-    for (float& logit : logits) logit = static_cast<float>(random() % 50);  // many are equal
+    for (float& logit : logits) logit = static_cast<float>(random() % 50);  // many ties
     std::vector<int32_t> all(logits.size()), best;
     std::iota(all.begin(), all.end(), 0);
     std::ranges::sort(all, {}, [&](int32_t id) { return std::pair(-logits[static_cast<size_t>(id)], id); });

@@ -1,4 +1,4 @@
-// What is gpt-oss' own, by hand: sinks in attention, and experts in 4 bits as the same model in bf16.
+// gpt-oss: attention sinks, by hand, and MXFP4 experts against the same model in bf16.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -12,7 +12,7 @@
 
 #include "engine/runtime/load.h"
 #include "engine/session/session.h"
-#include "kernels/bf16.h"
+#include "kernels/half.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/files/json.h"
 #include "tests/loader/make_files.h"
@@ -47,7 +47,7 @@ void write_model(const TempFolder& folder, const Json& config, const Tensors& te
   folder.write("model.safetensors", safetensors_text(header.dump(), data));
 }
 
-// Of every position.
+// Logits of every position.
 std::vector<float> logits_of(const std::string& folder, Quant quant, const std::vector<int32_t>& ids) {
   std::unique_ptr<Model> model;
   EXPECT_EQ(load_model(folder, {.quant = quant}, &model).message(), "");
@@ -62,8 +62,8 @@ std::vector<float> logits_of(const std::string& folder, Quant quant, const std::
   return logits;
 }
 
-// One layer whose scores are all 0 and whose values are all (3, -3); its experts give nothing. After t tokens in sight
-// the residual stream (1, 1) has become (1 + 3 w, 1 - 3 w), w = t / (t + e^sink), and the logits have that ratio.
+// One layer with scores 0, values (3, -3) and experts of zeros. With t tokens in the window, the residual stream (1, 1)
+// becomes (1 + 3 w, 1 - 3 w), w = t / (t + e^sink), and the logits have that ratio.
 std::vector<float> ratios(const std::string& layer_type, float sink, size_t tokens) {
   const Json config = {{"architectures", {"GptOssForCausalLM"}},
                        {"hidden_size", 2},
@@ -110,19 +110,19 @@ void expect_near(const std::vector<float>& actual, const std::vector<float>& exp
   for (size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-4f) << i;
 }
 
-TEST(GptOss, ASinkIsATokenWithoutAValue) {
-  // Sink 0: w = 1/2, 2/3, 3/4, 4/5; the stream (5/2, -1/2), (3, -1), (13/4, -5/4), (17/5, -7/5).
+TEST(GptOss, SinkEqualsATokenWithoutValue) {
+  // Sink 0: w = 1/2, 2/3, 3/4, 4/5; residual stream (5/2, -1/2), (3, -1), (13/4, -5/4), (17/5, -7/5).
   expect_near(ratios("full_attention", 0, 4), {-5, -3, -13.0f / 5, -17.0f / 7});
-  // Where two tokens are in sight, the sink always is too.
+  // A window of two tokens does not hide the sink.
   expect_near(ratios("sliding_attention", 0, 4), {-5, -3, -3, -3});
   // Sink ln 3: w = 1/4, 2/5, 1/2.
   expect_near(ratios("full_attention", 1.0986123f, 3), {7, -11, -5});
-  // One that weighs nothing, and one that takes all.
+  // A sink without weight, and one with all the weight.
   expect_near(ratios("full_attention", -1e30f, 3), {-2, -2, -2});
   expect_near(ratios("full_attention", 1e30f, 3), {1, 1, 1});
 }
 
-TEST(GptOss, ASinkThatWeighsNothingChangesNoBit) {
+TEST(GptOss, SinkOfMinusInfinityChangesNoBit) {
   std::unique_ptr<Model> model;
   ASSERT_EQ(load_model(kFamilies + "gpt_oss", {.quant = Quant::w8a8}, &model).message(), "");
   Team team({-1, -1});
@@ -142,7 +142,7 @@ TEST(GptOss, ASinkThatWeighsNothingChangesNoBit) {
   EXPECT_NE(logits_with(something.data()), logits_with(nullptr));
 }
 
-// What the codes of a layer's experts stand for, transposed, in bf16.
+// The values of the codes of a layer's experts, transposed, in bf16.
 Tensor decoded(const TensorView& blocks, const TensorView& scales) {
   constexpr float kNumbers[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   const int64_t experts = blocks.shape[0], n = blocks.shape[1], k = blocks.shape[2] * 32;
@@ -159,7 +159,7 @@ Tensor decoded(const TensorView& blocks, const TensorView& scales) {
   return out;
 }
 
-TEST(GptOss, Mxfp4GivesTheBitsOfTheSameModelInBf16) {
+TEST(GptOss, Mxfp4EqualsBf16) {
   const std::string coded = kFamilies + "gpt_oss_mxfp4";
   Checkpoint checkpoint;
   ASSERT_EQ(open_checkpoint(coded, &checkpoint).message(), "");

@@ -1,5 +1,5 @@
-// Factors that make the channels of keys and queries alike in size.
-#include "engine/model/head_balance.h"
+// Factors that give the channels of keys and queries similar sizes.
+#include "engine/model/layer.h"
 
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ Layer balanced(const ModelConfig& config, const std::vector<float>& q_norm, cons
 
 using Floats = std::vector<float>;
 
-// Channels 0 and 1 are turned into each other, 2 and 3 are not turned.
+// Rope pairs channels 0 and 1; channels 2 and 3 are unrotated.
 TEST(HeadBalance, HandWorked) {
   const Layer layer = balanced(config_of(QkNorm::heads, 2), {3, 4, 2, 1}, {30, -40, 8, 16});
   // sizes 5 and 50, 2 and 8, 1 and 16
@@ -40,13 +40,13 @@ TEST(HeadBalance, HandWorked) {
   }
 }
 
-TEST(HeadBalance, NormsAfterTheTurnHaveNoPairs) {
+TEST(HeadBalance, NormsAfterRopeHaveNoPairs) {
   const Layer layer = balanced(config_of(QkNorm::rotated_heads, 4), {1, 1, 1, 1}, {4, 1, 16, 1});
   EXPECT_EQ(Floats(layer.key_balance.begin(), layer.key_balance.begin() + 4), (Floats{0.5f, 1, 0.25f, 1}));
 }
 
-// Norms over all heads: a kv head has weights of its own, and two query heads, whose squares are added.
-TEST(HeadBalance, EveryHeadHasItsOwn) {
+// Norms over all heads: each kv head has its own weights; the squares of its two query heads are added.
+TEST(HeadBalance, FactorsPerHead) {
   Floats q(16, 1.0f), k(8, 1.0f);
   k[4] = k[6] = 2, q[8] = q[10] = std::sqrt(7.0f);
   const Layer layer = balanced(config_of(QkNorm::all_heads, 4), q, k);
@@ -56,12 +56,12 @@ TEST(HeadBalance, EveryHeadHasItsOwn) {
   EXPECT_FLOAT_EQ(layer.key_balance[5], twice);
 }
 
-TEST(HeadBalance, WhatIsZeroOrHugeStaysInBounds) {
+TEST(HeadBalance, FactorsAreBounded) {
   const Layer layer = balanced(config_of(QkNorm::heads, 0), {0, 1, 1e10f, 1}, {1, 0, 1, 1e10f});
   EXPECT_EQ(Floats(layer.key_balance.begin(), layer.key_balance.begin() + 4), (Floats{1, 1, 1024, 1.0f / 1024}));
 }
 
-TEST(HeadBalance, NothingIsKnownWithoutNorms) {
+TEST(HeadBalance, NoFactorsWithoutNorms) {
   Layer layer;
   balance_heads(config_of(QkNorm::none, 4), &layer);
   EXPECT_TRUE(layer.key_balance.empty());

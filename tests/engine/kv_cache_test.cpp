@@ -1,4 +1,4 @@
-// Where keys and values lie in the cache, and what they become there.
+// Layout and encoding of keys and values in the cache.
 #include "engine/forward/kv_cache.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ ModelConfig config_of(int64_t layers, int64_t kv_heads, int64_t head_dim) {
   return config;
 }
 
-// A cache that holds all blocks of a pool of its own.
+// A cache with all blocks of its own pool.
 struct Cache : KvCache {
   std::unique_ptr<KvPool> own = std::make_unique<KvPool>();
 };
@@ -36,7 +36,7 @@ Cache make(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int6
   return cache;
 }
 
-TEST(KvCache, HasNothingForLayersThatReadOthers) {
+TEST(KvCache, NoSlotForLayersThatShareKeys) {
   ModelConfig config = config_of(5, 2, 16);
   EXPECT_EQ(kv_shape_of(config, KvType::q8).layers, 5);
   config.kv_layers = {0, 1, 2, 2, 1};
@@ -44,7 +44,7 @@ TEST(KvCache, HasNothingForLayersThatReadOthers) {
   EXPECT_EQ(kv_shape_of(config, KvType::bf16).bytes(256), 3 * 2 * 2 * 256 * 16 * 2);
 }
 
-// 20 numbers of head_dim 32: position 300 is the 44th of the second chunk, the 12th of that one's third block.
+// 20 numbers of head_dim 32: position 300 is slot 44 of chunk 1, lane 12 of the third group of 16 positions.
 TEST(KvCache, HandWorked) {
   std::vector<float> key(20), value(20);
   for (size_t i = 0; i < 20; ++i) key[i] = static_cast<float>(i + 1), value[i] = -static_cast<float>(i + 1);
@@ -76,8 +76,8 @@ TEST(KvCache, HandWorked) {
   EXPECT_EQ(values[22 * 32 + 20].first.bits, 0);
 }
 
-// Every element has a place of its own, inside the plane.
-TEST(KvCache, PlacesAreDistinct) {
+// Every element has a distinct offset inside the plane.
+TEST(KvCache, OffsetsAreDistinct) {
   for (const int64_t head_dim : {16, 48, 128}) {
     std::vector<int> keys(static_cast<size_t>(kAttentionChunk * head_dim)), values = keys;
     for (int64_t p = 0; p < kAttentionChunk; ++p) {
@@ -91,8 +91,8 @@ TEST(KvCache, PlacesAreDistinct) {
   }
 }
 
-// What shares a pair with the last value that is written is zero, whatever was there.
-TEST(KvCache, TheLastPositionsMate) {
+// The value that shares a pair with the last one becomes zero, whatever it was.
+TEST(KvCache, LastPositionClearsItsPair) {
   const std::vector<float> ones(16, 1.0f), damage(16, std::numeric_limits<float>::quiet_NaN());
   Cache cache = make(1, 1, 16, KvType::bf16, 4);
   const auto* values = reinterpret_cast<const bf16_pair*>(cache.values(0, 0, 0));
@@ -107,7 +107,7 @@ TEST(KvCache, TheLastPositionsMate) {
   EXPECT_EQ(to_float(values[15].second), 1);
 }
 
-TEST(KvCache, Operands) {
+TEST(KvCache, StoresBf16Operands) {
   Cache cache = make(1, 1, 16, KvType::bf16, 2);
   const std::vector<float> key = {1 + 0x1p-8f, 0x1p-50f, -0x1.fep-51f, 1e-40f, -3e38f};
   cache.write(0, 0, 0, key.data(), key.data(), 5);
@@ -119,11 +119,11 @@ TEST(KvCache, Operands) {
   EXPECT_EQ(to_float(values[4].first), to_float(to_bf16(-3e38f)));
   const auto* keys = reinterpret_cast<const bf16_pair*>(cache.keys(0, 0, 0));
   EXPECT_EQ(keys[2 * 16].first.bits, to_bf16(-3e38f).bits);
-  EXPECT_EQ(keys[2 * 16].second.bits, 0);  // behind an odd number of them
+  EXPECT_EQ(keys[2 * 16].second.bits, 0);  // padding after an odd number
 }
 
-// However many there are at once, as one by one.
-TEST(KvCache, AnyNumberOfThem) {
+// Any count of numbers gives the same bits as one at a time.
+TEST(KvCache, PadsAnyWidth) {
   for (const int64_t count : {1, 15, 255, 256, 257, 300, 513}) {
     std::vector<float> key(static_cast<size_t>(count)), value(key);
     for (int64_t i = 0; i < count; ++i) key[i] = static_cast<float>(i) * 0.7f, value[i] = static_cast<float>(-i) * 0.3f;
@@ -152,7 +152,7 @@ TEST(KvCache, CodesHandWorked) {
   const auto* values = reinterpret_cast<const int8_t*>(cache.values(1, 1, 2));
   const auto* scales = reinterpret_cast<const float*>(keys + 2 * 256 * 80);
   EXPECT_EQ(values, keys + 256 * 80);
-  EXPECT_EQ(keys[64 * 80 + 6 * 4], 127);  // the second panel's position 6
+  EXPECT_EQ(keys[64 * 80 + 6 * 4], 127);  // position 6 of the second panel
   EXPECT_EQ(keys[64 * 80 + 19 * 256 + 6 * 4 + 3], -3);
   EXPECT_EQ(values[17 * 256 + 1 * 4 + 2], 127);  // 70 = 17 * 4 + 2
   EXPECT_EQ(values[256 * 64 + 17 * 64 + 2], -2);
@@ -160,7 +160,7 @@ TEST(KvCache, CodesHandWorked) {
   EXPECT_EQ(scales[256 + 70], 12.7f / 127);
 }
 
-TEST(KvCache, EveryCodeHasAPlace) {
+TEST(KvCache, CodeOffsetsAreDistinct) {
   for (const int64_t head_dim : {16, 64, 80, 256}) {
     std::vector<int> keys(static_cast<size_t>(kAttentionChunk * head_dim)), values = keys;
     for (int64_t p = 0; p < kAttentionChunk; ++p) {
@@ -174,9 +174,9 @@ TEST(KvCache, EveryCodeHasAPlace) {
   }
 }
 
-// Sixteen keys of which one element is 127 and one is the position: the centre has their means, 127 and 7.5, and what
-// comes behind them is told from it.
-TEST(KvCache, KeysAreToldFromTheCentre) {
+// Sixteen keys with one element 127 and one equal to the position: the centre has their means, 127 and 7.5, and is
+// subtracted from later keys.
+TEST(KvCache, SubtractsTheCentreFromKeys) {
   Cache cache = make(1, 1, 16, KvType::q8, 256);
   const std::vector<float> values(16, 1.0f);
   const auto write = [&](int64_t position, float second) {
@@ -200,8 +200,8 @@ TEST(KvCache, KeysAreToldFromTheCentre) {
   EXPECT_FLOAT_EQ(scales[16], 0.02f);
 }
 
-// A value that is damaged damages its key: rows that do not see the position multiply its value's scale by zero.
-TEST(KvCache, DamagedCodesShowInTheKey) {
+// Rows that do not attend to a position multiply its value by zero, which hides NaN: the key must show the damage.
+TEST(KvCache, NonFiniteValueMakesTheKeyNan) {
   Cache cache = make(1, 1, 16, KvType::q8, 256);
   for (const bool in_key : {true, false}) {
     std::vector<float> key(16, 1.0f), value(16, 1.0f);

@@ -10,7 +10,7 @@
 namespace pinion {
 namespace {
 
-std::vector<std::filesystem::path> Families() {
+std::vector<std::filesystem::path> family_folders() {
   std::vector<std::filesystem::path> folders;
   for (const auto& entry : std::filesystem::directory_iterator(PINION_TEST_DATA "/families")) {
     if (std::filesystem::exists(entry.path() / "config.json")) folders.push_back(entry.path());
@@ -19,7 +19,7 @@ std::vector<std::filesystem::path> Families() {
 }
 
 // hidden 4, 2 heads and 1 kv head of 2, intermediate 6, vocabulary 10, 1 layer, by hand.
-TEST(LayerTensors, OfASmallModelByHand) {
+TEST(LayerTensors, SmallModel) {
   ModelConfig c;
   c.layers = 1, c.hidden_size = 4, c.heads = 2, c.kv_heads = 1, c.head_dim = 2, c.intermediate_size = 6;
   c.vocab_size = 10;
@@ -35,14 +35,14 @@ TEST(LayerTensors, OfASmallModelByHand) {
   EXPECT_EQ(matrices[0].n, 4);
   EXPECT_EQ(matrices[1].n, 2);
   EXPECT_EQ(matrices[3].role, MatrixRole::o);
-  EXPECT_EQ(matrices[3].bias_scale, 0.5f) << "its bias is part of what the branch adds";
+  EXPECT_EQ(matrices[3].bias_scale, 0.5f) << "branch_scale applies to the bias";
   EXPECT_EQ(matrices[0].bias_scale, 1.0f);
   EXPECT_EQ(matrices[6].n, 4);
   EXPECT_EQ(matrices[6].k, 6);
   const std::vector<VectorTensor> vectors = layer_vectors(c, 0);
   ASSERT_EQ(vectors.size(), 1u);
   EXPECT_EQ(vectors[0].name, "l.0.norm.weight");
-  // Embedding and head 40 each, last norm 4, norm 4, q 16 + 4, k and v 8 + 2 each, o 16 + 4, the mlp 3 * 24.
+  // Embedding and head 40 each, final norm 4, norm 4, q 16 + 4, k and v 8 + 2 each, o 16 + 4, mlp 3 * 24.
   EXPECT_EQ(count_parameters(c).all, 40 + 40 + 4 + 4 + 20 + 10 + 10 + 20 + 72);
   EXPECT_EQ(active_parameters(c), count_parameters(c).all);
   c.tied_head = true;
@@ -51,42 +51,42 @@ TEST(LayerTensors, OfASmallModelByHand) {
   EXPECT_EQ(layer_matrices(c, 0).size(), 6u);
   EXPECT_EQ(layer_vectors(c, 0)[1].name, "l.0.norm.bias");
   EXPECT_EQ(count_parameters(c).all, 40 + 8 + 8 + 20 + 10 + 10 + 20 + 48)
-      << "an mlp of two matrices, norms of two rows";
+      << "an mlp of two matrices, norms with a bias";
   c.head_bias = true, c.logit_scale = 0.25f;
   EXPECT_EQ(count_parameters(c).all, 40 + 10 + 8 + 8 + 20 + 10 + 10 + 20 + 48);
-  EXPECT_EQ(head_matrix(c).bias_scale, 0.25f) << "its bias is part of the logits";
+  EXPECT_EQ(head_matrix(c).bias_scale, 0.25f) << "logit_scale applies to the bias";
   c.names.mlp_norm = "l.{}.norm";
   EXPECT_EQ(layer_vectors(c, 0).size(), 4u);
-  c.one_norm = true;
-  EXPECT_EQ(layer_vectors(c, 0).size(), 2u) << "a norm that is both branches' is read once";
+  c.shared_norm = true;
+  EXPECT_EQ(layer_vectors(c, 0).size(), 2u) << "one norm for both branches";
   c.attention_gate = true;
-  EXPECT_EQ(layer_matrices(c, 0)[0].n, 8) << "a gate beside each query";
+  EXPECT_EQ(layer_matrices(c, 0)[0].n, 8) << "a gate for each query";
 }
 
-// 2 heads of 4, each with its rows of q, of k and of v.
-TEST(LayerTensors, OfHeadsWithTheirRowsTogether) {
+// 2 heads of 4 in one tensor; each head has rows of q, k and v.
+TEST(LayerTensors, FusedQkvByHead) {
   ModelConfig c;
   c.layers = 1, c.hidden_size = 8, c.heads = c.kv_heads = 2, c.head_dim = 4, c.intermediate_size = 6;
   c.attends = {true};
   c.recurrent = {false};
   c.qkv_by_head = true;
   const std::vector<MatrixTensor> matrices = layer_matrices(c, 0);
-  const std::vector<int64_t> seventh = {14, 18, 22};  // row 6 of each: the second head's third
+  const std::vector<int64_t> seventh = {14, 18, 22};  // row 6: the third row of head 1
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(matrices[i].order.rows, matrices[i].n);
-    EXPECT_EQ(matrices[i].order.stored(6), seventh[i]);
+    EXPECT_EQ(matrices[i].order.file_row(6), seventh[i]);
   }
 }
 
-// 2 heads, of keys with 2 numbers that a rope turns and 4 that it does not, and of 3 values; of latents of 5 and 7.
-TEST(LayerTensors, OfLatentAttention) {
+// 2 heads with 2 rotated and 4 unrotated elements of keys and 3 of values; latents of 5 and 7.
+TEST(LayerTensors, LatentAttention) {
   ModelConfig c;
   c.layers = 1, c.hidden_size = 8, c.heads = c.kv_heads = 2, c.head_dim = 6, c.intermediate_size = 6;
   c.attends = {true};
   c.recurrent = {false};
   c.ropes.resize(1);
   c.ropes[0].dims = 2;
-  c.rope_of_neighbours = true;
+  c.rope_interleaved = true;
   c.latent = {.rank = 5, .query_rank = 7, .rope_dims = 2, .value_dim = 3};
   c.names.kv_a = "l.{}.kv_a", c.names.kv_b = "l.{}.kv_b", c.names.kv_a_norm = "l.{}.kv_norm";
   c.names.q_a_norm = "l.{}.q_norm", c.names.gate = "l.{}.gate";
@@ -100,7 +100,7 @@ TEST(LayerTensors, OfLatentAttention) {
   EXPECT_EQ(matrices[1].module(), matrices[2].module()) << "rows of one tensor";
   const auto stored = [&](size_t i) {
     std::vector<int64_t> rows;
-    for (int64_t row = 0; row < matrices[i].n; ++row) rows.push_back(matrices[i].order.stored(row));
+    for (int64_t row = 0; row < matrices[i].n; ++row) rows.push_back(matrices[i].order.file_row(row));
     return rows;
   };
   EXPECT_EQ(stored(3), (std::vector<int64_t>{4, 5, 0, 1, 2, 3, 10, 11, 6, 7, 8, 9}));
@@ -111,16 +111,16 @@ TEST(LayerTensors, OfLatentAttention) {
   EXPECT_EQ(vectors[0].n, 7);
   EXPECT_EQ(vectors[1].name, "l.0.kv_norm.weight");
   c.latent.query_rank = 0, c.names.q = "l.{}.q";
-  const std::vector<MatrixTensor> straight = layer_matrices(c, 0);
-  ASSERT_EQ(straight.size(), 9u);
-  EXPECT_EQ(straight[2].role, MatrixRole::q);
-  EXPECT_EQ(straight[2].k, 8);
+  const std::vector<MatrixTensor> without_latent = layer_matrices(c, 0);
+  ASSERT_EQ(without_latent.size(), 9u);
+  EXPECT_EQ(without_latent[2].role, MatrixRole::q);
+  EXPECT_EQ(without_latent[2].k, 8);
   EXPECT_EQ(layer_vectors(c, 0).size(), 1u);
 }
 
-// 2 key heads, each with 3 rows of q, 3 of k, and of its 2 value heads 4 of v and 4 of z; in another tensor 2 of b, 2
-// of a.
-TEST(LayerTensors, OfKeyHeadsWithTheirRowsTogether) {
+// 2 key heads, each with 3 rows of q, 3 of k, and for its 2 value heads 4 of v and 4 of z; in another tensor 2 of b
+// and 2 of a.
+TEST(LayerTensors, FusedDeltaByKeyHead) {
   ModelConfig c;
   c.layers = 1, c.hidden_size = 8, c.heads = c.kv_heads = 2, c.head_dim = 4, c.intermediate_size = 6;
   c.attends = {false};
@@ -130,21 +130,21 @@ TEST(LayerTensors, OfKeyHeadsWithTheirRowsTogether) {
   const RowOrder &qkv = matrices[0].order, &z = matrices[1].order, &b = matrices[2].order, &a = matrices[3].order;
   EXPECT_EQ(qkv.rows, 20);
   const std::vector<int64_t> rows = {0, 4, 6, 9, 12, 15, 16, 19}, stored = {0, 15, 3, 17, 6, 9, 20, 23};
-  for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(qkv.stored(rows[i]), stored[i]) << rows[i];
-  EXPECT_EQ(z.stored(0), 10);
-  EXPECT_EQ(z.stored(4), 24);
-  EXPECT_EQ(b.stored(2), 4);
-  EXPECT_EQ(a.stored(1), 3);
+  for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(qkv.file_row(rows[i]), stored[i]) << rows[i];
+  EXPECT_EQ(z.file_row(0), 10);
+  EXPECT_EQ(z.file_row(4), 24);
+  EXPECT_EQ(b.file_row(2), 4);
+  EXPECT_EQ(a.file_row(1), 3);
   c.recurrence.by_key_head = false;
-  for (const MatrixTensor& one : layer_matrices(c, 0)) EXPECT_TRUE(one.order.is_of_file());
+  for (const MatrixTensor& one : layer_matrices(c, 0)) EXPECT_TRUE(one.order.is_identity());
 }
 
-// What the list says is what the file holds, tensor by tensor, for every family.
-TEST(LayerTensors, AreTheFilesTensors) {
-  for (const std::filesystem::path& folder : Families()) {
+// The list accounts for every element of the file, for all families.
+TEST(LayerTensors, MatchTheTensorsOfEachFamily) {
+  for (const std::filesystem::path& folder : family_folders()) {
     ModelConfig config;
     ASSERT_EQ(read_model_config(folder, &config).message(), "");
-    if (config.quantization || config.experts.fused) continue;  // tensors beside the numbers
+    if (config.quantization || config.experts.fused) continue;  // scales and other tensors
     Checkpoint checkpoint;
     ASSERT_EQ(open_checkpoint(folder, &checkpoint).message(), "");
     ASSERT_EQ(select_tensors(config.tensors, &checkpoint).message(), "");
@@ -157,8 +157,8 @@ TEST(LayerTensors, AreTheFilesTensors) {
   }
 }
 
-// Every matrix and vector of the list has a place of its own in the model, and nothing else has weights.
-TEST(LayerTensors, HaveAPlaceEach) {
+// Every matrix and vector of the list has its own member in the model, and no other member has weights.
+TEST(LayerTensors, MapToDistinctMembers) {
   for (const char* name : {"families/llama",
                            "families/qwen3_moe_mixed",
                            "families/qwen3_5",
@@ -212,7 +212,7 @@ TEST(LayerTensors, HaveAPlaceEach) {
       const size_t of_expert = model->config.names.expert_gate.empty() ? 2 : 3;
       EXPECT_EQ(own + of_expert * layer.experts.size(), layer_matrices(model->config, i).size());
     }
-    for (const MatrixTensor& tensor : stream_matrices(model->config)) add(tensor);
+    for (const MatrixTensor& tensor : model_matrices(model->config)) add(tensor);
     add(head_matrix(model->config));
     EXPECT_EQ(bytes, model->weight_bytes);
     EXPECT_EQ(expert_bytes, model->expert_bytes);

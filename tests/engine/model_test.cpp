@@ -1,4 +1,4 @@
-// Loading: a checkpoint that says something else than its config.json is refused, never half read.
+// Loading: a checkpoint that contradicts its config.json is an error that names the tensor.
 #include "engine/runtime/load.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A copy of stories260k, or another folder, that a test may damage.
+// A writable copy of stories260k or of another folder.
 struct Copy : TempFolder {
   explicit Copy(const std::string& name = "stories260k") { fs::copy(PINION_TEST_DATA "/" + name, path); }
 
@@ -42,13 +42,13 @@ struct Copy : TempFolder {
   }
 };
 
-TEST(Model, LoadsAsItIs) {
+TEST(Model, LoadsUnchanged) {
   const Copy folder;
   EXPECT_EQ(folder.load(), "");
   EXPECT_EQ(folder.load(Quant::none), "");
 }
 
-TEST(Model, WhoTouchesMemoryFirstDoesNotMatter) {
+TEST(Model, FirstTouchDoesNotChangeWeights) {
   const std::string folder = PINION_TEST_DATA "/stories260k";
   LoadOptions options;
   std::unique_ptr<Model> plain;
@@ -56,8 +56,8 @@ TEST(Model, WhoTouchesMemoryFirstDoesNotMatter) {
   cpu_set_t before, after;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   for (const int32_t workers : {1, 2, 3}) {
-    Team team(
-        std::vector<int32_t>(static_cast<size_t>(workers), 0));  // all on one CPU: the caller, too, while they run
+    Team team(std::vector<int32_t>(static_cast<size_t>(workers),
+                                   0));  // one CPU, which also becomes the caller's during a run
     std::unique_ptr<Model> placed;
     options.team = &team;
     options.numa_first_touch = true;
@@ -69,7 +69,7 @@ TEST(Model, WhoTouchesMemoryFirstDoesNotMatter) {
   }
 }
 
-TEST(Model, ATensorThatTheConfigDoesNotAccountForIsRefused) {
+TEST(Model, UnexpectedTensorIsAnError) {
   const Copy folder;
   folder.replace("config.json", "\"num_hidden_layers\": 5", "\"num_hidden_layers\": 1");
   const std::string message = folder.load();
@@ -77,7 +77,7 @@ TEST(Model, ATensorThatTheConfigDoesNotAccountForIsRefused) {
   EXPECT_NE(message.find("does not have"), std::string::npos) << message;
 }
 
-TEST(Model, TensorsThatNobodyAsksForAreOneLine) {
+TEST(Model, UnexpectedTensorsAreOneLine) {
   const Copy folder;
   folder.replace("config.json", "\"num_hidden_layers\": 5", "\"num_hidden_layers\": 3");
   EXPECT_EQ(
@@ -87,7 +87,7 @@ TEST(Model, TensorsThatNobodyAsksForAreOneLine) {
           "config.json does not have");
 }
 
-TEST(Model, CodesOfTheFileNeedTheirScalesAndNothingElse) {
+TEST(Model, CodesNeedTheirScales) {
   const Copy folder("families/qwen3_codes");
   EXPECT_EQ(folder.load(), "");
   EXPECT_EQ(folder.load(Quant::none), "");
@@ -97,7 +97,7 @@ TEST(Model, CodesOfTheFileNeedTheirScalesAndNothingElse) {
   EXPECT_EQ(folder.load(), folder.path.string() + "/model.safetensors: " + scale +
                                ": no such tensor: want the scales of 8-bit weights");
   folder.write("model.safetensors", weights);
-  // A module that is said to have no codes: its I8 tensor is then no weight, a scale of floats would be left over.
+  // Excludes the module from quantisation: its I8 tensor is then not a valid weight.
   folder.replace("config.json", "\"lm_head\"", "\"re:.*1.*q_proj\"");
   EXPECT_EQ(
       folder.load(),
@@ -105,7 +105,7 @@ TEST(Model, CodesOfTheFileNeedTheirScalesAndNothingElse) {
           "/model.safetensors: model.layers.1.self_attn.q_proj.weight: type differs: want BF16, F16 or F32, have I8");
 }
 
-// A model packed, and the same one from the cache that this left behind.
+// A packed model, and the same model mapped from the cache file that the first load wrote.
 struct RoundTrip {
   std::unique_ptr<Model> packed, mapped;
 
@@ -122,7 +122,7 @@ struct RoundTrip {
 
 struct CodesOfTheFile : testing::TestWithParam<std::string> {};
 
-TEST_P(CodesOfTheFile, GoThroughTheCache) {
+TEST_P(CodesOfTheFile, RoundTripThroughCache) {
   const Copy folder("families/" + GetParam());
   for (const Quant quant : {Quant::w8a8, Quant::none, Quant::w4a8}) RoundTrip(folder, quant);
 }
@@ -131,8 +131,8 @@ INSTANTIATE_TEST_SUITE_P(Model, CodesOfTheFile,
                          testing::Values("llama_codes", "llama_gptq_order", "phi3_awq", "qwen3_moe_fp8_blocks"),
                          [](const auto& folder) { return folder.param; });
 
-// The tensors stay what they are; config.json says what their zeros mean.
-TEST(Model, TheCacheOfCodesReadInAnotherWayDoesNotCount) {
+// config.json changes the meaning of the zero points; the tensors are the same.
+TEST(Model, CacheOfOtherCodeFormatIsIgnored) {
   const Copy folder("families/llama_gptq");
   LoadOptions options{.quant = Quant::w8a8};
   options.cache_folder = folder.path / "cache";
@@ -147,7 +147,7 @@ TEST(Model, TheCacheOfCodesReadInAnotherWayDoesNotCount) {
             0);
 }
 
-TEST(Model, ExpertsGoThroughTheCache) {
+TEST(Model, ExpertsRoundTripThroughCache) {
   const Copy folder("families/qwen3_moe_mixed");
   const auto [packed, mapped] = RoundTrip(folder, Quant::w8a8);
   const auto offset = [](const Model& model, const Linear& linear) {
@@ -159,8 +159,8 @@ TEST(Model, ExpertsGoThroughTheCache) {
   }
 }
 
-// A gate and what it multiplies are read as one stream, where they have one format.
-TEST(Model, GatesLieInTurnsWithWhatTheyMultiply) {
+// gate and up are interleaved if they have the same format.
+TEST(Model, GateAndUpAreInterleaved) {
   LoadOptions options{.quant = Quant::w8a8};
   for (const std::string folder : {"llama", "phi3", "mixtral", "gpt_oss"}) {
     std::unique_ptr<Model> model;
@@ -182,8 +182,8 @@ TEST(Model, GatesLieInTurnsWithWhatTheyMultiply) {
   EXPECT_EQ(mixed->layers[1].up.weight.interleaved, 1);
 }
 
-TEST(Model, APatternThatKeepsNothingIsAMistake) {
-  // With a head of its own, without, with fused experts.
+TEST(Model, UnmatchedKeepPatternIsAnError) {
+  // A separate head, a tied head, fused experts.
   for (const char* folder : {"llama", "gemma2", "gpt_oss"}) {
     const auto failure = [&](const char* pattern) {
       std::unique_ptr<Model> model;
@@ -194,8 +194,8 @@ TEST(Model, APatternThatKeepsNothingIsAMistake) {
   }
 }
 
-// 3 matrices of 20 x 36 in each of 5 experts, of which a token takes 2, in one of 4 layers.
-TEST(Model, ATokenReadsItsOwnExpertsOnly) {
+// One of 4 layers has 5 experts of 3 matrices of 20 x 36; a token uses 2 of them.
+TEST(Model, BytesPerPassCountActiveExperts) {
   std::unique_ptr<Model> model;
   ASSERT_EQ(load_model(PINION_TEST_DATA "/families/qwen3_moe_mixed", {.quant = Quant::w8a8}, &model).message(), "");
   const int64_t one_expert = 2 * packed_bytes(Format::w8, 20, 36) + packed_bytes(Format::w8, 36, 20);
@@ -206,21 +206,21 @@ TEST(Model, ATokenReadsItsOwnExpertsOnly) {
   EXPECT_EQ(active_parameters(model->config), count_parameters(model->config).all - 3 * 3 * 20 * 36);
 }
 
-TEST(Model, ASizeThatTheConfigDoesNotSayIsNamedBesideTheTensor) {
+TEST(Model, ErrorNamesAssumedSizes) {
   const Copy folder("families/llama");
   folder.replace("config.json", "\"hidden_size\"", "\"hiden_size\"");
   const std::string file = folder.path.string() + "/model.safetensors: ";
   EXPECT_EQ(folder.load(), file +
                                "model.embed_tokens.weight: shape differs: want [152, 4096], have [152, 56]; "
-                               "config.json does not say hidden_size (4096 taken)");
+                               "config.json lacks hidden_size (4096 assumed)");
   folder.replace("config.json", "\"hiden_size\"", "\"hidden_size\"");
   folder.replace("config.json", "num_hidden_layers", "n_layers");
   EXPECT_EQ(folder.load(), file +
                                "model.layers.2.input_layernorm.weight: no such tensor; "
-                               "config.json does not say num_hidden_layers (32 taken)");
+                               "config.json lacks num_hidden_layers (32 assumed)");
 }
 
-TEST(Model, AMissingExpertIsRefusedByName) {
+TEST(Model, MissingExpertIsNamed) {
   const Copy folder("families/mixtral");
   folder.replace("config.json", "\"num_local_experts\": 5", "\"num_local_experts\": 6");
   EXPECT_EQ(
@@ -233,7 +233,7 @@ TEST(Model, AMissingExpertIsRefusedByName) {
   EXPECT_EQ(folder.load(), folder.path.string() + "/model.safetensors: " + name + ": no such tensor");
 }
 
-TEST(Model, StackedExpertsOfAnotherShapeAreRefused) {
+TEST(Model, StackedExpertsOfWrongShape) {
   const Copy folder("families/granite_moe");
   const std::string module = "model.layers.1.block_sparse_moe.input_linear.weight";
   const std::string at = folder.path.string() + "/model.safetensors: " + module;
@@ -247,7 +247,7 @@ TEST(Model, StackedExpertsOfAnotherShapeAreRefused) {
   EXPECT_EQ(folder.load(), at + ": no such tensor");
 }
 
-TEST(Model, DamagedMxfp4ExpertsAreRefusedByName) {
+TEST(Model, DamagedMxfp4ExpertsAreNamed) {
   const Copy folder("families/gpt_oss_mxfp4");
   const std::string module = "model.layers.1.mlp.experts.down_proj",
                     at = folder.path.string() + "/model.safetensors: " + module;
@@ -268,7 +268,7 @@ TEST(Model, DamagedMxfp4ExpertsAreRefusedByName) {
   EXPECT_EQ(damaged(module + "_scales\":{\"dtype\":\"U8\"", module + "_scales\":{\"dtype\":\"I8\""),
             at + "_scales: type differs: want U8, have I8");
 
-  // A file of codes needs the config that says so; without it they are left over.
+  // Codes need quantization_config; without it, the float tensors are missing.
   folder.write("model.safetensors", weights);
   folder.replace("config.json", "\"quantization_config\"", "\"_name_or_path\"");
   EXPECT_EQ(folder.load(),
@@ -279,7 +279,7 @@ TEST(Model, DamagedMxfp4ExpertsAreRefusedByName) {
 }
 
 // A scale of 255 is a NaN: in the up rows of expert 2, the odd ones.
-TEST(Model, NanInMxfp4ScalesIsRefusedWithItsRow) {
+TEST(Model, NanInMxfp4ScalesNamesTheRow) {
   const Copy folder("families/gpt_oss_mxfp4");
   std::string bytes = folder.read("model.safetensors");
   const std::string module = "model.layers.1.mlp.experts.gate_up_proj";
@@ -294,7 +294,7 @@ TEST(Model, NanInMxfp4ScalesIsRefusedWithItsRow) {
                                "[2] rows 1, 3, ... row 5: NaN or infinity in the weights");
 }
 
-TEST(Model, FusedExpertsGoThroughTheCache) {
+TEST(Model, FusedExpertsRoundTripThroughCache) {
   for (const char* name : {"families/gpt_oss", "families/gpt_oss_mxfp4"}) {
     const Copy folder(name);
     const auto [packed, mapped] = RoundTrip(folder, Quant::w8a8);
@@ -302,7 +302,7 @@ TEST(Model, FusedExpertsGoThroughTheCache) {
   }
 }
 
-TEST(Model, NumbersOfACurveAreRefusedByName) {
+TEST(Model, WrongXieluParametersAreNamed) {
   const Copy folder("families/apertus");
   const std::string weights = folder.read("model.safetensors"), at = folder.path.string() + "/model.safetensors: ";
   EXPECT_EQ(folder.load(), "");
@@ -314,14 +314,14 @@ TEST(Model, NumbersOfACurveAreRefusedByName) {
       << folder.load();
 }
 
-TEST(Model, NewerKindsOfLayersGoThroughTheCache) {
+TEST(Model, LayerKindsRoundTripThroughCache) {
   for (const char* name : {"families/apertus", "families/nemotron_bias", "families/granite_moe_shared", "families/phi",
                            "families/gpt_neox", "families/gpt_neox_gptq"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) RoundTrip(Copy(name), quant);
   }
 }
 
-TEST(Model, AHeadsBiasIsRefusedByName) {
+TEST(Model, WrongHeadBiasIsNamed) {
   const Copy folder("families/phi");
   const std::string at = folder.path.string() + "/model.safetensors: lm_head.bias: ";
   EXPECT_EQ(folder.load(), "");
@@ -330,11 +330,11 @@ TEST(Model, AHeadsBiasIsRefusedByName) {
   EXPECT_EQ(folder.load(), at + "no such tensor");
   folder.write("model.safetensors", weights);
   folder.replace("config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
-  EXPECT_EQ(folder.load(), "") << "a head that is the embedding has one, too";
+  EXPECT_EQ(folder.load(), "") << "a tied head has a bias too";
 }
 
-// Row 29 of a tensor [144, 48] whose heads have 8 rows of q, then of k, then of v: q's row 13.
-TEST(Model, NanInATensorOfHeadsIsRefusedWithItsRow) {
+// Row 29 of a tensor [144, 48] in which each head has 8 rows of q, k and v: row 13 of q.
+TEST(Model, NanInFusedQkvNamesTheRow) {
   const Copy folder("families/gpt_neox");
   std::string bytes = folder.read("model.safetensors");
   const std::string name = "gpt_neox.layers.1.attention.query_key_value.weight";
@@ -348,7 +348,7 @@ TEST(Model, NanInATensorOfHeadsIsRefusedWithItsRow) {
             folder.path.string() + "/model.safetensors: " + name + " row 29: NaN or infinity in the weights");
 }
 
-TEST(Model, NormsOfEachHeadAreRefusedByName) {
+TEST(Model, WrongHeadNormsAreNamed) {
   const Copy folder("families/stablelm_parallel");
   const std::string name = "model.layers.1.self_attn.k_layernorm.norms.1.weight";
   EXPECT_EQ(folder.load(), "");
@@ -356,14 +356,14 @@ TEST(Model, NormsOfEachHeadAreRefusedByName) {
   EXPECT_EQ(folder.load(), folder.path.string() + "/model.safetensors: " + name + ": no such tensor");
 }
 
-TEST(Model, AMissingTensorIsRefusedByName) {
+TEST(Model, MissingTensorIsNamed) {
   const Copy folder;
   folder.replace("config.json", "\"num_hidden_layers\": 5", "\"num_hidden_layers\": 6");
   EXPECT_EQ(folder.load(),
             folder.path.string() + "/model.safetensors: model.layers.5.input_layernorm.weight: no such tensor");
 }
 
-TEST(Model, AShapeThatDiffersIsRefusedWithBoth) {
+TEST(Model, WrongShapeShowsBothShapes) {
   const Copy folder;
   folder.replace("config.json", "\"intermediate_size\": 172", "\"intermediate_size\": 171");
   EXPECT_EQ(
@@ -372,7 +372,7 @@ TEST(Model, AShapeThatDiffersIsRefusedWithBoth) {
           "/model.safetensors: model.layers.0.mlp.gate_proj.weight: shape differs: want [171, 64], have [172, 64]");
 }
 
-TEST(Model, AShardIsNamed) {
+TEST(Model, ErrorNamesTheShard) {
   const Copy folder("families/llama_sharded");
   folder.replace("config.json", "\"intermediate_size\": 60", "\"intermediate_size\": 7");
   const std::string message = folder.load();
@@ -384,7 +384,7 @@ TEST(Model, AShardIsNamed) {
 }
 
 // All bits set is a NaN in every floating-point type.
-TEST(Model, NanInANormIsRefused) {
+TEST(Model, NanInANormIsAnError) {
   const Copy folder;
   std::string bytes = folder.read("model.safetensors");
   bytes.replace(bytes.size() - 128, 128, std::string(128, '\xff'));  // the last tensor's end
@@ -394,8 +394,8 @@ TEST(Model, NanInANormIsRefused) {
   EXPECT_EQ(message.rfind(folder.path.string(), 0), 0u) << message;
 }
 
-// Of q | k | v in one tensor, a row of k.
-TEST(Model, NanInAFusedTensorIsRefusedWithItsRows) {
+// A row of k in a fused q | k | v tensor.
+TEST(Model, NanInAFusedTensorNamesTheRow) {
   const Copy folder("families/phi3");
   std::string bytes = folder.read("model.safetensors");
   const size_t offsets = bytes.find("data_offsets\":[", bytes.find("model.layers.1.self_attn.qkv_proj.weight"));

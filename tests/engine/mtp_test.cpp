@@ -1,5 +1,5 @@
-// Drafts from a checkpoint's own MTP layer: which tokens and hidden states it reads, that it may be wrong, or gone, and
-// the text stays the same.
+// Drafts of the checkpoint's MTP layer: the tokens and hidden states that it reads; the text is the same with wrong
+// drafts or without the layer.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "engine/runtime/load.h"
-#include "engine/session/generate.h"
+#include "engine/session/session.h"
 #include "engine/session/speculation.h"
 #include "tests/engine/made_mtp.h"
 #include "tests/engine/texts.h"
@@ -18,7 +18,7 @@ namespace {
 
 const std::string kFamilies = PINION_TEST_DATA "/families/";
 
-// A model, its MTP layer, and sessions of both.
+// A model and its MTP layer with a session each.
 struct Pair {
   std::unique_ptr<Model> model, layer;
   Team team;
@@ -33,7 +33,7 @@ struct Pair {
   }
 
   void open(SessionOptions options) {
-    options.drafts = kMostDrafts;
+    options.drafts = kMaxDrafts;
     ASSERT_EQ(open_session(*model, team, options, &session).message(), "");
     auto drafting = std::make_unique<DraftModel>();
     ASSERT_EQ(open_session(*layer, team, options, &drafting->session).message(), "");
@@ -63,13 +63,13 @@ void expect_all_accepted(MadeFrom from, Quant quant) {
     for (int i = 0; i < 24; ++i) {
       TextCase c = random_text(random, kMadeVocab, 60);
       c.options.ignore_eos = true;
-      c.options.rules = {};  // which the layer does not know
+      c.options.rules = {};  // the layer cannot predict their effect
       c.stop_after = 1000;
-      if (from == MadeFrom::hidden) c.options.sampler = {};                         // the circle
-      if (i % 3 == 1) c.prompt.insert(c.prompt.begin(), last.begin(), last.end());  // a turn more
+      if (from == MadeFrom::hidden) c.options.sampler = {};                         // the cycle
+      if (i % 3 == 1) c.prompt.insert(c.prompt.begin(), last.begin(), last.end());  // a continued text
       if (i % 3 == 2)
-        c.prompt.insert(c.prompt.begin(), last.begin(), last.begin() + std::ssize(last) / 2);  // taken back
-      pair.speculation.depth.always = 1 + i % kMostDrafts;
+        c.prompt.insert(c.prompt.begin(), last.begin(), last.begin() + std::ssize(last) / 2);  // a shortened text
+      pair.speculation.depth.fixed_drafts = 1 + i % kMaxDrafts;
       const GenerateResult with = pair.run(c, true);
       EXPECT_EQ(with.accepted, with.drafted);
       drafted += with.drafted;
@@ -82,16 +82,16 @@ void expect_all_accepted(MadeFrom from, Quant quant) {
   EXPECT_GT(drafted, 1000);
 }
 
-// It reads the token that was drawn last, and finds what the model will: every draft is accepted, at any temperature.
+// The layer predicts from the last sampled token like the model: every draft is accepted, at any temperature.
 TEST(Mtp, ReadsTheNextToken) { expect_all_accepted(MadeFrom::token, Quant::none); }
 
-// It reads the hidden state before that token, and of a draft its own.
-TEST(Mtp, ReadsTheHiddenStateBeforeIt) {
+// The layer predicts from the hidden state before the token; for a draft, from its own hidden state.
+TEST(Mtp, ReadsThePreviousHiddenState) {
   for (const Quant quant : {Quant::none, Quant::w8a8}) expect_all_accepted(MadeFrom::hidden, quant);
 }
 
 // Random weights: nearly every draft is wrong.
-TEST(Mtp, ChangesNothing) {
+TEST(Mtp, DraftsDoNotChangeTheText) {
   std::mt19937 random(32);
   for (const char* family : {"qwen3_5_mtp", "qwen3_5_mtp_beside_vision_packed"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
@@ -106,7 +106,7 @@ TEST(Mtp, ChangesNothing) {
           const auto kept = below(random, 3) * last.size() / 2;
           c.prompt.insert(c.prompt.begin(), last.begin(), last.begin() + static_cast<std::ptrdiff_t>(kept));
           if (std::ssize(c.prompt) > 150) c.prompt.resize(5);
-          pair.speculation.depth.always = i % 4 == 0 ? 0 : 1 + i % kMostDrafts;
+          pair.speculation.depth.fixed_drafts = i % 4 == 0 ? 0 : 1 + i % kMaxDrafts;
           const GenerateResult with = pair.run(c, true);
           const GenerateResult alone = pair.run(c, false);
           expect_same_text(alone, with);
@@ -121,17 +121,15 @@ TEST(Mtp, ChangesNothing) {
   }
 }
 
-// The logits behind a text, whatever happened before: bit for bit those of a layer that read it at once.
+// The logits after a text do not depend on earlier drafts: they equal those of a layer that reads it at once.
 std::vector<float> draft_logits(DraftModel& model, const std::vector<int32_t>& text) {
   begin_drafts(model, text, {});
-  bool found = false;
-  int32_t id = 0;
-  double likely = 0;
-  EXPECT_FALSE(next_draft(model, &found, &id, &likely));
+  std::optional<ModelDraft> draft;
+  EXPECT_FALSE(next_draft(model, &draft));
   return model.logits;
 }
 
-TEST(Mtp, WrongDraftsLeaveNothingBehind) {
+TEST(Mtp, WrongDraftsLeaveNoState) {
   std::mt19937 random(33);
   Pair pair({-1, -1}), fresh;
   for (Pair* one : {&pair, &fresh}) ASSERT_NO_FATAL_FAILURE(one->load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
@@ -141,15 +139,15 @@ TEST(Mtp, WrongDraftsLeaveNothingBehind) {
     TextCase c = random_text(random, pair.model->config.vocab_size, 40);
     c.options.ignore_eos = true;
     c.stop_after = 1000;
-    pair.speculation.depth.always = 1 + i;
+    pair.speculation.depth.fixed_drafts = 1 + i;
     std::vector<int32_t> text = c.prompt;
-    for (int turn = 0; turn < 3; ++turn) {  // each goes on where the last ended
+    for (int turn = 0; turn < 3; ++turn) {  // each continues the last
       c.prompt = text;
       const GenerateResult with = pair.run(c, true);
       EXPECT_LT(with.accepted, with.drafted);
       text.insert(text.end(), with.ids.begin(), with.ids.end());
     }
-    // generate() leaves the last token unread.
+    // generate() does not evaluate the last token.
     use_speculation(&fresh.speculation, fresh.session.get());
     const std::span<const int32_t> read = std::span(text).first(text.size() - 1);
     ASSERT_FALSE(evaluate(*fresh.session, read, false, nullptr));
@@ -157,12 +155,12 @@ TEST(Mtp, WrongDraftsLeaveNothingBehind) {
   }
 }
 
-// Texts that it did not follow: it begins anew, with zeros for the hidden states that are gone.
-TEST(Mtp, MayMissAText) {
+// Texts that the layer did not follow: it starts again with zeros in place of the lost hidden states.
+TEST(Mtp, MayMissPartOfAText) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(pair.load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
   ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16, .keeps_hidden = true}));
-  pair.speculation.depth.always = 3;
+  pair.speculation.depth.fixed_drafts = 3;
   TextCase c = {.prompt = {}, .options = {.max_tokens = 8, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
   for (int32_t i = 0; i < 60; ++i) c.prompt.push_back(4 + i * i % 100);
   pair.run(c, false);
@@ -173,14 +171,14 @@ TEST(Mtp, MayMissAText) {
   EXPECT_GT(std::ssize(pair.speculation.model->session->sequence.ids), std::ssize(c.prompt));
 }
 
-// A cache that is shorter than the text ends the drafts, not the text.
-TEST(Mtp, MayBeFull) {
+// A full cache of the layer stops drafts, not the text.
+TEST(Mtp, FullCacheStopsDrafts) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(pair.load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
   ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16, .keeps_hidden = true}));
   SessionOptions shorter = {.capacity = 40, .prefill_chunk = 16};
   ASSERT_FALSE(open_session(*pair.layer, pair.team, shorter, &pair.speculation.model->session));
-  pair.speculation.depth.always = 3;
+  pair.speculation.depth.fixed_drafts = 3;
   TextCase c = {.prompt = {}, .options = {.max_tokens = 50, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
   for (const int32_t length : {5, 90, 20}) {
     c.prompt.assign(static_cast<size_t>(length), 4 + length);
@@ -190,7 +188,7 @@ TEST(Mtp, MayBeFull) {
   }
 }
 
-// --- What is refused.
+// --- Errors
 
 std::string mtp_message(const std::filesystem::path& folder) {
   bool is_there = false;
@@ -199,7 +197,7 @@ std::string mtp_message(const std::filesystem::path& folder) {
   return at == std::string::npos ? message : message.replace(at, folder.string().size(), "DIR");
 }
 
-// The family's folder with another config.
+// The family's folder with a changed config.
 void write_config(const TempFolder& folder, const std::function<void(nlohmann::json&)>& change) {
   std::filesystem::copy(kFamilies + "qwen3_5_mtp/model.safetensors", folder / "model.safetensors");
   std::string text;
@@ -215,7 +213,7 @@ std::string message_with_config(const std::function<void(nlohmann::json&)>& chan
   return mtp_message(folder.path);
 }
 
-TEST(Mtp, WhatIsNotThereIsAnError) {
+TEST(Mtp, MissingMtpLayerIsAnError) {
   EXPECT_EQ(mtp_message(PINION_TEST_DATA "/stories260k"),
             "MTP layer: this llama model has none; `--speculate ngram` needs none");
   EXPECT_EQ(mtp_message(kFamilies + "qwen3_5"),
@@ -228,8 +226,8 @@ TEST(Mtp, WhatIsNotThereIsAnError) {
             "MTP layer: this qwen3_5 model has none; `--speculate ngram` needs none");
 }
 
-TEST(Mtp, OtherKindsAreRefused) {
-  const std::string refused = ": not supported of an MTP layer (`--speculate ngram` needs none): want ";
+TEST(Mtp, OtherKindsAreErrors) {
+  const std::string refused = ": not supported with an MTP layer (`--speculate ngram` needs none): want ";
   EXPECT_EQ(message_with_config([](nlohmann::json& config) { config["mtp_num_hidden_layers"] = 2; }),
             "mtp_num_hidden_layers" + refused + "1, have 2");
   EXPECT_EQ(message_with_config([](nlohmann::json& config) { config["mtp_use_dedicated_embeddings"] = true; }),
@@ -237,10 +235,10 @@ TEST(Mtp, OtherKindsAreRefused) {
   EXPECT_EQ(message_with_config([](nlohmann::json& config) {
               config["rope_parameters"]["rope_type"] = "dynamic", config["rope_parameters"]["factor"] = 2.0;
             }),
-            "rope_type" + refused + "frequencies that stay as they are, have frequencies that follow the length");
+            "rope_type" + refused + "fixed frequencies, have frequencies that depend on the length");
 }
 
-// Without it the model needs none of them, and takes them as they are.
+// The model alone loads: it does not check tensors of the MTP layer.
 TEST(Mtp, WrongTensorsAreNamed) {
   const auto message = [](const std::string& broken, float value, const std::string& renamed) {
     const TempFolder folder;
@@ -266,8 +264,8 @@ TEST(Mtp, WrongTensorsAreNamed) {
   EXPECT_EQ(message("model.norm.weight", 0, ""), "");
 }
 
-// Files of codes whose config forgets to say that the layer has none.
-TEST(Mtp, MayBePlainInAFileOfCodes) {
+// Quantised files whose config does not declare that the MTP layer is in floats.
+TEST(Mtp, FloatLayerInAFileOfCodes) {
   const TempFolder folder;
   const std::string from = kFamilies + "qwen3_5_mtp_beside_vision_packed/";
   std::filesystem::copy(from + "model.safetensors", folder / "model.safetensors");
@@ -282,9 +280,9 @@ TEST(Mtp, MayBePlainInAFileOfCodes) {
   EXPECT_EQ(mtp_message(folder.path), "");
 }
 
-// --- Its weights and its memory.
+// --- Weights and memory
 
-TEST(Mtp, HasACacheFileOfItsOwn) {
+TEST(Mtp, SeparateCacheFile) {
   const TempFolder cache;
   const LoadOptions options = {.quant = Quant::w8a8, .cache_folder = cache.string()};
   const std::string folder = kFamilies + "qwen3_5_mtp";
@@ -309,7 +307,7 @@ TEST(Mtp, HasACacheFileOfItsOwn) {
   }
 }
 
-TEST(Mtp, ItsSessionCountsItsRows) {
+TEST(Mtp, SessionMemoryCountsHiddenRows) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(pair.load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
   const auto width = static_cast<size_t>(pair.model->config.hidden_size);
@@ -317,11 +315,11 @@ TEST(Mtp, ItsSessionCountsItsRows) {
   EXPECT_TRUE(pair.session->hidden.empty());
   ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16, .keeps_hidden = true}));
   EXPECT_EQ(pair.session->hidden.size(), 16 * width);
-  EXPECT_TRUE(pair.session->unread_hidden.empty());
+  EXPECT_TRUE(pair.session->input_hidden.empty());
   const Session& layer = *pair.speculation.model->session;
   EXPECT_EQ(layer.hidden.size(), 16 * width);
-  EXPECT_EQ(layer.unread_hidden.size(), 16 * width);
-  // Where there is too little memory, the error's figure has them, and the model's own session beside them.
+  EXPECT_EQ(layer.input_hidden.size(), 16 * width);
+  // The size in the out-of-memory error includes the hidden states and the model's own session.
   for (Model* one : {pair.model.get(), pair.layer.get()}) {
     one->config.max_positions = kMaxPositions;
     one->config.kv_heads = one->config.heads = 1024;

@@ -1,11 +1,11 @@
-// Snapshots of a recurrent state: what a turn of a chat evaluates again, and that it changes no bit.
+// Snapshots of a recurrent state: the tokens that a chat turn evaluates again, and equality of the bits.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <numeric>
 
 #include "engine/runtime/load.h"
-#include "engine/session/generate.h"
+#include "engine/session/session.h"
 #include "engine/session/session_image.h"
 #include "engine/session/speculation.h"
 
@@ -14,9 +14,9 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-// Written as the chat templates of such models do.
+// Token sequences as the chat templates of such models make them.
 const Ids kAnswerBegins = {4, 5, 6};  // <|im_start|>, assistant, newline
-const Ids kThinks = {7, 8};           // <think>, newline: opened by the prompt, later left out
+const Ids kThinks = {7, 8};           // <think>, newline: at the end of a prompt, absent in later ones
 const Ids kAnswerEnds = {9, 6};       // <|im_end|>, newline
 
 Ids operator+(Ids a, const Ids& b) {
@@ -48,10 +48,10 @@ struct Recurrent : testing::Test {
     ASSERT_EQ(open_session(*model, team, options, &session).message(), "");
   }
 
-  // Every pass of an answer has drafts, and some of them agree.
+  // Every pass of an answer has drafts, and some are accepted.
   void speculate(Speculation* speculation) {
-    open({.drafts = kMostDrafts});
-    speculation->depth.always = 3;
+    open({.drafts = kMaxDrafts});
+    speculation->depth.fixed_drafts = 3;
     session->speculation = speculation;
   }
 
@@ -63,7 +63,7 @@ struct Recurrent : testing::Test {
     return result;
   }
 
-  // The same from a session that has seen nothing.
+  // Compares with a new session.
   void expect_as_afresh(const Ids& prompt, const GenerateResult& result) {
     std::unique_ptr<Session> kept = std::move(session);
     open({});
@@ -75,7 +75,7 @@ struct Recurrent : testing::Test {
   }
 };
 
-TEST_F(Recurrent, ATurnThatGoesOnEvaluatesOnlyWhatIsNew) {
+TEST_F(Recurrent, ContinuedTurnEvaluatesNewTokensOnly) {
   Ids prompt = question(40, 0) + kAnswerBegins;
   int64_t held = 0;
   for (int32_t turn = 1; turn <= 4; ++turn) {
@@ -83,13 +83,13 @@ TEST_F(Recurrent, ATurnThatGoesOnEvaluatesOnlyWhatIsNew) {
     EXPECT_EQ(result.reused_tokens, held) << turn;
     expect_as_afresh(prompt, result);
     held = std::ssize(session->sequence.ids);
-    EXPECT_EQ(held, std::ssize(prompt) + 19) << "the last id was drawn, never evaluated";
+    EXPECT_EQ(held, std::ssize(prompt) + 19) << "the last id was sampled, but not evaluated";
     prompt = prompt + result.ids + kAnswerEnds + question(turn == 2 ? 4 : 25, turn * 30) + kAnswerBegins;
   }
 }
 
-// Drafts that were accepted last are not in the state yet, wherever the next turn, a snapshot or an image begins.
-TEST_F(Recurrent, TurnsGoOnAfterDrafts) {
+// The last accepted drafts are not in the state yet when the next turn, a snapshot or an image begins.
+TEST_F(Recurrent, TurnsContinueAfterDrafts) {
   Speculation speculation;
   speculate(&speculation);
   int64_t accepted = 0;
@@ -100,7 +100,7 @@ TEST_F(Recurrent, TurnsGoOnAfterDrafts) {
       expect_as_afresh(prompt, result);
       accepted += result.accepted;
       const int64_t held = std::ssize(session->sequence.ids);
-      EXPECT_EQ(held, std::ssize(prompt) + 19 + round) << "the last id was drawn, never evaluated";
+      EXPECT_EQ(held, std::ssize(prompt) + 19 + round) << "the last id was sampled, but not evaluated";
       if (turn % 2 == 0) {
         std::unique_ptr<SessionImage> image;
         ASSERT_EQ(make_image(*session, &image).message(), "");
@@ -116,8 +116,8 @@ TEST_F(Recurrent, TurnsGoOnAfterDrafts) {
   EXPECT_GT(accepted, 5);
 }
 
-// Each prompt has the last answer without its thoughts and what opened them.
-TEST_F(Recurrent, ATurnWithoutTheLastThoughtsEvaluatesNothingBeforeThem) {
+// Each prompt contains the last answer without its thoughts and without <think>.
+TEST_F(Recurrent, DroppedThoughtsKeepTheHistory) {
   Ids history = question(60, 0);
   Ids last;
   for (int32_t turn = 1; turn <= 4; ++turn) {
@@ -126,13 +126,14 @@ TEST_F(Recurrent, ATurnWithoutTheLastThoughtsEvaluatesNothingBeforeThem) {
     EXPECT_EQ(result.reused_tokens, std::max<int64_t>(0, std::ssize(last) - 16)) << turn;
     expect_as_afresh(prompt, result);
     last = prompt;
-    const Ids said(result.ids.end() - 6, result.ids.end());
-    history = history + kAnswerBegins + said + kAnswerEnds + question(turn == 2 ? 2 : 20, turn * 30);
+    const Ids visible(result.ids.end() - 6, result.ids.end());
+    history = history + kAnswerBegins + visible + kAnswerEnds + question(turn == 2 ? 2 : 20, turn * 30);
   }
 }
 
-// A question so short that the place where the next turn may have to begin lies before it: then it is the question's.
-TEST_F(Recurrent, AShortQuestionHasASnapshotToo) {
+// The question is shorter than the distance from a snapshot to the end of its prompt: the snapshot before the question
+// is used.
+TEST_F(Recurrent, ShortQuestionReusesASnapshot) {
   const Ids first = question(40, 0) + kAnswerBegins;
   const GenerateResult plain = answer(first);
   const Ids history = first + plain.ids + kAnswerEnds + question(3, 30);
@@ -142,7 +143,7 @@ TEST_F(Recurrent, AShortQuestionHasASnapshotToo) {
   EXPECT_EQ(answer(next).reused_tokens, std::ssize(first) + 19);
 }
 
-TEST_F(Recurrent, TheSamePromptAgain) {
+TEST_F(Recurrent, RepeatedPromptReusesASnapshot) {
   const Ids prompt = question(50, 3);
   const GenerateResult first = answer(prompt), again = answer(prompt);
   EXPECT_EQ(again.reused_tokens, 34);
@@ -150,8 +151,8 @@ TEST_F(Recurrent, TheSamePromptAgain) {
   EXPECT_EQ(again.logits_hash, first.logits_hash);
 }
 
-// A snapshot is of the tokens before it: another text has no use for it, and the first has none any more after that.
-TEST_F(Recurrent, AnotherTextBeginsAnew) {
+// Another text cannot use the snapshots and drops them.
+TEST_F(Recurrent, OtherTextDropsSnapshots) {
   const Ids prompt = question(50, 3), other = Ids{110} + prompt;
   const GenerateResult first = answer(prompt);
   const GenerateResult second = answer(other);
@@ -162,7 +163,7 @@ TEST_F(Recurrent, AnotherTextBeginsAnew) {
   EXPECT_EQ(third.logits_hash, first.logits_hash);
 }
 
-TEST_F(Recurrent, TheLimitDropsTheOldest) {
+TEST_F(Recurrent, LimitDropsTheOldestSnapshot) {
   const int64_t one = session->sequence.state.bytes();
   Ids prompt = question(40, 0);
   const auto take_turns = [&](int64_t limit_bytes) {
@@ -176,7 +177,7 @@ TEST_F(Recurrent, TheLimitDropsTheOldest) {
   };
   const auto positions = [&] {
     std::vector<int64_t> all;
-    for (const Snapshot& snapshot : session->sequence.snapshots.kept) all.push_back(snapshot.position);
+    for (const Snapshot& snapshot : session->sequence.snapshots.saved) all.push_back(snapshot.position);
     return all;
   };
   take_turns(10 * one);
@@ -194,7 +195,7 @@ TEST_F(Recurrent, TheLimitDropsTheOldest) {
   EXPECT_EQ(answer(prompt).reused_tokens, 0);
 }
 
-TEST_F(Recurrent, RewindsToASnapshotOrToTheBegin) {
+TEST_F(Recurrent, RewindsToASnapshotOrTheBeginning) {
   const auto vocab = static_cast<size_t>(model->config.vocab_size);
   const Ids ids = question(60, 0);
   const std::span<const int32_t> all = ids;
@@ -202,7 +203,7 @@ TEST_F(Recurrent, RewindsToASnapshotOrToTheBegin) {
   ASSERT_FALSE(evaluate(*session, all.first(20), false, nullptr));
   keep_snapshot(*session);
   keep_snapshot(*session);
-  EXPECT_EQ(snapshot_bytes(*session), session->sequence.state.bytes()) << "one of each place";
+  EXPECT_EQ(snapshot_bytes(*session), session->sequence.state.bytes()) << "one snapshot per position";
   ASSERT_FALSE(evaluate(*session, all.subspan(20), false, first.data()));
   EXPECT_EQ(rewind(session->sequence, 60), 60);
   EXPECT_EQ(rewind(session->sequence, 59), 20);
@@ -210,13 +211,13 @@ TEST_F(Recurrent, RewindsToASnapshotOrToTheBegin) {
   ASSERT_FALSE(evaluate(*session, all.subspan(20), false, again.data()));
   EXPECT_EQ(std::memcmp(first.data(), again.data(), vocab * sizeof(float)), 0);
   EXPECT_EQ(rewind(session->sequence, 19), 0);
-  EXPECT_TRUE(session->sequence.snapshots.kept.empty());
+  EXPECT_TRUE(session->sequence.snapshots.saved.empty());
   ASSERT_FALSE(evaluate(*session, ids, false, again.data()));
   EXPECT_EQ(std::memcmp(first.data(), again.data(), vocab * sizeof(float)), 0);
 }
 
-// Where every layer attends, any prefix is reused, to the token, and nothing is kept for it.
-TEST_F(Recurrent, OtherModelsReuseEveryPrefix) {
+// Models with attention only reuse any prefix without snapshots.
+TEST_F(Recurrent, AttentionModelsReuseAnyPrefix) {
   load("qwen3");
   const Ids history = question(40, 0);
   const GenerateResult first = answer(history + kAnswerBegins + kThinks);
@@ -227,16 +228,16 @@ TEST_F(Recurrent, OtherModelsReuseEveryPrefix) {
   EXPECT_EQ(rewind(session->sequence, 7), 7);
 }
 
-// Of three layers one attends.
-TEST_F(Recurrent, TheCacheIsOfTheLayersThatAttend) {
+// One of three layers attends.
+TEST_F(Recurrent, CacheHoldsAttentionLayersOnly) {
   const Recurrence& d = model->config.recurrence;
   EXPECT_EQ(session->pool.shape.layers, 1);
   EXPECT_EQ(session->sequence.state.layers, 2);
   EXPECT_EQ(session->sequence.state.bytes(), 2 * 4 * (4 * round_up(d.channels(), 16) + d.value_heads * d.key_dim * 32));
 }
 
-// A convolution alone: 3 taps of 36 channels in two layers, and its inputs of drafts.
-TEST_F(Recurrent, AConvolutionKeepsItsInputsOnly) {
+// A convolution only: 3 taps of 36 channels in two layers, and the inputs of drafts.
+TEST_F(Recurrent, ShortConvStateIsItsInputs) {
   load("lfm2");
   EXPECT_EQ(session->sequence.state.bytes(), 2 * 4 * 3 * 48);
   open({.drafts = 5});
@@ -244,7 +245,7 @@ TEST_F(Recurrent, AConvolutionKeepsItsInputsOnly) {
 }
 
 // Layers that attend and recur have both; layers that do neither have nothing.
-TEST_F(Recurrent, CachesAndStatesAreCountedApart) {
+TEST_F(Recurrent, CachesAndStatesHaveSeparateSlots) {
   load("falcon_h1");
   EXPECT_EQ(session->pool.shape.layers, 2);
   EXPECT_EQ(session->sequence.state.layers, 2);
@@ -259,8 +260,8 @@ TEST_F(Recurrent, CachesAndStatesAreCountedApart) {
   EXPECT_EQ(model->layers[3].up.weight.n, 0);
 }
 
-// Turns, with and without drafts, whatever the layers keep.
-TEST_F(Recurrent, TurnsGoOnInEveryKind) {
+// Chat turns with and without drafts, for every kind of recurrent layer.
+TEST_F(Recurrent, TurnsContinueInEveryKind) {
   for (const char* family : {"lfm2", "lfm2_moe", "granite_hybrid", "falcon_h1", "nemotron_h"}) {
     SCOPED_TRACE(family);
     load(family);
@@ -281,11 +282,11 @@ TEST_F(Recurrent, TurnsGoOnInEveryKind) {
   }
 }
 
-TEST_F(Recurrent, FewBarriersForAToken) {
+TEST_F(Recurrent, BarriersPerToken) {
   const GenerateResult result = answer(question(20, 0), 11);
   EXPECT_EQ(result.regions, 10);
-  // A recurrent layer: q to a, state, out, gate and up, down. One that attends has as many. Beside them: embedding,
-  // head, the region's end.
+  // A recurrent layer has 5: projections, state, out, gate and up, down; an attention layer as many. Then embedding,
+  // head, end of the region.
   EXPECT_EQ(result.barriers, 10 * (3 * 5 + 3));
 }
 
@@ -295,24 +296,24 @@ TEST(Snapshots, HandWorked) {
   state.shape = {.key_heads = 1, .value_heads = 1, .key_dim = 4, .value_dim = 16, .taps = 2};
   ASSERT_EQ(allocate_arena(state.bytes(), &state.memory).message(), "");
   const auto becomes = [&](float value) { std::fill_n(state.layer(0), state.layer_floats(), value); };
-  Snapshots snapshots = {.limit_bytes = 2 * state.bytes(), .kept = {}};
-  EXPECT_TRUE(can_keep(snapshots, state));
-  keep(&snapshots, state, 0);
-  EXPECT_TRUE(snapshots.kept.empty()) << "the beginning needs none";
+  Snapshots snapshots = {.limit_bytes = 2 * state.bytes(), .saved = {}};
+  EXPECT_TRUE(can_take_snapshot(snapshots, state));
+  take_snapshot(&snapshots, state, 0);
+  EXPECT_TRUE(snapshots.saved.empty()) << "position 0 needs no snapshot";
   for (const int64_t position : {10, 20, 20, 30}) {
     becomes(static_cast<float>(position));
-    keep(&snapshots, state, position);
+    take_snapshot(&snapshots, state, position);
   }
-  ASSERT_EQ(snapshots.kept.size(), 2u) << "the oldest went";
-  EXPECT_EQ(restore(&snapshots, 30, &state), 30) << "exactly there";
+  ASSERT_EQ(snapshots.saved.size(), 2u) << "the oldest was dropped";
+  EXPECT_EQ(restore_snapshot(&snapshots, 30, &state), 30) << "exactly there";
   EXPECT_EQ(*state.layer(0), 30);
-  EXPECT_EQ(restore(&snapshots, 29, &state), 20);
+  EXPECT_EQ(restore_snapshot(&snapshots, 29, &state), 20);
   EXPECT_EQ(*state.layer(0), 20);
-  EXPECT_EQ(restore(&snapshots, 30, &state), 20) << "later ones are dropped";
-  EXPECT_EQ(restore(&snapshots, 19, &state), 0) << "10 is gone";
+  EXPECT_EQ(restore_snapshot(&snapshots, 30, &state), 20) << "later ones are dropped";
+  EXPECT_EQ(restore_snapshot(&snapshots, 19, &state), 0) << "10 is gone";
   EXPECT_EQ(*state.layer(0), 0);
   snapshots.limit_bytes = state.bytes() - 1;
-  EXPECT_FALSE(can_keep(snapshots, state));
+  EXPECT_FALSE(can_take_snapshot(snapshots, state));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The engine against what the reference computed: a tiny model of every family (tests/data/families) and one trained by
-// others (tests/data/stories260k). tools/reference/README.md says what is recorded and how.
+// The engine against recorded results of the reference implementation: a tiny model of every family
+// (tests/data/families) and a published trained one (tests/data/stories260k). See tools/reference/README.md.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,9 +17,8 @@
 
 #include "engine/model/layer_tensors.h"
 #include "engine/runtime/load.h"
-#include "engine/session/generate.h"
 #include "engine/session/session.h"
-#include "kernels/f16.h"
+#include "kernels/half.h"
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
 
@@ -79,7 +78,7 @@ struct Engine {
   std::unique_ptr<Session> session;
 };
 
-// As the reference computes: the head stays bf16, the cache is fp32.
+// The settings of the reference: a bf16 head and an fp32 cache.
 void open_engine(const std::filesystem::path& folder, Quant quant, Engine* out) {
   LoadOptions options;
   options.quant = quant;
@@ -87,7 +86,7 @@ void open_engine(const std::filesystem::path& folder, Quant quant, Engine* out) 
   ASSERT_EQ(load_model(folder, options, &out->model).message(), "");
   SessionOptions session;
   session.kv = KvType::f32;
-  session.prefill_chunk = 32;  // the long prompts take several
+  session.prefill_chunk = 32;  // less than the long prompts
   ASSERT_EQ(open_session(*out->model, out->team, session, &out->session).message(), "");
 }
 
@@ -104,8 +103,8 @@ void expect_greedy_ids(Engine& engine, const std::vector<int32_t>& prompt, const
   options.max_tokens = std::ssize(expected);
   options.ignore_eos = true;
   GenerateResult result;
-  const auto go_on = [](int32_t) { return true; };
-  ASSERT_EQ(generate(*engine.session, prompt, options, go_on, &result).message(), "");
+  const auto continue_always = [](int32_t) { return true; };
+  ASSERT_EQ(generate(*engine.session, prompt, options, continue_always, &result).message(), "");
   EXPECT_EQ(result.ids, expected);
 }
 
@@ -121,13 +120,13 @@ double perplexity(std::span<const float> logits, std::span<const int32_t> ids, s
   return std::exp(sum / static_cast<double>(ids.size() - 1));
 }
 
-// What a w8 or w2 tensor holds: codes in the order of the file's rows, scales. Several matrices may be one tensor.
+// Codes and scales of a w8 or w2 tensor, in the order of the file's rows. Several matrices may share a tensor.
 struct Codes {
   std::vector<int8_t> codes;
   std::vector<float> scales;
 };
 
-// A column of w2: codes less 1, and the scales of all groups.
+// A column of w2: codes minus 1, and the scales of all groups.
 Codes ternary_column(const Matrix& m, int64_t n) {
   Codes out;
   const std::byte* panel = panel_of(m, n / kPanelColumns);
@@ -159,10 +158,10 @@ void put_row(const std::vector<T>& from, size_t row, std::vector<T>* to) {
 }
 
 void append(const Matrix& m, const RowOrder& order, Codes* out) {
-  const size_t before = order.is_part() ? 0 : out->codes.size() / static_cast<size_t>(m.k);
+  const size_t before = order.selects_rows() ? 0 : out->codes.size() / static_cast<size_t>(m.k);
   for (int64_t n = 0; n < m.n; ++n) {
     const Codes one = column(m, n);
-    const size_t row = before + static_cast<size_t>(order.stored(n));
+    const size_t row = before + static_cast<size_t>(order.file_row(n));
     put_row(one.codes, row, &out->codes);
     put_row(one.scales, row, &out->scales);
   }
@@ -174,7 +173,7 @@ struct Families : testing::TestWithParam<std::string> {
 
   void SetUp() override { ASSERT_EQ(read_json_file(folder / "expected.json", &expected).message(), ""); }
 
-  // tolerance: of one prompt's logits, relative L2.
+  // tolerance: relative L2 distance of one prompt's logits.
   void expect_logits(Quant quant, const char* file, double (*tolerance)(const Json& prompt)) {
     Engine engine;
     ASSERT_NO_FATAL_FAILURE(open_engine(folder, quant, &engine));
@@ -219,7 +218,7 @@ TEST_P(Families, Codes) {
   for (int64_t i = 0; i < engine.model->config.layers; ++i) {
     std::ranges::for_each(layer_matrices(engine.model->config, i), add);
   }
-  std::ranges::for_each(stream_matrices(engine.model->config), add);
+  std::ranges::for_each(model_matrices(engine.model->config), add);
   Json hashes = Json::object();
   for (const auto& [name, t] : tensors) {
     hashes[name] = {fnv1a(t.codes.data(), t.codes.size()), fnv1a(t.scales.data(), t.scales.size() * sizeof(float))};
@@ -240,11 +239,11 @@ std::vector<std::string> family_folders() {
 INSTANTIATE_TEST_SUITE_P(Reference, Families, testing::ValuesIn(family_folders()),
                          [](const auto& family) { return family.param; });
 
-// Families whose 4-bit codes w4a8 takes as they are: the reference computes with the numbers they stand for.
+// Families whose 4-bit codes w4a8 keeps: the reference computes with their dequantised values.
 struct FourBitFamilies : Families {};
 
-// What is left is int8 activations: measured 0.015 to 0.031; the reference's own w8a8, which has the same and rounds
-// the weights too, lies 0.013 to 0.039 from these logits.
+// Only the int8 activations differ: measured 0.015 to 0.031. The reference's w8a8, which also rounds the weights, is
+// 0.013 to 0.039 from these logits.
 TEST_P(FourBitFamilies, LogitsW4a8) {
   expect_logits(Quant::w4a8, "logits_none.npy", [](const Json&) { return 0.04; });
 }
@@ -253,7 +252,7 @@ INSTANTIATE_TEST_SUITE_P(Reference, FourBitFamilies,
                          testing::Values("llama_gptq", "qwen2_w4a8", "glm_gptq", "gpt_neox_gptq"),
                          [](const auto& family) { return family.param; });
 
-// Folders with a layer that predicts one token more: what that says behind each token of a prompt, and behind drafts.
+// Folders with an MTP layer: its logits after each token of a prompt and after drafts.
 struct MtpFamilies : Families {
   Engine engine;
   std::unique_ptr<Model> model;
@@ -268,10 +267,10 @@ struct MtpFamilies : Families {
     ASSERT_EQ(open_session(*model, engine.team, whole, &session).message(), "");
   }
 
-  // Adds the logits behind further tokens, of which the first has this hidden state before it.
+  // Appends the logits after further tokens; hidden: the hidden states before them.
   void add_logits(std::span<const float> hidden, std::span<const int32_t> tokens, std::vector<float>* out) {
     std::ranges::copy(hidden.first(tokens.size() * static_cast<size_t>(model->config.hidden_size)),
-                      session->unread_hidden.begin());
+                      session->input_hidden.begin());
     std::vector<float> logits(tokens.size() * static_cast<size_t>(model->config.vocab_size));
     ASSERT_EQ(evaluate(*session, tokens, true, logits.data()).message(), "");
     out->insert(out->end(), logits.begin(), logits.end());

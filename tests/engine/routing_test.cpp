@@ -1,5 +1,5 @@
-// Routing by hand: who is chosen, in which order, with which weight.
-#include "engine/forward/routing.h"
+// Routing by hand: chosen experts, their order and their weights.
+#include "engine/forward/experts.h"
 
 #include <gtest/gtest.h>
 
@@ -35,24 +35,24 @@ void expect_near(const Floats& actual, const Floats& expected) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-6f) << i;
 }
 
-TEST(Routing, WeightsOfTheChosenAddUpToOne) {
+TEST(Routing, NormalisedWeightsSumToOne) {
   const Chosen chosen = choose(kLogits, 2, true);
   EXPECT_EQ(chosen.experts, (Indices{1, 3}));
   expect_near(chosen.weights, {8.0f / 12.0f, 4.0f / 12.0f});
 }
 
-TEST(Routing, OrAreSharesOfAll) {
+TEST(Routing, PlainWeightsAreFractionsOfAll) {
   const Chosen chosen = choose(kLogits, 2, false);
   EXPECT_EQ(chosen.experts, (Indices{1, 3}));
   expect_near(chosen.weights, {8.0f / 15.0f, 4.0f / 15.0f});
 }
 
-TEST(Routing, OneOfTheChosenHasAllTheWeight) {
+TEST(Routing, SingleExpertHasWeightOne) {
   EXPECT_EQ(choose(kLogits, 1, true).experts, Indices{1});
   EXPECT_EQ(choose(kLogits, 1, true).weights, Floats{1.0f});
 }
 
-TEST(Routing, AllExpertsByRisingIndex) {
+TEST(Routing, ExpertsAreAscending) {
   for (const bool normalised : {false, true}) {
     const Chosen chosen = choose(kLogits, 4, normalised);
     EXPECT_EQ(chosen.experts, (Indices{0, 1, 2, 3}));
@@ -60,7 +60,7 @@ TEST(Routing, AllExpertsByRisingIndex) {
   }
 }
 
-TEST(Routing, AmongEqualsTheLowerIndex) {
+TEST(Routing, TiesGoToTheLowerIndex) {
   EXPECT_EQ(choose({1, 2, 2, 2, 1}, 2, true).experts, (Indices{1, 2}));
   EXPECT_EQ(choose({1, 2, 1, 1, 3}, 3, true).experts, (Indices{0, 1, 4}));
   EXPECT_EQ(choose({5, 5, 5, 5, 5}, 3, true).experts, (Indices{0, 1, 2}));
@@ -71,7 +71,7 @@ TEST(Routing, AmongEqualsTheLowerIndex) {
 // Sigmoids of 0.5, 0.8, 0.2 and 0.6.
 const Floats kOdds = {0.0f, std::log(4.0f), std::log(0.25f), std::log(1.5f)};
 
-TEST(Routing, SigmoidsAreWeightsOfTheirOwn) {
+TEST(Routing, SigmoidWeights) {
   EXPECT_EQ(sigmoid(0.0f), 0.5f);
   EXPECT_EQ(sigmoid(-3e38f), 0.0f);
   EXPECT_EQ(sigmoid(3e38f), 1.0f);
@@ -82,7 +82,7 @@ TEST(Routing, SigmoidsAreWeightsOfTheirOwn) {
   expect_near(shares.weights, {2 * 0.8f / 1.4f, 2 * 0.6f / 1.4f});
 }
 
-TEST(Routing, ACorrectionChoosesButDoesNotWeigh) {
+TEST(Routing, CorrectionAffectsTheChoiceOnly) {
   const Floats correction = {0.25f, -1.0f, 0.0f, 0.125f};
   const Chosen chosen =
       choose(kOdds, 2, RoutingRule{.normalised = false, .sigmoid = true, .correction = correction.data()});
@@ -94,11 +94,11 @@ TEST(Routing, ACorrectionChoosesButDoesNotWeigh) {
 }
 
 // exp of the logits: 1, 8, 2, 4, 9, 3: groups of two.
-TEST(Routing, GroupsByTheirBest) {
+TEST(Routing, GroupsByLargestScore) {
   Floats logits;
   for (const float x : {1.0f, 8.0f, 2.0f, 4.0f, 9.0f, 3.0f}) logits.push_back(std::log(x));
   const Chosen chosen = choose(logits, 3, RoutingRule{.normalised = false, .groups = 3, .groups_kept = 2});
-  EXPECT_EQ(chosen.experts, (Indices{1, 4, 5})) << "the 4 is in the group whose best is least";
+  EXPECT_EQ(chosen.experts, (Indices{1, 4, 5})) << "4 is in the dropped group";
   expect_near(chosen.weights, {8.0f / 27, 9.0f / 27, 3.0f / 27});
   EXPECT_EQ(choose(logits, 2, RoutingRule{.groups = 3, .groups_kept = 1}).experts, (Indices{4, 5}));
   EXPECT_EQ(choose({1, 1, 1, 1, 1, 1}, 2, RoutingRule{.groups = 3, .groups_kept = 1}).experts, (Indices{0, 1}));
@@ -106,7 +106,7 @@ TEST(Routing, GroupsByTheirBest) {
 }
 
 // Sigmoids of 0.5, 0.8, 0.2 and 0.6: with corrections 0.5 + 1.05 in the first group, 0.9 + 0.85 in the second.
-TEST(Routing, OrByTheSumOfTheirBestTwo) {
+TEST(Routing, GroupsBySumOfTwoLargest) {
   const Floats correction = {0.0f, 0.25f, 0.7f, 0.25f};
   RoutingRule rule = {.normalised = false, .sigmoid = true, .correction = correction.data()};
   rule.groups = 2, rule.groups_kept = 1, rule.group_best = 2;
@@ -114,7 +114,7 @@ TEST(Routing, OrByTheSumOfTheirBestTwo) {
   EXPECT_EQ(chosen.experts, Indices{2});
   expect_near(chosen.weights, {0.2f});
   rule.group_best = 1;
-  EXPECT_EQ(choose(kOdds, 1, rule).experts, Indices{1}) << "1.05 is the largest alone";
+  EXPECT_EQ(choose(kOdds, 1, rule).experts, Indices{1}) << "1.05 is the largest single score";
 }
 
 TEST(Routing, LargeLogitsDoNotOverflow) {
@@ -122,7 +122,7 @@ TEST(Routing, LargeLogitsDoNotOverflow) {
   expect_near(choose({-3e38f, -3e38f}, 1, false).weights, {0.5f});
 }
 
-TEST(Routing, DamageShowsAndChoicesStayDistinct) {
+TEST(Routing, NanReachesWeightsAndChoicesAreDistinct) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const Floats& logits : {Floats{nan, nan, nan}, Floats{nan, 1, 2}, Floats{1, nan, 2}, Floats{1, 2, nan}}) {
     const Chosen chosen = choose(logits, 2, false);
@@ -140,7 +140,7 @@ TEST(Routing, DamageShowsAndChoicesStayDistinct) {
 TEST(Routing, GroupsTokensByExpert) {
   const Choices choices = {{1, 3, 0, 3, 1, 3}, {0.1f, 0.2f, 0.3f, 0.4f, 0.5f, 0.6f}, {}};
   ExpertGroups groups;
-  ScratchSizer sizer{.takes = true};
+  ScratchSizer sizer{.allocates = true};
   groups.make(&sizer, 6, 5);
   for (int repeated = 0; repeated < 2; ++repeated) {
     group_by_expert(choices, 3, 2, &groups);

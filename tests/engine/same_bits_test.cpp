@@ -1,4 +1,4 @@
-// As session_test: one result whatever the kernels, the threads and the chunks, of layers that came later.
+// Equal bits for any kernels, threads and chunks, for layer kinds that session_test does not have.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -10,8 +10,8 @@
 namespace pinion {
 namespace {
 
-// An mlp without a gate, with a curve of each layer's own, and LayerNorm.
-TEST(SameBits, WithoutAGate) {
+// An mlp without a gate, xIELU with parameters per layer, LayerNorm.
+TEST(SameBits, MlpWithoutGate) {
   for (const std::string family : {"apertus", "arcee_bias", "nemotron_bias"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
       std::unique_ptr<Model> model;
@@ -22,9 +22,9 @@ TEST(SameBits, WithoutAGate) {
   }
 }
 
-// Branches of one norm and of two, LayerNorm of each head, q, k and v in one tensor, a head with a bias; and with
-// matrices of several formats under one norm.
-TEST(SameBits, OfParallelBranches) {
+// Parallel branches with a shared norm and with two, LayerNorm per head, fused q, k and v, a head with a bias; matrices
+// of several formats that share an input.
+TEST(SameBits, ParallelBranches) {
   for (const std::string family : {"phi", "cohere_qk_norm", "cohere2", "stablelm_parallel", "gpt_neox"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
       std::unique_ptr<Model> model;
@@ -39,8 +39,8 @@ TEST(SameBits, OfParallelBranches) {
   expect_one_result(*mixed, 60, KvType::q8);
 }
 
-// Keys and values made of a latent, queries of one or not; keys wider than values and narrower, and groups of experts.
-TEST(SameBits, OfLatentAttention) {
+// Latent keys and values, with and without latent queries; keys wider and narrower than values; groups of experts.
+TEST(SameBits, LatentAttention) {
   const std::pair<std::string, Quant> cases[] = {
       {"deepseek_v2", Quant::w8a8},         {"deepseek_v2_groups", Quant::none},
       {"deepseek_v2_groups", Quant::w8a8},  {"deepseek_v3_plain", Quant::none},
@@ -58,9 +58,8 @@ TEST(SameBits, OfLatentAttention) {
   expect_one_result(*mixed, 60, KvType::bf16);
 }
 
-// An expert that every token goes to, wider than the others and narrower, weighed and not, its matrices with codes of
-// their own or kept as they are.
-TEST(SameBits, WithASharedExpert) {
+// A shared expert, wider and narrower than the others, with and without a weight, with matrices in other formats.
+TEST(SameBits, SharedExpert) {
   for (const std::string family : {"qwen2_moe", "granite_moe_shared", "glm4_moe", "qwen3_5_moe"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
       std::unique_ptr<Model> model;
@@ -75,8 +74,8 @@ TEST(SameBits, WithASharedExpert) {
   expect_one_result(*mixed, 60, KvType::q8);
 }
 
-// A convolution alone, Mamba 2 in place of attention and beside it, layers of one branch, multipliers of outputs.
-TEST(SameBits, OfRecurrentLayers) {
+// A short convolution, Mamba 2 in place of attention and beside it, layers with one branch, output scales.
+TEST(SameBits, RecurrentLayers) {
   for (const std::string family :
        {"lfm2", "lfm2_layer_types", "lfm2_moe", "granite_hybrid", "granite_hybrid_moe", "falcon_h1", "falcon_h1_norm",
         "nemotron_h", "nemotron_h_layer_types", "nemotron_h_moe", "qwen3_next"}) {
@@ -89,8 +88,8 @@ TEST(SameBits, OfRecurrentLayers) {
   }
 }
 
-// Streams beside the one that layers compute, gates that are sparse, and layers without keys and values of their own.
-TEST(SameBits, OfSeveralStreams) {
+// AltUp inputs, sparse gates, and layers that share keys and values.
+TEST(SameBits, Altup) {
   for (const std::string family : {"gemma3n", "gemma3n_streams"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
       std::unique_ptr<Model> model;

@@ -1,5 +1,5 @@
-// Models whose weights are ternary: which matrices are recognised, that nothing of them is rounded, and one result
-// however they run. tests/data/families/qwen3_ternary has one matrix that is not ternary, the v of its second layer.
+// Ternary weights: detection, exact packing and equal bits for any run. tests/data/families/qwen3_ternary has one
+// matrix that is not ternary, v of layer 1.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 
 #include "engine/model/layer_tensors.h"
 #include "engine/runtime/load.h"
-#include "engine/runtime/load_order.h"
 #include "engine/runtime/runtime.h"
-#include "kernels/f16.h"
+#include "engine/session/board_messages.h"
+#include "kernels/half.h"
 #include "loader/files/json.h"
 #include "tests/engine/boards.h"
 #include "tests/engine/one_result.h"
@@ -32,7 +32,7 @@ std::unique_ptr<Model> load(const LoadOptions& options, const std::string& folde
   return model;
 }
 
-// f(matrix, its name) for those of all layers.
+// f(matrix, name) for the matrices of all layers.
 template <class F>
 void each_matrix(const Model& model, F f) {
   for (size_t i = 0; i < model.layers.size(); ++i) {
@@ -52,7 +52,7 @@ void expect_formats(const LoadOptions& options, Format ternary, Format other) {
   EXPECT_EQ(model->head.weight.format, options.quant == Quant::none ? Format::bf16 : Format::w8);
 }
 
-TEST(Ternary, IsFoundWhereAModeQuantises) {
+TEST(Ternary, DetectedInQuantisingModes) {
   expect_formats({.quant = Quant::w8a8}, Format::w2, Format::w8);
   expect_formats({.quant = Quant::w4a8}, Format::w2, Format::w4);
   expect_formats({.quant = Quant::none}, Format::bf16, Format::bf16);
@@ -72,7 +72,7 @@ float weight(const Matrix& m, int64_t n, int64_t k) {
   return static_cast<float>(code - 1) * to_float(scale) * m.scale[n];
 }
 
-TEST(Ternary, NothingIsRounded) {
+TEST(Ternary, NoRounding) {
   const auto exact = load({.quant = Quant::none}), model = load({.quant = Quant::w8a8});
   std::vector<const Matrix*> wanted;
   each_matrix(*exact, [&](const Matrix& m, const std::string&) { wanted.push_back(&m); });
@@ -86,17 +86,17 @@ TEST(Ternary, NothingIsRounded) {
   });
 }
 
-TEST(Ternary, OneResultHoweverItRuns) {
+TEST(Ternary, SameBitsForAnyRun) {
   for (const Quant quant : {Quant::w8a8, Quant::w4a8}) {
     const auto model = load({.quant = quant});
     EXPECT_EQ(model->layers[0].up.weight.interleaved, 2);
     expect_one_result(*model, 60, KvType::q8);
   }
-  // An input that both a rotated matrix and one that is not multiply; gate and up of two formats.
+  // An input of both a rotated and an unrotated matrix; gate and up of different formats.
   expect_one_result(*load({.quant = Quant::w8a8, .keep = {"up_proj"}}), 40, KvType::q8);
 }
 
-TEST(Ternary, IsFoundInTheCache) {
+TEST(Ternary, RoundTripThroughCache) {
   const TempFolder cache;
   const LoadOptions options = {.quant = Quant::w8a8, .cache_folder = cache.path};
   const auto packed = load(options);
@@ -107,7 +107,7 @@ TEST(Ternary, IsFoundInTheCache) {
   EXPECT_FALSE(load({.quant = Quant::w8a8, .ternary = false, .cache_folder = cache.path})->from_cache());
 }
 
-// The same folder with one weight changed, of a row that nobody looks at before packing.
+// The folder with one changed weight, in a row that the detection does not sample.
 void write_damaged(const std::string& tensor, int64_t at, const TempFolder& folder) {
   std::filesystem::copy(kFolder, folder.path, std::filesystem::copy_options::recursive);
   const std::filesystem::path path = folder / "model.safetensors";
@@ -121,7 +121,7 @@ void write_damaged(const std::string& tensor, int64_t at, const TempFolder& fold
   std::ofstream(path, std::ios::binary | std::ios::trunc) << file;
 }
 
-TEST(Ternary, WhereOneRowIsNotAllAreQuantised) {
+TEST(Ternary, OneOtherRowQuantisesTheMatrix) {
   const TempFolder folder, cache;
   ASSERT_NO_FATAL_FAILURE(write_damaged("model.layers.1.mlp.down_proj.weight", 2 * 128 + 5, folder));
   std::vector<std::string> warnings;
@@ -134,11 +134,11 @@ TEST(Ternary, WhereOneRowIsNotAllAreQuantised) {
   const auto plain = load({.quant = Quant::w8a8, .ternary = false}, folder.path);
   EXPECT_TRUE(std::ranges::equal(model->packed(), plain->packed()));
   ASSERT_EQ(write_to_cache(*model).message(), "");
-  EXPECT_TRUE(load(options, folder.path)->from_cache()) << "found after another look";
+  EXPECT_TRUE(load(options, folder.path)->from_cache()) << "the second attempt hits";
 }
 
-// A row that only one board has.
-TEST(Ternary, AllBoardsQuantiseWhatOneOfThemFindsUnfit) {
+// The changed row belongs to one board only.
+TEST(Ternary, BoardsAgreeOnTernaryMatrices) {
   const TempFolder folder;
   ASSERT_NO_FATAL_FAILURE(write_damaged("model.layers.1.mlp.down_proj.weight", 2 * 128 + 5, folder));
   on_boards(3, 4, [&](Exchange& exchange) {
@@ -152,10 +152,10 @@ TEST(Ternary, AllBoardsQuantiseWhatOneOfThemFindsUnfit) {
     options.load.warn = [&](const Error& e) { warnings += e.message().find("are not ternary") != std::string::npos; };
     if (!exchange.is_first()) {
       std::vector<std::byte> message;
-      exchange.hear(&message);
+      exchange.receive(&message);
       MessageReader reader(message);
-      ASSERT_EQ(static_cast<Order>(reader.number()), Order::load);
-      read_load_order(reader, &options.load);
+      ASSERT_EQ(static_cast<BoardCommand>(reader.number()), BoardCommand::load);
+      read_load_options(reader, &options.load);
     }
     Runtime runtime;
     EXPECT_EQ(open_runtime(options, &runtime).message(), "");
@@ -165,7 +165,7 @@ TEST(Ternary, AllBoardsQuantiseWhatOneOfThemFindsUnfit) {
   });
 }
 
-// Codes of the file, with norms before o and down.
+// Codes of the file; norms before o and down.
 TEST(Ternary, Bitnet) {
   for (const std::string family : {"bitnet", "bitnet_divided"}) {
     const std::string folder = PINION_TEST_DATA "/families/" + family;
@@ -179,7 +179,7 @@ TEST(Ternary, Bitnet) {
   }
 }
 
-TEST(Ternary, RandomWeightsToo) {
+TEST(Ternary, SyntheticWeights) {
   std::unique_ptr<Model> model;
   ASSERT_EQ(
       synthetic_model(kFolder + "/config.json", {.quant = Quant::w8a8, .synthetic_ternary = true}, &model).message(),

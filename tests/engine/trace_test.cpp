@@ -1,5 +1,5 @@
-// What a pass looks like inside: the layer where two runs part, and how wide inputs are.
-#include "engine/forward/trace.h"
+// Traces of passes: the first layer where two runs differ, and outliers of inputs.
+#include "engine/forward/probes.h"
 #include "engine/runtime/load.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ struct TracedRun {
 
 const std::vector<int32_t> kIds = {1, 403, 407, 261, 378, 9, 17, 300, 2, 55};
 
-TEST(Trace, FindsTheLayerWhereTwoRunsPart) {
+TEST(Trace, FindsTheFirstDifferentLayer) {
   TracedRun plain, other;
   plain.open(Quant::w8a8, 4);
   other.open(Quant::w8a8, 4);
@@ -56,7 +56,7 @@ TEST(Trace, FindsTheLayerWhereTwoRunsPart) {
   EXPECT_EQ(first_difference(plain.trace, changed.trace), 3);
 }
 
-TEST(Trace, DoesNotDependOnTheChunk) {
+TEST(Trace, IndependentOfPrefillChunk) {
   TracedRun at_once, by_one;
   at_once.open(Quant::w8a8, 64);
   by_one.open(Quant::w8a8, 1);
@@ -65,8 +65,8 @@ TEST(Trace, DoesNotDependOnTheChunk) {
   EXPECT_EQ(first_difference(at_once.trace, by_one.trace), -1);
 }
 
-// Where attention and the mlp read the same stream, both by one norm or each by its own.
-TEST(Trace, OfParallelBranches) {
+// Parallel branches, with a shared norm and with two.
+TEST(Trace, ParallelBranches) {
   const std::vector<int32_t> ids = {1, 40, 73, 61, 78, 9, 17, 30, 2, 55};
   for (const char* folder : {PINION_TEST_DATA "/families/phi", PINION_TEST_DATA "/families/gpt_neox"}) {
     TracedRun at_once, by_one;
@@ -75,23 +75,23 @@ TEST(Trace, OfParallelBranches) {
     at_once.take(ids);
     by_one.take(ids);
     EXPECT_EQ(first_difference(at_once.trace, by_one.trace), -1);
-    EXPECT_FALSE(by_one.trace.first_unfit);
+    EXPECT_FALSE(by_one.trace.first_non_finite);
     for (const auto& layer : by_one.trace.inputs) {
       for (Stage stage : {Stage::qkv, Stage::o, Stage::gate_up, Stage::down}) {
         EXPECT_EQ(layer[static_cast<size_t>(stage)].rows, 10);
       }
     }
     Layer& layer = by_one.model->layers[1];
-    const std::vector<float> unfit(static_cast<size_t>(by_one.model->config.hidden_size), std::nanf(""));
+    const std::vector<float> nan_weights(static_cast<size_t>(by_one.model->config.hidden_size), std::nanf(""));
     Norm& of_mlp = layer.mlp_norm.weight ? layer.mlp_norm : layer.attention_norm;
     const char* place = layer.mlp_norm.weight ? "first from layer 1, down;" : "first from layer 1, o;";
-    of_mlp.weight = unfit.data();
+    of_mlp.weight = nan_weights.data();
     const std::string message = evaluate(*by_one.session, ids, false, by_one.logits.data()).message();
     EXPECT_NE(message.find(place), std::string::npos) << message;
   }
 }
 
-TEST(Trace, OfLatentAttention) {
+TEST(Trace, LatentAttention) {
   TracedRun at_once, by_one;
   at_once.open(Quant::w8a8, 64, PINION_TEST_DATA "/families/minicpm3");
   by_one.open(Quant::w8a8, 1, PINION_TEST_DATA "/families/minicpm3");
@@ -106,8 +106,8 @@ TEST(Trace, OfLatentAttention) {
   }
 }
 
-// Small products beside the branches, and what a layer's own embedding goes through.
-TEST(Trace, OfSeveralStreams) {
+// The inputs of Laurel and of the per-layer embeddings' matrices.
+TEST(Trace, Altup) {
   TracedRun at_once, by_one;
   at_once.open(Quant::w8a8, 64, PINION_TEST_DATA "/families/gemma3n");
   by_one.open(Quant::w8a8, 1, PINION_TEST_DATA "/families/gemma3n");
@@ -120,13 +120,14 @@ TEST(Trace, OfSeveralStreams) {
       EXPECT_EQ(layer[static_cast<size_t>(stage)].rows, 10);
     }
   }
-  const std::vector<float> unfit(static_cast<size_t>(by_one.model->config.hidden_size), std::nanf(""));
-  by_one.model->layers[1].layer_out_norm.weight = unfit.data();  // into the other streams, from which layer 2's follows
+  const std::vector<float> nan_weights(static_cast<size_t>(by_one.model->config.hidden_size), std::nanf(""));
+  // Reaches all AltUp inputs but the first, from which the input of layer 2 is predicted.
+  by_one.model->layers[1].layer_out_norm.weight = nan_weights.data();
   const std::string message = evaluate(*by_one.session, ids, false, by_one.logits.data()).message();
   EXPECT_NE(message.find("first from layer 2, o;"), std::string::npos) << message;
 }
 
-TEST(Trace, LooksAtTheInputsOfSingleRows) {
+TEST(Trace, RecordsInputsOfSingleRows) {
   for (Quant quant : {Quant::none, Quant::w8a8}) {
     TracedRun run;
     run.open(quant, 64);
@@ -139,24 +140,24 @@ TEST(Trace, LooksAtTheInputsOfSingleRows) {
         const Spread& spread = layer[static_cast<size_t>(stage)];
         EXPECT_EQ(spread.rows, 2);
         EXPECT_GE(spread.worst, spread.sum / 2);
-        EXPECT_LE(spread.worst, std::sqrt(172.0));  // one element of all: the square root of their number
+        EXPECT_LE(spread.worst, std::sqrt(172.0));  // the value for a single nonzero element
         EXPECT_GT(spread.sum, 2);
       }
     }
   }
 }
 
-// A norm weight that is NaN makes the numbers after it NaN, in every arithmetic.
-TEST(Trace, NamesTheStageWhereNumbersStopBeingNumbers) {
+// A NaN in a norm's weights makes all later numbers NaN in every mode.
+TEST(Trace, NamesTheFirstNonFiniteStage) {
   for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
     TracedRun run;
     run.open(quant, 4);
     run.take(kIds);
     const std::vector<float> right = run.logits;
     Layer& layer = run.model->layers[3];
-    std::vector<float> unfit(static_cast<size_t>(run.model->config.hidden_size), std::nanf(""));
+    std::vector<float> nan_weights(static_cast<size_t>(run.model->config.hidden_size), std::nanf(""));
     const auto message_with = [&](const float** norm) {
-      const float* const before = std::exchange(*norm, unfit.data());
+      const float* const before = std::exchange(*norm, nan_weights.data());
       const Error e = evaluate(*run.session, kIds, false, run.logits.data());
       *norm = before;
       return e.message();
@@ -165,12 +166,12 @@ TEST(Trace, NamesTheStageWhereNumbersStopBeingNumbers) {
                                       {&layer.mlp_norm.weight, "first from layer 3, down;"},
                                       {&run.model->final_norm.weight, "first from head;"}}) {
       EXPECT_NE(message_with(norm).find(place), std::string::npos) << message_with(norm);
-      EXPECT_TRUE(run.session->sequence.ids.empty()) << "what it held is not to be used";
+      EXPECT_TRUE(run.session->sequence.ids.empty()) << "the sequence is discarded";
       run.take(kIds);
       EXPECT_EQ(run.logits, right);
     }
     EXPECT_EQ(run.session->trace, &run.trace);
-    unfit.assign(unfit.size(), std::numeric_limits<float>::infinity());
+    nan_weights.assign(nan_weights.size(), std::numeric_limits<float>::infinity());
     EXPECT_NE(message_with(&layer.mlp_norm.weight).find("first from layer 3, down;"), std::string::npos);
   }
 }

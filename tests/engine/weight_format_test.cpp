@@ -1,6 +1,7 @@
-// What each matrix becomes, by hand, and models whose file holds 4-bit codes.
-#include "engine/model/weight_format.h"
+// Formats of matrices by hand, and models whose files have 4-bit codes.
+#include "engine/model/load_options.h"
 #include "engine/runtime/load.h"
+#include "loader/quant/stored_weights.h"
 
 #include <gtest/gtest.h>
 
@@ -44,7 +45,7 @@ LinearWeight int8_weight() {
   return weight;
 }
 
-TEST(WeightFormat, WhatAFileOf4BitCodesLeavesOutBecomesInt8) {
+TEST(WeightFormat, FloatsBeside4BitCodesBecomeInt8) {
   LoadOptions w4a8 = mode(Quant::w4a8);
   w4a8.keep = {"kept"};
   const auto format = [&](int bits, const std::string& module, const LinearWeight& weight) {
@@ -56,7 +57,7 @@ TEST(WeightFormat, WhatAFileOf4BitCodesLeavesOutBecomesInt8) {
   EXPECT_TRUE(format(4, "m", int8_weight()).as_stored);
   EXPECT_EQ(format(4, "kept", float_weight()).format, Format::bf16);
   EXPECT_EQ(format(4, "head", float_weight()).format, Format::w8);
-  EXPECT_EQ(format(8, "m", float_weight()).format, Format::w4) << "that file has none";
+  EXPECT_EQ(format(8, "m", float_weight()).format, Format::w4) << "no 4-bit codes in that file";
   EXPECT_EQ(format(8, "m", int8_weight()).format, Format::w4);
   EXPECT_FALSE(format(8, "m", int8_weight()).as_stored);
   ModelConfig plain;
@@ -65,15 +66,15 @@ TEST(WeightFormat, WhatAFileOf4BitCodesLeavesOutBecomesInt8) {
   EXPECT_EQ(packing_of(mode(Quant::none), config_of(4), "m", float_weight()).format, Format::bf16);
 }
 
-// Blocks are the largest power of two in the inputs' number.
-TEST(WeightFormat, WhatIsQuantisedHereIsRotated) {
+// The rotation size is the largest power of two that divides k.
+TEST(WeightFormat, OwnQuantisationIsRotated) {
   const auto rotation = [](const LoadOptions& options, const LinearWeight& weight) {
     return packing_of(options, ModelConfig{}, "m", weight).rotation;
   };
   for (const Quant quant : {Quant::w8a8, Quant::w4a8}) {
     LoadOptions options = mode(quant);
     EXPECT_EQ(rotation(options, float_weight()), 32);
-    EXPECT_EQ(rotation(options, int8_weight()), quant == Quant::w8a8 ? 1 : 32) << "codes that stay are not";
+    EXPECT_EQ(rotation(options, int8_weight()), quant == Quant::w8a8 ? 1 : 32) << "kept codes are not rotated";
     options.keep = {"m"};
     EXPECT_EQ(rotation(options, float_weight()), 1) << "bf16";
     options.keep.clear();
@@ -87,7 +88,7 @@ TEST(WeightFormat, WhatIsQuantisedHereIsRotated) {
   EXPECT_EQ(rotation_of(35), 1);
 }
 
-TEST(WeightFormat, TheHeadIsAsAsked) {
+TEST(WeightFormat, HeadFormatOption) {
   for (const Format head : {Format::bf16, Format::w8, Format::w4}) {
     LoadOptions options = mode(Quant::w4a8);
     options.head = head;
@@ -95,16 +96,16 @@ TEST(WeightFormat, TheHeadIsAsAsked) {
   }
 }
 
-TEST(WeightFormat, KeepingTheHeadContradictsAnotherFormatOfIt) {
+TEST(WeightFormat, KeepContradictsHeadFormat) {
   LoadOptions options = mode(Quant::w8a8);
   EXPECT_FALSE(check_head_format(options, config_of(4)));
   options.keep = {"head"};
-  EXPECT_FALSE(check_head_format(options, config_of(4))) << "no format is asked for";
+  EXPECT_FALSE(check_head_format(options, config_of(4))) << "no head format given";
   options.head = Format::bf16;
-  EXPECT_FALSE(check_head_format(options, config_of(4))) << "the same twice";
+  EXPECT_FALSE(check_head_format(options, config_of(4))) << "the same format twice";
   options.head = Format::w8;
   EXPECT_EQ(check_head_format(options, config_of(4)).message(),
-            "head.weight: to be kept by the pattern \"head\" and yet of another format: want bf16, have w8");
+            "head.weight: kept by the pattern \"head\", but given another format: want bf16, have w8");
 }
 
 std::unique_ptr<Model> load(const std::string& folder, const LoadOptions& options) {
@@ -126,7 +127,7 @@ std::set<Format> body_formats(const Model& model) {
   return formats;
 }
 
-// Of the logits, relative L2.
+// Relative L2 distance of the logits.
 double distance_from_none(const std::string& folder, const Model& model) {
   const auto none = load(folder, mode(Quant::none));
   const std::vector<int32_t> ids = some_tokens(40, model.config.vocab_size);
@@ -147,12 +148,12 @@ void expect_as_stored(const std::string& folder) {
   EXPECT_EQ(body_formats(*model), std::set{Format::w4z});
   EXPECT_EQ(model->head.weight.format, Format::w8);
   expect_one_result(*model, 20, KvType::q8);
-  // Both round activations alike, w8a8 the weights too. Measured: 0.5 to 1.13 times as far.
+  // Both round activations; w8a8 rounds the weights too. Measured ratio: 0.5 to 1.13.
   const auto w8a8 = load(folder, mode(Quant::w8a8));
   EXPECT_LT(distance_from_none(folder, *model), 1.3 * distance_from_none(folder, *w8a8));
 }
 
-TEST(FourBitFiles, SameBitsHoweverTheyRun) {
+TEST(FourBitFiles, SameBitsForAnyRun) {
   expect_as_stored(kFamilies + "llama_gptq");
   for (const std::string family : {"phi3_awq", "mixtral_awq", "qwen3_packed"}) {
     SCOPED_TRACE(family);
@@ -162,7 +163,7 @@ TEST(FourBitFiles, SameBitsHoweverTheyRun) {
   }
 }
 
-TEST(FourBitFiles, WhatCannotStayIsQuantisedAnewAndTold) {
+TEST(FourBitFiles, RequantisedCodesAreReported) {
   const auto model = load(kFamilies + "phi3_awq", mode(Quant::w4a8));
   EXPECT_EQ(body_formats(*model), std::set{Format::w4});
   ASSERT_EQ(model->conversions.size(), 1u);
@@ -174,7 +175,7 @@ TEST(FourBitFiles, WhatCannotStayIsQuantisedAnewAndTold) {
   EXPECT_EQ(one.modules, 8);
 }
 
-TEST(FourBitFiles, OtherModesAndKeptMatricesReadTheNumbers) {
+TEST(FourBitFiles, OtherModesDequantise) {
   LoadOptions options = mode(Quant::w4a8);
   options.keep = {"q_proj"};
   const auto kept = load(kFamilies + "llama_gptq", options);
@@ -189,7 +190,7 @@ TEST(FourBitFiles, OtherModesAndKeptMatricesReadTheNumbers) {
   EXPECT_EQ(w8->conversions[0].requantised_because, "");
 }
 
-TEST(FourBitFiles, AreFoundInTheCache) {
+TEST(FourBitFiles, RoundTripThroughCache) {
   const TempFolder cache;
   LoadOptions options = mode(Quant::w4a8);
   options.cache_folder = cache.path;
