@@ -1,12 +1,11 @@
-// Any bytes as a template: refused, or parsed. What a template computes has no bounds of its own, so none is run.
+// Arbitrary bytes as a template: refused or parsed. A template may run forever, so none is run.
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "tests/fuzz/check.h"
-#include "tokenizer/templates/jinja/lexer.h"
-#include "tokenizer/templates/jinja/run.h"
+#include "tokenizer/templates/jinja.h"
 #include "tokenizer/tokens/unicode.h"
 
 using namespace pinion;

@@ -1,4 +1,4 @@
-// Jinja templates: the functions that are ours, and templates that mean harm.
+// Jinja templates: functions that transformers adds, errors, and malicious templates.
 #include "tokenizer/templates/jinja.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ std::string rendered(const std::string& source, const OrderedJson& variables = O
   return e ? "error: " + e.message() : text;
 }
 
-TEST(Jinja, WritesJsonAsPythonDoes) {
+TEST(Jinja, JsonEqualsPythons) {
   const OrderedJson value = {{"b", {1, 2.5, nullptr, true}}, {"a", "<é\"\n"}, {"e", OrderedJson::array()}};
   EXPECT_EQ(rendered("{{ v | tojson }}", {{"v", value}}), R"({"b": [1, 2.5, null, true], "a": "<é\"\n", "e": []})");
   EXPECT_EQ(rendered("{{ v | tojson(ensure_ascii=false) }}", {{"v", "é"}}), "\"é\"");
@@ -31,7 +31,7 @@ TEST(Jinja, WritesJsonAsPythonDoes) {
             "{\n  \"b\": [\n    1,\n    2\n  ],\n  \"c\": {}\n}");
 }
 
-TEST(Jinja, CountsCharactersAndKnowsTheirBlanks) {
+TEST(Jinja, TextIsUnicode) {
   EXPECT_EQ(rendered("{{ 'äöü' | length }}{{ [1, 2] | count }}{{ 'äb' | first }}{{ [3] | first }}"), "32ä3");
   EXPECT_EQ(rendered("[{{ v | trim }}]", {{"v", "\u00a0\x1f a\u3000b \u2028\n"}}), "[a\u3000b]");
   EXPECT_EQ(rendered("[{{ v | trim }}]", {{"v", " \n"}}), "[]");
@@ -42,7 +42,7 @@ TEST(Jinja, CountsCharactersAndKnowsTheirBlanks) {
   EXPECT_EQ(rendered("{{ strftime_now('%Y') | length }}"), "4");
 }
 
-TEST(Jinja, HasTheTestsThatTheEngineLacks) {
+TEST(Jinja, TestsOfUndefinedAndBooleans) {
   EXPECT_EQ(rendered("{{ x is undefined }} {{ x is not undefined }} is undefined"), "True False is undefined");
   EXPECT_EQ(rendered("{{ 'x is undefined' }}{# x is undefined #}{{ y  is\tundefined or 0 }}", {{"y", 1}}),
             "x is undefined0");
@@ -53,22 +53,48 @@ TEST(Jinja, HasTheTestsThatTheEngineLacks) {
             "False True True True");
 }
 
-TEST(Jinja, TheElseOfALoopIsForOneWithoutARoundThatCameToItsEnd) {
+TEST(Jinja, LoopElseRunsOnlyWithoutFullIterations) {
   EXPECT_EQ(rendered("{% for x in [1, 2] %}{{ x }}{% break %}{% else %}E{% endfor %}"), "1E");
   EXPECT_EQ(rendered("{% for x in [1, 2] %}{{ x }}{% continue %}{% else %}E{% endfor %}"), "12E");
   EXPECT_EQ(rendered("{% for x in [1, 2] %}{{ x }}{% if x == 2 %}{% break %}{% endif %}{% else %}E{% endfor %}"), "12");
 }
 
-TEST(Jinja, LargeNumbersAreNoTrap) {
-  EXPECT_EQ(rendered("{{ 'a b' | truncate(9223372036854775807, leeway=9223372036854775807) }}"), "a b");
-  EXPECT_EQ(rendered("{{ '%*d' % (-9223372036854775807 - 1, 1) }}"),
-            "error: t: template fails: a width or precision is too large at row 1, column 10");
-  for (const char* text : {"'%c' % 55296", "'{:c}'.format(57343)", "'a'.translate({97: 55296})"}) {
+TEST(Jinja, LargeNumbersFail) {
+  EXPECT_EQ(rendered("{{ '%9999999d' % 1 }}"),
+            "error: t: template fails: a width or precision is too large at row 1, column 16");
+  for (const char* text : {"'{:9999999d}'.format(1)", "9223372036854775807 + 1", "'x' | indent(9999999)"}) {
     EXPECT_TRUE(rendered("{{ " + std::string(text) + " }}").starts_with("error: t: ")) << text;
   }
 }
 
-TEST(Jinja, PassesOverLongComments) {
+TEST(Jinja, UnknownNamesFail) {
+  EXPECT_EQ(rendered("a\n{{ 'b' | urlize }}"),
+            "error: t: template fails: no filter named 'urlize' at row 2, column 10");
+  EXPECT_EQ(rendered("{{ 'b' is escaped }}"), "error: t: template fails: no test named 'escaped' at row 1, column 8");
+  EXPECT_EQ(rendered("{{ 'b'.zfill(3) }}"),
+            "error: t: template fails: 'str object' has no attribute 'zfill' at row 1, column 13");
+  EXPECT_EQ(rendered("{{ cycler(1) }}"), "error: t: template fails: 'cycler' is undefined at row 1, column 10");
+  EXPECT_EQ(rendered("{% if false %}{{ 'b' | urlize }}{% endif %}"), "") << "fails only if it is applied";
+}
+
+TEST(Jinja, UnsupportedSyntaxFails) {
+  const auto error = [](const std::string& source) { return rendered(source); };
+  EXPECT_EQ(error("{% block a %}{% endblock %}"),
+            "error: t: template does not parse: unknown tag 'block' at row 1, column 4");
+  EXPECT_EQ(
+      error("{% for x in y recursive %}{% endfor %}"),
+      "error: t: template does not parse: recursive loops are not supported, got 'recursive' at row 1, column 15");
+  EXPECT_EQ(error("{{ '\\101' }}"),
+            "error: t: template does not parse: escapes by name or in octal are not supported at row 1, column 5");
+  EXPECT_EQ(error("{{ '%x' % 1 }}"),
+            "error: t: template fails: unsupported format 'x' for a value of type int at row 1, column 9");
+  EXPECT_EQ(error("{{ '{:>5}'.format('a') }}"),
+            "error: t: template fails: unsupported format '>' for a value of type str at row 1, column 18");
+  EXPECT_EQ(error("{{ '{a.b}'.format(a=1) }}"),
+            "error: t: template fails: no argument for the format field {a.b} at row 1, column 18");
+}
+
+TEST(Jinja, SkipsLongComments) {
   const std::string long_text(3'000'000, 'x');
   EXPECT_EQ(rendered("a{# " + long_text + " #}b {#- " + long_text + " -#} c"), "abc");
   EXPECT_EQ(rendered("a\n{#" + std::string(2'000'000, '\n') + "#}\nb"), "a\nb");
@@ -79,7 +105,7 @@ TEST(Jinja, PassesOverLongComments) {
   EXPECT_NE(rendered("{#").find("end of comment"), std::string::npos);
 }
 
-TEST(Jinja, SaysWhatFailsAndWhere) {
+TEST(Jinja, ErrorsHaveCauseAndPosition) {
   EXPECT_EQ(rendered("a\n{{ raise_exception('No.') }}"), "error: t: template fails: No. at row 2, column 19");
   EXPECT_NE(rendered("a\nb\n{% if %}").find("does not parse: "), std::string::npos);
   EXPECT_NE(rendered("a\nb\n{% if %}").find("at row 3"), std::string::npos);
@@ -94,7 +120,7 @@ TEST(Jinja, SaysWhatFailsAndWhere) {
       "error: t: template does not parse: expected a tag 'endif', got the end of the template at row 2, column 15");
 }
 
-TEST(Jinja, RefusesWhatDoesNotParse) {
+TEST(Jinja, RefusesBadSyntax) {
   std::string blocks;
   for (int i = 0; i < 20000; ++i) blocks += "{% if 1 %}";
   for (const std::string& source : {std::string("{% for a in b %}"), std::string("{% endfor %}"), std::string("{{ x"),
@@ -113,30 +139,26 @@ TEST(Jinja, RefusesWhatDoesNotParse) {
   }
 }
 
-TEST(Jinja, EndsEndlessOnes) {
+TEST(Jinja, StopsEndlessTemplates) {
   const struct {
     const char* source;
     const char* cause;
   } kCases[] = {
-      {"{% for i in range(10**9) %}{% endfor %}", ""},
+      {"{% for i in range(1000000000) %}{% endfor %}", "Range too big"},
       {"{% for i in range(30000) %}{% for j in range(30000) %}{% endfor %}{% endfor %}", "takes too long"},
       {"{{ ('x' * 1000000000000) | length }}", ""},
       {"{% set s = namespace(x='0123456789') %}{% for i in range(40) %}{% set s.x = s.x + s.x %}{% endfor %}", ""},
       {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", ""},
-      {"{% for i in range(3000) %}{{ 'x' * 10000 }}{% endfor %}", ""},  // too much text, or on a slow machine too long
+      {"{% for i in range(3000) %}{{ 'x' * 10000 }}{% endfor %}", ""},  // too much text; on a slow machine, too long
       {"{{ 1 // 0 }}", "division by zero"},
-      {"{{ 10 ** 100 }}", "too large"},
-      {"{{ 'x'.center(10 ** 18) }}", "out of memory"},
+      {"{{ 9999999999 * 9999999999 }}", "too large"},
       {"{{ '%999999999999d' % 1 }}", "too large"},
-      {"{{ '{:999999999999}'.format(1) }}", "too large"},
-      {"{{ [1] * 10 ** 12 }}", "out of memory"},
-      {"{{ [1] | batch(10 ** 12, 0) | list }}", "out of memory"},
+      {"{{ '{:999999999999d}'.format(1) }}", "too large"},
+      {"{{ [1] * 1000000000000 }}", "out of memory"},
       {"{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}", "too deep"},
       {"{% set ns = namespace(a=[]) %}{% for i in range(99999) %}{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a }}", ""},
-      {"{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}", "too deep"},
-      {"{% set ns = namespace() %}{% for i in range(9) if ns.l is undefined or ns.l.length %}{% set ns.l = loop %}{% "
-       "endfor "
-       "%}{{ 1 // 0 }}",
+      {"{% set ns = namespace() %}{% for i in range(9) if ns.l is undefined or ns.l.length %}"
+       "{% set ns.l = loop %}{% endfor %}{{ 1 // 0 }}",
        "division by zero"},
   };
   for (const auto& test : kCases) {
@@ -145,7 +167,7 @@ TEST(Jinja, EndsEndlessOnes) {
     EXPECT_EQ(text.find("failed"), std::string::npos) << text;
     EXPECT_NE(text.find(test.cause), std::string::npos) << text;
   }
-  EXPECT_EQ(rendered("{{ 1 + 1 }}"), "2");  // the program goes on
+  EXPECT_EQ(rendered("{{ 1 + 1 }}"), "2");  // this process continues
 }
 
 }  // namespace

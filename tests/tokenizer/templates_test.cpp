@@ -1,4 +1,4 @@
-// Templates of every kind against what transformers made of them (tests/data/templates, tools/reference).
+// Templates against the recorded output of transformers (tests/data/templates, tools/reference).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,8 +13,7 @@
 #include "loader/files/mapped_file.h"
 #include "tests/temp_folder.h"
 #include "tokenizer/templates/chat_template.h"
-#include "tokenizer/templates/jinja/lexer.h"
-#include "tokenizer/templates/jinja/run.h"
+#include "tokenizer/templates/jinja.h"
 
 namespace pinion {
 namespace {
@@ -31,7 +30,7 @@ OrderedJson read_ordered(const char* name) {
   return json;
 }
 
-// Null where the template fails, as in the recorded files; *message says why.
+// Null for a template that fails, as in the recorded files; *message is the reason.
 OrderedJson rendered(const std::string& source, const Conversation& conversation, std::string* message) {
   const TempFolder folder;
   folder.write("chat_template.jinja", source);
@@ -44,7 +43,7 @@ OrderedJson rendered(const std::string& source, const Conversation& conversation
   return e ? OrderedJson(nullptr) : OrderedJson(text);
 }
 
-// Where a text is not the reference's on purpose.
+// Intended differences from the reference.
 const std::map<std::pair<std::string, std::string>, const char*> kDifferent = {
     {{"headers.jinja", "parts"}, "a list that is printed is refused"},
     {{"lines.jinja", "parts"}, "a list that is printed is refused"},
@@ -53,7 +52,7 @@ const std::map<std::pair<std::string, std::string>, const char*> kDifferent = {
 
 struct Templates : testing::TestWithParam<std::string> {};
 
-TEST_P(Templates, GiveTheReferencesText) {
+TEST_P(Templates, EqualTheReference) {
   const OrderedJson conversations = read_ordered("conversations.json"), expected = read_ordered("expected.json");
   std::string source;
   ASSERT_EQ(read_text_file(kFolder / GetParam(), int64_t{1} << 24, &source).message(), "");
@@ -76,8 +75,8 @@ TEST_P(Templates, GiveTheReferencesText) {
   }
 }
 
-// So that the list stays true: a difference that went away fails here.
-TEST(TemplateDifferences, AreStillThere) {
+// A difference that disappeared fails, so that the list stays correct.
+TEST(TemplateDifferences, StillExist) {
   for (const OrderedJson& difference : read_ordered("differences.json")) {
     std::string message;
     const OrderedJson text = rendered(difference["template"], {}, &message);
@@ -85,9 +84,8 @@ TEST(TemplateDifferences, AreStillThere) {
   }
 }
 
-// All filters, tests, methods and operators with odd values. `false` stands where the reference has an address to
-// print.
-TEST(JinjaCases, GiveTheReferencesText) {
+// All filters, tests, methods and operators with unusual values. `false`: the reference prints an address.
+TEST(JinjaCases, EqualTheReference) {
   const OrderedJson cases = read_ordered("jinja.json");
   size_t count = 0;
   for (const OrderedJson& group : cases["groups"]) {

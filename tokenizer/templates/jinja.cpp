@@ -1,43 +1,128 @@
 // See jinja.h.
 #include "tokenizer/templates/jinja.h"
 
-#include "tokenizer/templates/jinja/lexer.h"
-#include "tokenizer/templates/jinja/run.h"
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "tokenizer/templates/jinja/interpreter.h"
+#include "tokenizer/templates/jinja/syntax.h"
 #include "tokenizer/templates/limited_run.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
+namespace jinja {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+Value to_value(const OrderedJson& json) {
+  const DepthGuard guard;
+  if (json.is_null()) return {};
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_string()) return json.get<std::string>();
+  const bool is_too_large = json.is_number_unsigned() && json.get<uint64_t>() > INT64_MAX;
+  if (json.is_number_float() || is_too_large) return json.get<double>();
+  if (json.is_number()) return json.get<int64_t>();
+  if (json.is_array()) {
+    Items items;
+    for (const OrderedJson& item : json) items.push_back(to_value(item));
+    return Value::list(std::move(items));
+  }
+  Pairs pairs;
+  for (const auto& [key, value] : json.items()) pairs.push_back({key, to_value(value)});
+  return Value::mapping(std::move(pairs));
+}
+
+// " at row 2, column 7"
+std::string position(const std::string& source, size_t offset) {
+  const std::string_view before = std::string_view(source).substr(0, std::min(offset, source.size()));
+  const size_t line = before.rfind('\n') + 1;  // 0 in the first line
+  const auto is_char = [](char c) { return (c & 0xC0) != 0x80; };
+  return " at row " + std::to_string(std::ranges::count(before, '\n') + 1) + ", column " +
+         std::to_string(std::ranges::count_if(before.substr(line), is_char) + 1);
+}
+
+// From the exception that is being handled.
+Error current_error(const char* what, const std::string& source, const std::string& where, size_t offset) {
+  std::string text;
+  try {
+    throw;
+  } catch (const SyntaxFailure& e) {
+    text = e.what() + position(source, e.offset);
+  } catch (const std::bad_alloc&) {
+    text = "out of memory" + position(source, offset);
+  } catch (const std::exception& e) {
+    text = e.what() + position(source, offset);
+  }
+  std::ranges::replace(text, '\n', ' ');
+  return error(what, where, {}, text);
+}
+
+Error parse_source(const std::string& source, const std::string& where, Body* out) {
+  try {
+    *out = parse(source);
+  } catch (const std::exception&) {
+    return current_error("template does not parse", source, where, 0);
+  }
+  return {};
+}
+
+}  // namespace
+
+Error check_source(const std::string& source, const std::string& where) {
+  Body body;
+  return parse_source(source, where, &body);
+}
+
+Error run_source(const std::string& source, const std::string& where, const OrderedJson& variables, std::string* out) {
+  Body body;
+  if (Error e = parse_source(source, where, &body)) return e;
+  Interpreter interpreter;
+  try {
+    for (const auto& [name, value] : variables.items()) interpreter.define(name, to_value(value));
+    *out = interpreter.render(body);
+  } catch (const std::exception&) {
+    return current_error("template fails", source, where, interpreter.offset());
+  }
+  return {};
+}
+
+}  // namespace jinja
 
 struct JinjaTemplate {
   std::string source;  // normalized
   std::string where;
 };
 
-namespace {
-
-// Far above any template in use.
-constexpr size_t kMostTemplateBytes = size_t{8} << 20;
-
-}  // namespace
-
 Error parse_jinja(const std::string& source, const std::string& where, std::shared_ptr<const JinjaTemplate>* out) {
-  if (source.size() > kMostTemplateBytes) {
-    return error("template is too long", where, "at most " + std::to_string(kMostTemplateBytes) + " bytes",
+  constexpr size_t kMaxBytes = size_t{8} << 20;  // far above any template in use
+  if (source.size() > kMaxBytes) {
+    return error("template is too long", where, "at most " + std::to_string(kMaxBytes) + " bytes",
                  std::to_string(source.size()));
   }
   const auto jinja = std::make_shared<const JinjaTemplate>(jinja::normalized_source(to_utf8(source)), where);
-  const auto trial = [&](std::string*) { return jinja::check_source(jinja->source, where); };
-  std::string nothing;
-  if (Error e = run_limited(trial, where, &nothing)) return e;
+  std::string no_output;
+  const auto check = [&](std::string*) { return jinja::check_source(jinja->source, where); };
+  if (Error e = run_limited(check, where, &no_output)) return e;
   *out = jinja;
   return {};
 }
 
-Error print_as_jinja(const nlohmann::ordered_json& value, std::string* out) { return jinja::print(value, out); }
-
 Error render_jinja(const JinjaTemplate& jinja, const nlohmann::ordered_json& variables, std::string* out) {
-  const auto work = [&](std::string* text) { return jinja::run_source(jinja.source, jinja.where, variables, text); };
-  return run_limited(work, jinja.where, out);
+  const auto render = [&](std::string* text) { return jinja::run_source(jinja.source, jinja.where, variables, text); };
+  return run_limited(render, jinja.where, out);
+}
+
+Error print_as_jinja(const nlohmann::ordered_json& value, std::string* out) {
+  try {
+    *out = jinja::to_text(jinja::to_value(value));
+  } catch (const std::exception& e) {
+    return error("value cannot be printed", {}, {}, e.what());
+  }
+  return {};
 }
 
 }  // namespace pinion

@@ -1,11 +1,12 @@
-// Jinja templates as transformers sets Jinja up: in its sandbox, where nothing that is given to a template changes,
-// with trim_blocks and lstrip_blocks. The engine is in jinja/, whose exceptions end in jinja.cpp. A template is code
-// from a stranger: it is parsed and rendered in a process of its own alone (limited_run.h).
+// Jinja templates as transformers configures Jinja: sandboxed, so that no variable can be changed, with trim_blocks and
+// lstrip_blocks. README.md lists the features. A template is code from a stranger: parse_jinja() and render_jinja() run
+// it in a child process (limited_run.h).
 #pragma once
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 #include "kernels/base/error.h"
 
@@ -13,14 +14,24 @@ namespace pinion {
 
 struct JinjaTemplate;  // immutable
 
-// Whether it parses; `where` names the template in errors.
+// Fails for a template that does not parse; `where` names it in errors.
 Error parse_jinja(const std::string& source, const std::string& where, std::shared_ptr<const JinjaTemplate>* out);
 
-// What a template that prints `value` writes: Python's spelling.
-Error print_as_jinja(const nlohmann::ordered_json& value, std::string* out);
-
-// Besides the variables a template has raise_exception, strftime_now and Jinja's usual filters. All strings of
-// `variables` are UTF-8. The error of a template that refuses (raise_exception) has its own words and the line.
+// All strings of `variables` are UTF-8. raise_exception(text) becomes an error with that text and its line.
 Error render_jinja(const JinjaTemplate& jinja, const nlohmann::ordered_json& variables, std::string* out);
 
+// The output of {{ value }}: Python's spelling.
+Error print_as_jinja(const nlohmann::ordered_json& value, std::string* out);
+
+// The engine in this process, without limits: for the child process, and for tests.
+namespace jinja {
+
+std::string normalized_source(std::string_view source);  // line ends become \n, a last one is dropped
+
+// `source` is normalized.
+Error check_source(const std::string& source, const std::string& where);
+Error run_source(const std::string& source, const std::string& where, const nlohmann::ordered_json& variables,
+                 std::string* out);
+
+}  // namespace jinja
 }  // namespace pinion

@@ -2,10 +2,10 @@
 
 usage: make_templates.py [FOLDER]
 
-FOLDER (default: tests/data/templates) has NAME.jinja files and conversations.json, a list of objects with a name,
-messages, and perhaps tools, variables and add_generation_prompt. expected.json becomes {template: {conversation: text}},
-the text being null where the template refuses the conversation. differences.json, a list of templates for which Pinion
-gives something else, gets what the reference gives as "expected". jinja.json gets the texts of jinja_cases.py.
+FOLDER (default: tests/data/templates) contains NAME.jinja files and conversations.json, a list of objects with a name,
+messages, and optional tools, variables and add_generation_prompt. expected.json becomes {template: {conversation:
+text}}; the text is null if the template refuses the conversation. differences.json lists templates that Pinion renders
+differently; their "expected" becomes the output of the reference. jinja.json becomes the results of jinja_cases.py.
 """
 
 import copy
@@ -29,16 +29,16 @@ def render(source: str, conversation: dict) -> str | None:
             add_generation_prompt=conversation.get("add_generation_prompt", True),
             **(SPECIAL_TOKENS | conversation.get("variables", {})),
         )
-    except Exception as refusal:  # whatever a template calls for: TemplateError, UndefinedError, TypeError
+    except Exception as refusal:  # TemplateError, UndefinedError, TypeError, ...
         print(f"  {conversation.get('name', source)}: {type(refusal).__name__}: {refusal}")
         return None
     return texts[0]
 
 
 def render_alone(source: str) -> str | bool | None:
-    """The text without a conversation; None where it fails, False where it has an address of this process."""
+    """The text without a conversation; None if it fails, False if it contains an address of this process."""
     try:
-        text = _compile_jinja_template(source).render(copy.deepcopy(jinja_cases.VARIABLES))  # which some filters change
+        text = _compile_jinja_template(source).render(copy.deepcopy(jinja_cases.VARIABLES))  # some filters change them
     except Exception:  # as above
         return None
     return " at 0x" not in text and text

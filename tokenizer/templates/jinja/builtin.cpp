@@ -1,7 +1,13 @@
-// See builtin.h.
+// Binding of arguments, tests, and global functions. See builtin.h.
 #include "tokenizer/templates/jinja/builtin.h"
 
-#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <ctime>
+#include <limits>
+#include <utility>
+
+#include "tokenizer/templates/jinja/interpreter.h"
 
 namespace pinion::jinja {
 namespace {
@@ -9,7 +15,7 @@ namespace {
 struct Parameters {
   std::vector<std::string_view> names;
   size_t required = 0;
-  bool by_position_only = false, takes_more = false;
+  bool positional_only = false, takes_more = false;
 };
 
 Parameters read_parameters(std::string_view text) {
@@ -20,7 +26,7 @@ Parameters read_parameters(std::string_view text) {
     const std::string_view word = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (word == "/") {
-      result.by_position_only = true;
+      result.positional_only = true;
     } else if (word == "*") {
       result.takes_more = true;
     } else if (word == "|") {
@@ -33,7 +39,7 @@ Parameters read_parameters(std::string_view text) {
   return result;
 }
 
-Slots bind(const Builtin& builtin, Arguments arguments) {
+Slots bind(Interpreter& interpreter, const Builtin& builtin, Arguments arguments) {
   const Parameters parameters = read_parameters(builtin.parameters);
   const std::string name(builtin.name);
   const size_t count = parameters.names.size();
@@ -51,8 +57,8 @@ Slots bind(const Builtin& builtin, Arguments arguments) {
   }
   for (auto& [key, value] : arguments.named) {
     const auto found = std::ranges::find(parameters.names, key);
-    if (!parameters.by_position_only && found != parameters.names.end()) {
-      auto& slot = values[static_cast<size_t>(found - parameters.names.begin())];
+    if (!parameters.positional_only && found != parameters.names.end()) {
+      auto& slot = values[found - parameters.names.begin()];
       if (slot) fail(name + "() got multiple values for argument '" + key + "'");
       slot = std::move(value);
     } else if (parameters.takes_more) {
@@ -64,14 +70,13 @@ Slots bind(const Builtin& builtin, Arguments arguments) {
   for (size_t i = 0; i < parameters.required; ++i) {
     if (!values[i]) fail(name + "() misses an argument: '" + std::string(parameters.names[i]) + "'");
   }
-  return {std::move(values), std::move(rest)};
+  return {interpreter, std::move(values), std::move(rest)};
 }
 
 struct Function : Object {
   Function(const Builtin& row, std::optional<Value> value) : builtin(row), self(std::move(value)) {}
   std::string type_name() const override { return "function"; }
   std::string repr() const override { return "<function " + std::string(builtin.name) + ">"; }
-  bool is_callable() const override { return true; }
   Value call(Interpreter& interpreter, const Arguments& arguments) override {
     Arguments all = arguments;
     if (self) all.positional.insert(all.positional.begin(), *self);
@@ -82,10 +87,37 @@ struct Function : Object {
   std::optional<Value> self;
 };
 
+bool leaves_rest(const Value& value, int64_t divisor, int64_t rest) { return equal(binary("%", value, divisor), rest); }
+
+constexpr Builtin kTests[] = {
+    {"defined", "value", [](const Slots& a) -> Value { return !a[0].is_undefined(); }},
+    {"undefined", "value", [](const Slots& a) -> Value { return a[0].is_undefined(); }},
+    {"none", "value", [](const Slots& a) -> Value { return a[0].is_none(); }},
+    {"boolean", "value", [](const Slots& a) -> Value { return a[0].is<bool>(); }},
+    {"true", "value", [](const Slots& a) -> Value { return a[0].is<bool>() && a[0].get<bool>(); }},
+    {"false", "value", [](const Slots& a) -> Value { return a[0].is<bool>() && !a[0].get<bool>(); }},
+    {"integer", "value", [](const Slots& a) -> Value { return a[0].is<int64_t>(); }},
+    {"float", "value", [](const Slots& a) -> Value { return a[0].is<double>(); }},
+    {"number", "value", [](const Slots& a) -> Value { return a[0].number().has_value(); }},
+    {"string", "value", [](const Slots& a) -> Value { return a[0].is_text(); }},
+    {"mapping", "value", [](const Slots& a) -> Value { return a[0].is<Mapping>(); }},
+    {"sequence", "value", [](const Slots& a) -> Value { return is_sequence(a[0]); }},
+    {"iterable", "value", [](const Slots& a) -> Value { return is_iterable(a[0]); }},
+    {"even", "value", [](const Slots& a) -> Value { return leaves_rest(a[0], 2, 0); }},
+    {"odd", "value", [](const Slots& a) -> Value { return leaves_rest(a[0], 2, 1); }},
+    {"divisibleby", "value num", [](const Slots& a) -> Value { return equal(binary("%", a[0], a[1]), int64_t{0}); }},
+    {"in", "value seq", [](const Slots& a) -> Value { return is_true("in", a[0], a[1]); }},
+};
+
+constexpr std::pair<std::string_view, std::string_view> kComparisons[] = {
+    {"eq", "=="}, {"equalto", "=="}, {"ne", "!="}, {"gt", ">"},       {"greaterthan", ">"},
+    {"ge", ">="}, {"lt", "<"},       {"le", "<="}, {"lessthan", "<"},
+};
+
 }  // namespace
 
 Value run(Interpreter& interpreter, const Builtin& builtin, Arguments arguments) {
-  return builtin.run(interpreter, bind(builtin, std::move(arguments)));
+  return builtin.run(bind(interpreter, builtin, std::move(arguments)));
 }
 
 const Builtin* find(std::span<const Builtin> rows, std::string_view name) {
@@ -93,17 +125,119 @@ const Builtin* find(std::span<const Builtin> rows, std::string_view name) {
   return found == rows.end() ? nullptr : &*found;
 }
 
-const Builtin* find_filter(std::string_view name) {
-  for (const auto& table :
-       {text_filters(), number_filters(), list_filters(), choice_filters(), layout_filters(), markup_filters()}) {
-    if (const Builtin* filter = find(table, name)) return filter;
-  }
-  return nullptr;
+Value function(const Builtin& builtin) { return ObjectPtr(std::make_shared<Function>(builtin, std::nullopt)); }
+Value bound(const Builtin& builtin, Value self) {
+  return ObjectPtr(std::make_shared<Function>(builtin, std::move(self)));
 }
 
-Value function(const Builtin& builtin) { return ObjectPointer(std::make_shared<Function>(builtin, std::nullopt)); }
-Value bound(const Builtin& builtin, Value self) {
-  return ObjectPointer(std::make_shared<Function>(builtin, std::move(self)));
+Value apply_filter(Interpreter& interpreter, const std::string& name, Arguments arguments) {
+  const Builtin* filter = find(text_filters(), name);
+  if (filter == nullptr) filter = find(sequence_filters(), name);
+  if (filter == nullptr) fail("no filter named '" + name + "'");
+  return run(interpreter, *filter, std::move(arguments));
 }
+
+bool apply_test(Interpreter& interpreter, const std::string& name, Arguments arguments) {
+  if (const Builtin* test = find(kTests, name)) return truth(run(interpreter, *test, std::move(arguments)));
+  for (const auto& [word, op] : kComparisons) {
+    if (name != word && name != op) continue;
+    if (arguments.positional.size() != 2 || !arguments.named.empty()) fail(name + "() takes one argument");
+    return is_true(op, arguments.positional[0], arguments.positional[1]);
+  }
+  fail("no test named '" + name + "'");
+}
+
+namespace {
+
+struct Range : Object {
+  Range(int64_t first, int64_t last, int64_t by) : start(first), stop(last), step(by) {
+    int64_t distance = 0;
+    const auto [low, high] = step > 0 ? std::pair(start, stop) : std::pair(stop, start);
+    if (__builtin_sub_overflow(high, low, &distance) || step == std::numeric_limits<int64_t>::min()) fail_overflow();
+    count = distance > 0 ? (distance - 1) / std::abs(step) + 1 : 0;
+  }
+  std::string type_name() const override { return "range"; }
+  std::string repr() const override {
+    const std::string by = step == 1 ? "" : ", " + std::to_string(step);
+    return "range(" + std::to_string(start) + ", " + std::to_string(stop) + by + ")";
+  }
+  std::optional<int64_t> length() override { return count; }
+  bool is_sequence() const override { return true; }
+  std::optional<Value> item(int64_t index) override {
+    if (index < 0) index += count;
+    return index >= 0 && index < count ? std::optional<Value>(start + index * step) : std::nullopt;
+  }
+  bool equals(const Object& other) const override {
+    const auto* range = dynamic_cast<const Range*>(&other);
+    if (range == nullptr || count != range->count) return false;
+    return count == 0 || (start == range->start && (count == 1 || step == range->step));
+  }
+  Next iterate() override {
+    return
+        [this, at = int64_t{0}](Value* out) mutable { return at < count ? (*out = start + at++ * step, true) : false; };
+  }
+
+  int64_t start, stop, step, count;
+};
+
+Value make_range(const Slots& a) {
+  constexpr int64_t kMaxCount = 100000;  // the sandbox's limit
+  const int64_t first = require_integer(a[0]), step = a.integer(2, 1);
+  const int64_t start = a.has(1) ? first : 0, stop = a.has(1) ? require_integer(a[1]) : first;
+  if (step == 0) fail("range() arg 3 must not be zero");
+  const auto range = std::make_shared<Range>(start, stop, step);
+  if (range->count > kMaxCount) fail("Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).");
+  return ObjectPtr(range);
+}
+
+// The contents of dict(mapping or pairs, name=value, ...).
+Pairs pairs_of(const Slots& a) {
+  Pairs pairs;
+  if (a.rest.positional.size() > 1) fail("dict expected at most 1 argument");
+  for (const Value& given : a.rest.positional) {
+    if (given.pairs()) {
+      pairs = *given.pairs();
+      continue;
+    }
+    const Next next = iterate(given);
+    for (Value item; next(&item);) {
+      const Items pair = to_items(item);
+      if (pair.size() != 2) fail("dictionary update sequence needs pairs");
+      set(&pairs, pair[0], pair[1]);
+    }
+  }
+  for (const auto& [name, value] : a.rest.named) set(&pairs, name, value);
+  return pairs;
+}
+
+Value make_namespace(const Slots& a) {
+  Pairs pairs = pairs_of(a);
+  for (const Pair& pair : pairs) {
+    if (pair.key.is_text() && pair.key.text()->starts_with('_')) fail("a namespace's names cannot begin with _");
+  }
+  return ObjectPtr(std::make_shared<Namespace>(std::move(pairs)));
+}
+
+Value raise_exception(const Slots& a) { fail(to_text(a[0])); }
+
+Value strftime_now(const Slots& a) {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  std::array<char, 1024> text{};
+  return std::string(text.data(), std::strftime(text.data(), text.size(), require_text(a[0]).c_str(), &local));
+}
+
+constexpr Builtin kGlobalFunctions[] = {
+    {"range", "/ start | stop step", make_range},
+    {"dict", "/ *", [](const Slots& a) { return Value::mapping(pairs_of(a)); }},
+    {"namespace", "/ *", make_namespace},
+    {"raise_exception", "message", raise_exception},
+    {"strftime_now", "format", strftime_now},
+};
+
+}  // namespace
+
+std::span<const Builtin> global_functions() { return kGlobalFunctions; }
 
 }  // namespace pinion::jinja

@@ -1,8 +1,10 @@
-// Functions, methods, filters and tests that templates find here, as tables of rows.
+// Filters, tests, methods and global functions, as tables of rows. README.md lists them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
-#include <initializer_list>
+#include <iterator>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,20 +14,20 @@
 
 namespace pinion::jinja {
 
-// A call's arguments by the parameters' order.
+// The arguments of a call, in the order of the parameters.
 class Slots {
  public:
-  Slots(std::vector<std::optional<Value>> values, Arguments more) : rest(std::move(more)), values_(std::move(values)) {}
-  size_t size() const { return values_.size(); }
+  Slots(Interpreter& runs_in, std::vector<std::optional<Value>> values, Arguments more)
+      : interpreter(runs_in), rest(std::move(more)), values_(std::move(values)) {}
   bool has(size_t at) const { return values_[at].has_value(); }
-  const Value& operator[](size_t at) const { return *values_[at]; }
-  // A default where the argument was not given.
-  Value get(size_t at, Value absent) const { return has(at) ? *values_[at] : std::move(absent); }
-  int64_t integer(size_t at, int64_t absent) const { return has(at) ? need_integer(*values_[at]) : absent; }
-  bool flag(size_t at) const { return has(at) && truth(*values_[at]); }
   bool is_given(size_t at) const { return has(at) && !values_[at]->is_none(); }  // and is not none
+  const Value& operator[](size_t at) const { return *values_[at]; }
+  Value get(size_t at, Value absent) const { return has(at) ? *values_[at] : std::move(absent); }
+  int64_t integer(size_t at, int64_t absent) const { return has(at) ? require_integer(*values_[at]) : absent; }
+  bool flag(size_t at) const { return has(at) && truth(*values_[at]); }
 
-  Arguments rest;  // of a row with * the arguments without a parameter
+  Interpreter& interpreter;
+  Arguments rest;  // arguments without a parameter, of a row with *
 
  private:
   std::vector<std::optional<Value>> values_;
@@ -33,35 +35,50 @@ class Slots {
 
 struct Builtin {
   std::string_view name;
-  // Names with blanks between: first those that a call must give, after | those that it may. A / in front: by position
-  // only. A * at the end: any more arguments, too. The first is what a filter or test is applied to, or whose method it
-  // is.
+  // Names separated by blanks: required parameters, then optional ones after |. A leading / makes all of them
+  // positional only, a trailing * accepts more arguments. The first parameter is the value before a filter or test, or
+  // the object of a method.
   std::string_view parameters;
-  Value (*run)(Interpreter& interpreter, const Slots& arguments);
+  Value (*run)(const Slots& arguments);
 };
 
 Value run(Interpreter& interpreter, const Builtin& builtin, Arguments arguments);
 const Builtin* find(std::span<const Builtin> rows, std::string_view name);
 
-// The row as a value; `self`, where there is one, comes before the arguments of a call.
-Value function(const Builtin& builtin);
-Value bound(const Builtin& builtin, Value self);
+Value function(const Builtin& builtin);           // as a value that can be called
+Value bound(const Builtin& builtin, Value self);  // ... with `self` before its arguments
 
-// Null: no filter has that name.
-const Builtin* find_filter(std::string_view name);
+// Fail for an unknown name. The first argument is the value before the filter or test.
+Value apply_filter(Interpreter& interpreter, const std::string& name, Arguments arguments);
+bool apply_test(Interpreter& interpreter, const std::string& name, Arguments arguments);
 
-// The tables.
-std::span<const Builtin> text_methods();
-std::span<const Builtin> text_tests();  // methods without arguments, such as isdigit
-std::span<const Builtin> text_searches();
-std::span<const Builtin> collection_methods(const Value& of);
 std::span<const Builtin> text_filters();
-std::span<const Builtin> layout_filters();
-std::span<const Builtin> markup_filters();
-std::span<const Builtin> number_filters();
-std::span<const Builtin> list_filters();
-std::span<const Builtin> choice_filters();
-std::span<const Builtin> tests();
+std::span<const Builtin> sequence_filters();
+std::span<const Builtin> methods(const Value& object);
 std::span<const Builtin> global_functions();
+
+std::string escaped(const Value& value);  // HTML, unless it is markup already
+std::vector<std::string> split_lines(std::string_view text, bool keep_ends);
+std::optional<int64_t> parse_integer(std::string_view text);  // int() of a string
+Value strip(const Value& text, const Value& chars);           // str.strip()
+Value replace(const Value& text, const Value& from, const Value& to, int64_t count);
+
+// Formatting (format.cpp): "..." % values, "...".format(...), and transformers' filter tojson, which is json.dumps.
+std::string fixed(double value, int digits);  // %.*f
+Value percent_format(const Value& format, const Value& values);
+Value brace_format(const Value& format, const Arguments& arguments);
+Value to_json(const Slots& arguments);  // value, ensure_ascii, indent, separators, sort_keys
+
+// Unlike std::stable_sort, tolerates an order that is none (NaN) and comparisons that throw.
+template <class Item, class Less>
+void stable_sort(std::vector<Item>* items, const Less& is_less) {
+  if (items->size() < 2) return;
+  const auto middle = items->begin() + std::ssize(*items) / 2;
+  std::vector<Item> front(items->begin(), middle), back(middle, items->end()), merged;
+  stable_sort(&front, is_less);
+  stable_sort(&back, is_less);
+  std::ranges::merge(front, back, std::back_inserter(merged), is_less);
+  *items = std::move(merged);
+}
 
 }  // namespace pinion::jinja

@@ -1,176 +1,240 @@
-// One value by Python's format specification, see format.h.
-#include "tokenizer/templates/jinja/format.h"
-
-#include <algorithm>
+// Values as text: "..." % values, "...".format(...), and JSON. See builtin.h.
+//
+// Format strings are a subset of Python's. Both kinds know text (%s, {}) and [0][width]d and [0][width][.precision]f of
+// a number; {0} is an argument by position, {name} by name.
+#include <array>
 #include <cmath>
 #include <cstdio>
 
+#include "tokenizer/templates/jinja/builtin.h"
 #include "tokenizer/templates/jinja/text.h"
 
 namespace pinion::jinja {
+
+std::string fixed(double value, int digits) {
+  std::string text(std::snprintf(nullptr, 0, "%.*f", digits, value), '\0');
+  std::snprintf(text.data(), text.size() + 1, "%.*f", digits, value);
+  return text;
+}
+
 namespace {
 
-constexpr int64_t kMostWidth = 1 << 20;
-
-std::string digits_of(uint64_t value, unsigned base, bool is_upper_case) {
-  const char* const known = is_upper_case ? "0123456789ABCDEF" : "0123456789abcdef";
-  std::string digits;
-  do {
-    digits += known[value % base];
-    value /= base;
-  } while (value != 0);
-  std::ranges::reverse(digits);
-  return digits;
-}
-
-// Marks between groups of `size` digits, of the front part that is digits alone.
-std::string grouped(std::string digits, char mark, size_t size) {
-  const size_t whole = std::min(digits.find_first_not_of("0123456789abcdefABCDEF"), digits.size());
-  for (size_t at = whole; at > size; at -= size) digits.insert(at - size, 1, mark);
-  return digits;
-}
-
-std::string printed(const char* form, int precision, double value) {
-  std::string text(static_cast<size_t>(std::snprintf(nullptr, 0, form, precision, value)), '\0');
-  std::snprintf(text.data(), text.size() + 1, form, precision, value);
-  return text;
-}
-
-std::string float_digits(double value, const FormatSpec& spec) {
-  const int precision = static_cast<int>(spec.precision.value_or(6));
-  char type = spec.type == 'n' ? 'g' : spec.type;
-  if (type == '%') return printed("%.*f", precision, value * 100) + "%";
-  if (type == '\0' && !spec.precision) return repr(value);
-  std::string form = "%";
-  if (spec.is_alternate) form += '#';
-  form += ".*";
-  form += type == '\0' ? 'g' : type;
-  std::string text = printed(form.c_str(), type == '\0' ? std::max(precision, 1) : precision, value);
-  if (type == '\0' && text.find_first_not_of("0123456789") == std::string::npos) text += ".0";
-  return text;
-}
-
-std::string whole_digits(uint64_t size, const FormatSpec& spec, std::string* prefix) {
-  const char type = spec.type;
-  if (type == 'c') {
-    std::string text;
-    if (size > 0x10FFFF || !is_char(static_cast<int64_t>(size))) fail("no such character");
-    append_utf8(static_cast<char32_t>(size), &text);
-    return text;
-  }
-  const unsigned base = type == 'b' ? 2 : (type == 'o' ? 8 : (type == 'x' || type == 'X' ? 16 : 10));
-  if (base != 10 && spec.is_alternate) *prefix += {'0', type};
-  const std::string digits = digits_of(size, base, type == 'X');
-  return spec.group == '\0' ? digits : grouped(digits, spec.group, base == 10 ? 3 : 4);
-}
-
-}  // namespace
-
-int64_t read_count(std::string_view text, size_t* at) {
+int64_t read_count(std::string_view format, size_t* at) {
+  constexpr int64_t kMaxCount = 1 << 20;
   int64_t count = 0;
-  for (; *at < text.size() && text[*at] >= '0' && text[*at] <= '9'; ++*at) {
-    count = count * 10 + (text[*at] - '0');
-    if (count > kMostWidth) fail("a width or precision is too large");
+  for (; *at < format.size() && format[*at] >= '0' && format[*at] <= '9'; ++*at) {
+    count = count * 10 + (format[*at] - '0');
+    if (count > kMaxCount) fail("a width or precision is too large");
   }
   return count;
 }
 
-FormatSpec read_spec(std::string_view text) {
-  FormatSpec spec;
-  size_t at = 0;
-  const auto is_align = [&](size_t i) { return i < text.size() && one_of(text[i], "<>^="); };
-  const auto take = [&](std::string_view choices) {
-    const bool found = at < text.size() && choices.find(text[at]) != std::string_view::npos;
-    return found ? text[at++] : '\0';
+// By the format at `*at`, which moves behind it.
+std::string format_number(const Value& value, std::string_view format, size_t* at) {
+  const size_t begin = *at;
+  const char fill = begin < format.size() && format[begin] == '0' ? '0' : ' ';
+  const int64_t width = read_count(format, at);
+  const bool has_precision = *at < format.size() && format[*at] == '.';
+  if (has_precision) ++*at;
+  const int64_t precision = has_precision ? read_count(format, at) : 6;
+  const char type = *at < format.size() ? format[(*at)++] : '\0';
+  std::string text;
+  if (type == 'd' && !has_precision && value.integer()) {
+    text = std::to_string(*value.integer());
+  } else if (type == 'f' && value.number()) {
+    text = fixed(*value.number(), static_cast<int>(precision));
+  } else {
+    fail("unsupported format " + quoted(format.substr(begin, *at - begin)) + " for a value of type " +
+         type_name(value));
+  }
+  const size_t missing = std::max<int64_t>(width - std::ssize(text), 0);
+  return text.insert(fill == '0' && text[0] == '-' ? 1 : 0, missing, fill);
+}
+
+}  // namespace
+
+Value percent_format(const Value& format, const Value& values) {
+  const std::string& form = *format.text();
+  const Items items = values.is<Tuple>() ? *values.items() : Items{values};
+  size_t used = 0;
+  const auto take = [&]() -> const Value& {
+    if (used == items.size()) fail("not enough arguments for format string");
+    return items[used++];
   };
-  if (size_t after = 0; !text.empty()) {
-    const char32_t fill = next_char(text, &after);
-    if (is_align(after)) {
-      spec.fill = fill;
-      at = after;
+  std::string text;
+  for (size_t at = 0; at < form.size();) {
+    if (form[at] != '%') {
+      text += form[at++];
+    } else if (++at == form.size()) {
+      fail("incomplete format");
+    } else if (form[at] == '%') {
+      text += form[at++];
+    } else if (form[at] == 's') {
+      text += format.is_markup() ? escaped(take()) : to_text(take());
+      ++at;
+    } else {
+      text += format_number(take(), form, &at);
     }
   }
-  if (is_align(at)) spec.align = text[at++];
-  if (const char sign = take("+- ")) spec.sign = sign;
-  spec.is_alternate = take("#") != '\0';
-  if (take("0") != '\0' && spec.align == '\0') {
-    spec.fill = '0';
-    spec.align = '=';
-  }
-  spec.width = read_count(text, &at);
-  spec.group = take(",_");
-  if (take(".") != '\0') {
-    const size_t digits = at;
-    spec.precision = read_count(text, &at);
-    if (at == digits) fail("Format specifier missing precision");
-  }
-  spec.type = take("bcdeEfFgGnosxX%");
-  if (at != text.size()) fail("Invalid format specifier '" + std::string(text) + "'");
-  return spec;
+  const bool is_single = values.is<Tuple>() || values.is_text() || values.is_none() || values.number();
+  if (used < items.size() && is_single) fail("not all arguments converted during string formatting");
+  return Value(std::move(text), format.is_markup());
 }
 
-std::string padded(const std::string& prefix, const std::string& body, FormatSpec spec, char default_align) {
-  const auto size = static_cast<int64_t>(char_count(prefix) + char_count(body));
-  const int64_t missing = std::max<int64_t>(spec.width - size, 0);
-  if (spec.align == '\0') spec.align = default_align;
-  int64_t before = missing;
-  if (spec.align == '<' || spec.align == '=') before = 0;
-  if (spec.align == '^') before = missing / 2;
-  std::string text;
-  const auto fill = [&](int64_t count) {
-    for (int64_t i = 0; i < count; ++i) append_utf8(spec.fill, &text);
+Value brace_format(const Value& format, const Arguments& arguments) {
+  const std::string& form = require_text(format);
+  size_t next = 0;
+  const auto argument = [&](const std::string& name) -> const Value& {
+    const bool is_index = name.find_first_not_of("0123456789") == std::string::npos && name.size() < 10;
+    if (is_index) {
+      const size_t index = name.empty() ? next++ : std::stoul(name);
+      if (index < arguments.positional.size()) return arguments.positional[index];
+    }
+    for (const auto& [key, value] : arguments.named) {
+      if (key == name) return value;
+    }
+    fail("no argument for the format field {" + name + "}");
   };
-  fill(before);
-  text += prefix;
-  if (spec.align == '=') fill(missing);
-  text += body;
-  if (spec.align != '=') fill(missing - before);
-  return text;
+  std::string text;
+  for (size_t at = 0; at < form.size();) {
+    const char c = form[at++];
+    const bool is_brace = c == '{' || c == '}';
+    if (!is_brace || (at < form.size() && form[at] == c)) {
+      text += c;
+      if (is_brace) ++at;
+      continue;
+    }
+    const size_t close = c == '{' ? form.find('}', at) : std::string::npos;
+    if (close == std::string::npos) fail("a single '{' or '}' in a format string");
+    const std::string field = form.substr(at, close - at);
+    at = close + 1;
+    const size_t colon = std::min(field.find(':'), field.size());
+    const Value& value = argument(field.substr(0, colon));
+    const std::string_view spec = std::string_view(field).substr(std::min(colon + 1, field.size()));
+    if (spec.empty() || (spec == "s" && value.is_text())) {
+      text += format.is_markup() ? escaped(value) : to_text(value);
+      continue;
+    }
+    size_t end = 0;
+    text += format_number(value, spec, &end);
+    if (end != spec.size()) fail("unsupported format " + quoted(spec));
+  }
+  return Value(std::move(text), format.is_markup());
 }
 
-std::string format_number(const Value& value, const FormatSpec& spec) {
-  const bool is_whole = value.integer() && (spec.type == '\0' || one_of(spec.type, "bcdnoxX"));
-  if (!is_whole && spec.type != '\0' && one_of(spec.type, "bcdosxX")) {
-    fail(std::string("Unknown format code '") + spec.type + "' for object of type '" + type_name(value) + "'");
-  }
-  if (is_whole && spec.precision) fail("Precision not allowed in integer format specifier");
-  std::string prefix, body;
-  const bool is_negative = is_whole ? *value.integer() < 0 : std::signbit(*value.number());
-  if (is_negative) {
-    prefix = "-";
-  } else if (spec.sign != '-') {
-    prefix = spec.sign;
-  }
-  if (is_whole) {
-    const auto bits = static_cast<uint64_t>(*value.integer());
-    body = whole_digits(is_negative ? 0 - bits : bits, spec, &prefix);
-  } else {
-    body = float_digits(std::fabs(*value.number()), spec);
-    if (spec.group != '\0') body = grouped(body, spec.group, 3);
-  }
-  return padded(prefix, body, spec, '>');
-}
+namespace {
 
-std::string format_text(std::string_view text, const FormatSpec& spec) {
-  std::u32string chars = to_chars(text);
-  if (spec.precision) chars.resize(std::min(chars.size(), static_cast<size_t>(*spec.precision)));
-  return padded({}, from_chars(chars), spec, '<');
-}
-
-std::string format_value(const Value& value, std::string_view spec_text) {
-  if (spec_text.empty()) return to_text(value);
-  if (value.number()) return format_number(value, read_spec(spec_text));
-  if (!value.is_text()) fail("unsupported format string passed to " + type_name(value) + ".__format__");
-  FormatSpec spec = read_spec(spec_text);
-  if (spec.type != 's' && spec.type != '\0') {
-    fail(std::string("Unknown format code '") + spec.type + "' for object of type 'str'");
+class JsonWriter {
+ public:
+  explicit JsonWriter(const Slots& a) : ascii_(a.flag(1)), sorts_(a.flag(4)) {
+    if (a.is_given(2)) {
+      item_separator_ = ",";
+      is_indented_ = true;
+      indent_ = a[2].is_text() ? *a[2].text() : std::string(std::clamp<int64_t>(require_integer(a[2]), 0, 1024), ' ');
+    }
+    if (a.is_given(3)) {
+      const Items separators = to_items(a[3]);
+      if (separators.size() != 2) fail("separators must be a pair");
+      item_separator_ = require_text(separators[0]);
+      key_separator_ = require_text(separators[1]);
+    }
   }
-  if (spec.align == '=' && spec.fill != '0') fail("'=' alignment not allowed in string format specifier");
-  if (spec.align == '=') spec.align = '<';
-  if (spec.sign != '-') fail("Sign not allowed in string format specifier");
-  return format_text(*value.text(), spec);
-}
 
-std::string fixed(double value, int digits) { return printed("%.*f", digits, value); }
+  std::string run(const Value& value) {
+    write(value, 0);
+    return std::move(text_);
+  }
+
+ private:
+  void new_line(int level) {
+    if (!is_indented_) return;
+    text_ += '\n';
+    for (int i = 0; i < level; ++i) text_ += indent_;
+  }
+
+  void write_text(const std::string& text) {
+    text_ += '"';
+    for (const char32_t c : to_chars(text)) {
+      if (const size_t known = std::u32string_view(U"\"\\\n\r\t\b\f").find(c); known != std::u32string_view::npos) {
+        text_ += {'\\', "\"\\nrtbf"[known]};
+      } else if (c < 0x20 || (ascii_ && c > 0x7E)) {
+        write_code(c);
+      } else {
+        append_utf8(c, &text_);
+      }
+    }
+    text_ += '"';
+  }
+
+  // As one or two UTF-16 units.
+  void write_code(char32_t c) {
+    std::array<char, 16> code{};
+    if (c < 0x10000) {
+      std::snprintf(code.data(), code.size(), "\\u%04x", static_cast<unsigned>(c));
+    } else {
+      const auto rest = static_cast<unsigned>(c - 0x10000);
+      std::snprintf(code.data(), code.size(), "\\u%04x\\u%04x", 0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF));
+    }
+    text_ += code.data();
+  }
+
+  void write(const Value& value, int level) {
+    const DepthGuard guard;
+    if (value.is_text()) return write_text(*value.text());
+    if (value.is_none()) {
+      text_ += "null";
+    } else if (value.is<bool>()) {
+      text_ += value.get<bool>() ? "true" : "false";
+    } else if (const auto number = value.number()) {
+      text_ += std::isnan(*number)   ? "NaN"
+               : std::isinf(*number) ? (*number < 0 ? "-Infinity" : "Infinity")
+                                     : repr(value);
+    } else if (value.items()) {
+      write_list(*value.items(), level);
+    } else if (value.pairs()) {
+      write_mapping(*value.pairs(), level);
+    } else {
+      fail("Object of type " + type_name(value) + " is not JSON serializable");
+    }
+  }
+
+  void write_list(const Items& items, int level) {
+    text_ += '[';
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (i > 0) text_ += item_separator_;
+      new_line(level + 1);
+      write(items[i], level + 1);
+    }
+    if (!items.empty()) new_line(level);
+    text_ += ']';
+  }
+
+  void write_mapping(Pairs pairs, int level) {
+    if (sorts_) stable_sort(&pairs, [](const Pair& a, const Pair& b) { return less(a.key, b.key); });
+    text_ += '{';
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      const Value& key = pairs[i].key;
+      if (i > 0) text_ += item_separator_;
+      new_line(level + 1);
+      if (!key.is_text() && !key.is_none() && !key.number()) {
+        fail("keys must be str, int, float, bool or None, not " + type_name(key));
+      }
+      if (!key.is_text()) text_ += '"';
+      write(key, 0);
+      if (!key.is_text()) text_ += '"';
+      text_ += key_separator_;
+      write(pairs[i].value, level + 1);
+    }
+    if (!pairs.empty()) new_line(level);
+    text_ += '}';
+  }
+
+  bool ascii_, sorts_, is_indented_ = false;
+  std::string indent_, item_separator_ = ", ", key_separator_ = ": ", text_;
+};
+
+}  // namespace
+
+Value to_json(const Slots& arguments) { return JsonWriter(arguments).run(arguments[0]); }
 
 }  // namespace pinion::jinja

@@ -1,17 +1,114 @@
-// Statements, see interpreter.h.
+// Statements, loops, macros, and expressions. See interpreter.h.
 #include "tokenizer/templates/jinja/interpreter.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "tokenizer/templates/jinja/loop.h"
+#include "tokenizer/templates/jinja/builtin.h"
 
 namespace pinion::jinja {
+namespace {
 
-using Kind = Statement::Kind;
+ScopePtr inside(ScopePtr scope) { return std::make_shared<Scope>(Scope{std::move(scope)}); }
+
+// The variable `loop`. Reads one item ahead for loop.last and loop.nextitem.
+class Loop : public Object, public std::enable_shared_from_this<Loop> {
+ public:
+  // Without a length, the items are counted if the template asks.
+  Loop(Next next, std::optional<int64_t> length)
+      : next_(std::make_shared<const Next>(std::move(next))), length_(length) {}
+
+  bool advance(Value* item) {
+    if (!peek()) return false;
+    ++index_;
+    previous_ = std::exchange(current_, std::exchange(following_, {}));
+    *item = *current_;
+    return true;
+  }
+
+  int64_t index() const { return index_; }
+  std::string type_name() const override { return "LoopContext"; }
+
+  std::optional<int64_t> length() override {
+    if (length_) return length_;
+    Items rest;
+    if (following_) rest.push_back(*following_);
+    const auto next = next_;
+    for (Value item; (*next)(&item);) rest.push_back(item);
+    length_ = index_ + 1 + std::ssize(rest);
+    following_.reset();
+    next_ = std::make_shared<const Next>(jinja::iterate(Value::list(std::move(rest))));
+    return length_;
+  }
+
+  std::optional<Value> attribute(const std::string& name) override;
+
+ private:
+  bool peek() {
+    Value item;
+    const auto next = next_;
+    if (!following_ && (*next)(&item)) following_ = std::move(item);
+    return following_.has_value();
+  }
+
+  std::shared_ptr<const Next> next_;  // may be replaced by length() while it runs
+  std::optional<int64_t> length_;
+  int64_t index_ = -1;
+  std::optional<Value> previous_, current_, following_;
+};
+
+Value cycle(const Slots& a) {
+  const Items& choices = a.rest.positional;
+  if (choices.empty()) fail("no items for cycling given");
+  return choices[static_cast<const Loop*>(a[0].object())->index() % choices.size()];
+}
+
+constexpr Builtin kCycle{"cycle", "/ self *", cycle};
+
+std::optional<Value> Loop::attribute(const std::string& name) {
+  if (name == "index") return index_ + 1;
+  if (name == "index0") return index_;
+  if (name == "first") return index_ == 0;
+  if (name == "last") return !peek();
+  if (name == "length") return *length();
+  if (name == "revindex") return *length() - index_;
+  if (name == "revindex0") return *length() - index_ - 1;
+  if (name == "previtem") return index_ > 0 ? *previous_ : Value::undefined("there is no previous item");
+  if (name == "nextitem") return peek() ? *following_ : Value::undefined("there is no next item");
+  if (name == "cycle") return bound(kCycle, ObjectPtr(shared_from_this()));
+  return {};
+}
+
+struct MacroValue : Object {
+  MacroValue(std::shared_ptr<const Macro> parsed, ScopePtr scope)
+      : macro(std::move(parsed)), closure(std::move(scope)) {}
+  std::string type_name() const override { return "Macro"; }
+  std::string repr() const override { return "<Macro '" + macro->name + "'>"; }
+  Value call(Interpreter& interpreter, const Arguments& arguments) override {
+    return interpreter.call_macro(*macro, closure, arguments);
+  }
+
+  std::shared_ptr<const Macro> macro;
+  ScopePtr closure;
+};
+
+Value macro_value(std::shared_ptr<const Macro> macro, ScopePtr closure) {
+  return ObjectPtr(std::make_shared<MacroValue>(std::move(macro), std::move(closure)));
+}
+
+// Moves the argument of that name out of the list.
+std::optional<Value> take_named(Arguments* arguments, const std::string& name) {
+  const auto found = std::ranges::find(arguments->named, name, [](const auto& pair) { return pair.first; });
+  if (found == arguments->named.end()) return {};
+  Value value = std::move(found->second);
+  arguments->named.erase(found);
+  return value;
+}
+
+}  // namespace
 
 const Value* Scope::find(const std::string& name) const {
-  for (const Scope* scope = this; scope != nullptr; scope = scope->outside.get()) {
+  for (const Scope* scope = this; scope != nullptr; scope = scope->outer.get()) {
     const auto found = std::ranges::find(scope->names, name, [](const auto& pair) { return pair.first; });
     if (found != scope->names.end()) return &found->second;
   }
@@ -27,17 +124,13 @@ void Scope::set(const std::string& name, Value value) {
   }
 }
 
-ScopePointer inside(ScopePointer scope) { return std::make_shared<Scope>(Scope{std::move(scope)}); }
-
-std::string Namespace::repr() const { return "<Namespace " + jinja::repr(Value::mapping(attributes)) + ">"; }
-
 std::optional<Value> Namespace::attribute(const std::string& name) {
   const Value* found = find(attributes, name);
   return found ? std::optional(*found) : std::nullopt;
 }
 
 Interpreter::~Interpreter() {
-  for (const ScopePointer& scope : closures_) scope->names.clear();
+  for (const ScopePtr& scope : closures_) scope->names.clear();
 }
 
 std::string Interpreter::render(const Body& body) {
@@ -46,123 +139,117 @@ std::string Interpreter::render(const Body& body) {
   return out;
 }
 
-Interpreter::Flow Interpreter::run(const Body& body, const ScopePointer& scope, std::string* out) {
-  const Depth guard;
+Interpreter::Flow Interpreter::run(const Body& body, const ScopePtr& scope, std::string* out) {
+  const DepthGuard guard;
   for (const Statement& statement : body) {
     if (const Flow flow = run(statement, scope, out); flow != Flow::kNext) return flow;
   }
   return Flow::kNext;
 }
 
-Interpreter::Flow Interpreter::run(const Statement& statement, const ScopePointer& scope, std::string* out) {
-  place_ = statement.place;
+Interpreter::Flow Interpreter::run(const Statement& statement, const ScopePtr& scope, std::string* out) {
+  using enum Statement::Kind;
+  offset_ = statement.offset;
   switch (statement.kind) {
-    case Kind::kText:
+    case kText:
       *out += statement.text;
       break;
-    case Kind::kPrint:
-      for (const ExpressionPointer& printed : statement.expressions) *out += to_text(evaluate(*printed, scope));
+    case kPrint:
+      *out += to_text(evaluate(*statement.expressions[0], scope));
       break;
-    case Kind::kIf:
+    case kIf:
       return run_if(statement, scope, out);
-    case Kind::kFor:
-      return run_loop(statement, scope, evaluate(*statement.expressions[0], scope), 0, out);
-    case Kind::kSet:
+    case kFor:
+      return run_loop(statement, scope, out);
+    case kSet:
       assign(*statement.target, evaluate(*statement.expressions[0], scope), scope);
       break;
-    case Kind::kSetBlock:
+    case kSetBlock:
       assign(*statement.target, block_value(statement, scope), scope);
       break;
-    case Kind::kWith:
+    case kWith:
       run_with(statement, scope, out);
       break;
-    case Kind::kMacro:
+    case kMacro:
       scope->set(statement.macro->name, macro_value(statement.macro, scope));
       closures_.push_back(scope);
       break;
-    case Kind::kCallBlock:
+    case kCallBlock:
       run_call_block(statement, scope, out);
       break;
-    case Kind::kFilterBlock:
+    case kFilterBlock:
       *out += to_text(block_value(statement, scope));
       break;
-    case Kind::kScope:
-      return run(statement.branches[0], inside(scope), out);
-    case Kind::kBreak:
+    case kScope:
+      return run(statement.bodies[0], inside(scope), out);
+    case kBreak:
       return Flow::kBreak;
-    case Kind::kContinue:
+    case kContinue:
       return Flow::kContinue;
   }
   return Flow::kNext;
 }
 
-Interpreter::Flow Interpreter::run_if(const Statement& statement, const ScopePointer& scope, std::string* out) {
-  for (size_t i = 0; i < statement.branches.size(); ++i) {
+Interpreter::Flow Interpreter::run_if(const Statement& statement, const ScopePtr& scope, std::string* out) {
+  for (size_t i = 0; i < statement.bodies.size(); ++i) {
     const bool is_else = i == statement.expressions.size();
-    if (is_else || truth(evaluate(*statement.expressions[i], scope))) return run(statement.branches[i], scope, out);
+    if (is_else || truth(evaluate(*statement.expressions[i], scope))) return run(statement.bodies[i], scope, out);
   }
   return Flow::kNext;
 }
 
-// The items for which a loop's condition holds.
-Next Interpreter::filtered(const Statement& loop, const ScopePointer& scope, Next next) {
+// The items for which the condition of the loop is true.
+Next Interpreter::filtered(const Statement& loop, const ScopePtr& scope, Next next) {
   return [this, &loop, scope, next = std::move(next)](Value* out) {
     while (next(out)) {
-      const ScopePointer round = inside(scope);
-      assign(*loop.target, *out, round);
-      if (truth(evaluate(*loop.expressions[1], round))) return true;
+      const ScopePtr iteration = inside(scope);
+      assign(*loop.target, *out, iteration);
+      if (truth(evaluate(*loop.expressions[1], iteration))) return true;
     }
     return false;
   };
 }
 
-Interpreter::Flow Interpreter::run_loop(const Statement& statement, const ScopePointer& scope, const Value& iterable,
-                                        int64_t depth, std::string* out) {
+// As in Jinja, the body of else runs unless an iteration came to its end: after a break in the first one, too.
+Interpreter::Flow Interpreter::run_loop(const Statement& statement, const ScopePtr& scope, std::string* out) {
+  const Value iterable = evaluate(*statement.expressions[0], scope);
   const bool has_condition = statement.expressions[1] != nullptr;
   Next next = iterate(iterable);
   if (has_condition) next = filtered(statement, scope, std::move(next));
-  const auto loop =
-      std::make_shared<Loop>(statement, scope, std::move(next), has_condition ? std::nullopt : length(iterable), depth);
-  bool is_empty = true;  // as Jinja has it: of rounds that came to their end
+  const auto loop = std::make_shared<Loop>(std::move(next), has_condition ? std::nullopt : length(iterable));
+  bool runs_else = true;
   for (Value item; loop->advance(&item);) {
-    const ScopePointer round = inside(scope);
-    round->set("loop", ObjectPointer(loop));
-    assign(*statement.target, item, round);
-    const Flow flow = run(statement.branches[0], round, out);
+    const ScopePtr iteration = inside(scope);
+    iteration->set("loop", ObjectPtr(loop));
+    assign(*statement.target, item, iteration);
+    const Flow flow = run(statement.bodies[0], iteration, out);
     if (flow == Flow::kBreak) break;
-    if (flow == Flow::kNext) is_empty = false;
+    if (flow == Flow::kNext) runs_else = false;
   }
-  return is_empty ? run(statement.branches[1], inside(scope), out) : Flow::kNext;
+  return runs_else ? run(statement.bodies[1], inside(scope), out) : Flow::kNext;
 }
 
-std::string Interpreter::render_loop(const Statement& loop, const ScopePointer& scope, const Value& iterable,
-                                     int64_t depth) {
-  std::string out;
-  run_loop(loop, scope, iterable, depth, &out);
-  return out;
-}
-
-void Interpreter::run_with(const Statement& statement, const ScopePointer& scope, std::string* out) {
-  const ScopePointer inner = inside(scope);
+void Interpreter::run_with(const Statement& statement, const ScopePtr& scope, std::string* out) {
+  const ScopePtr inner = inside(scope);
   for (size_t i = 0; i < statement.targets.size(); ++i) {
     assign(*statement.targets[i], evaluate(*statement.expressions[i], scope), inner);
   }
-  run(statement.branches[0], inner, out);
+  run(statement.bodies[0], inner, out);
 }
 
-void Interpreter::run_call_block(const Statement& statement, const ScopePointer& scope, std::string* out) {
-  const Expression& called = *statement.expressions[0];
-  const Value callee = evaluate(*called.parts[0], scope);
-  Arguments arguments = evaluate(called.arguments, scope);
+void Interpreter::run_call_block(const Statement& statement, const ScopePtr& scope, std::string* out) {
+  const Expression& expression = *statement.expressions[0];
+  const Value callee = operand(expression, 0, scope);
+  Arguments arguments = evaluate(expression.arguments, scope);
   arguments.named.emplace_back("caller", macro_value(statement.macro, scope));
-  place_ = called.place;
+  offset_ = expression.offset;
   *out += to_text(call(callee, arguments));
 }
 
-// The text of a block's body, through the block's filters.
-Value Interpreter::block_value(const Statement& statement, const ScopePointer& scope) {
+// The text of a block, after the block's filters.
+Value Interpreter::block_value(const Statement& statement, const ScopePtr& scope) {
   std::string text;
-  run(statement.branches[0], inside(scope), &text);
+  run(statement.bodies[0], inside(scope), &text);
   if (!statement.expressions[0]) return text;
   const Value outer = std::exchange(block_text_, std::move(text));
   Value value = evaluate(*statement.expressions[0], scope);
@@ -170,101 +257,179 @@ Value Interpreter::block_value(const Statement& statement, const ScopePointer& s
   return value;
 }
 
-void Interpreter::assign(const Expression& target, const Value& value, const ScopePointer& scope) {
-  place_ = target.place;
-  if (target.kind == Expression::Kind::kName) return scope->set(target.text, value);
-  if (target.kind == Expression::Kind::kMember) {
-    const Value* found = scope->find(target.text);
+void Interpreter::assign(const Expression& target, const Value& value, const ScopePtr& scope) {
+  offset_ = target.offset;
+  if (target.kind == Expression::Kind::kName) return scope->set(target.name, value);
+  if (target.kind == Expression::Kind::kNamespaceAttribute) {
+    const Value* found = scope->find(target.name);
     auto* space = found ? dynamic_cast<Namespace*>(found->object()) : nullptr;
     if (space == nullptr) fail("cannot assign attribute on non-namespace object");
-    if (target.signs[0].starts_with('_')) fail("a namespace's names cannot begin with _");
-    return set(&space->attributes, target.signs[0], value);
+    if (target.operators[0].starts_with('_')) fail("a namespace's names cannot begin with _");
+    return set(&space->attributes, target.operators[0], value);
   }
   const Items items = to_items(value);
-  if (items.size() != target.parts.size()) {
-    fail("cannot unpack " + std::to_string(items.size()) + " values, expected " + std::to_string(target.parts.size()));
+  if (items.size() != target.operands.size()) {
+    fail("cannot unpack " + std::to_string(items.size()) + " values, expected " +
+         std::to_string(target.operands.size()));
   }
-  for (size_t i = 0; i < items.size(); ++i) assign(*target.parts[i], items[i], scope);
+  for (size_t i = 0; i < items.size(); ++i) assign(*target.operands[i], items[i], scope);
 }
 
-namespace {
-
-struct MacroValue : Object {
-  MacroValue(std::shared_ptr<const Macro> parsed, ScopePointer scope)
-      : macro(std::move(parsed)), closure(std::move(scope)) {}
-  std::string type_name() const override { return "Macro"; }
-  std::string repr() const override { return "<Macro '" + macro->name + "'>"; }
-  bool is_callable() const override { return true; }
-  Value call(Interpreter& interpreter, const Arguments& arguments) override {
-    return interpreter.call_macro(*macro, closure, arguments);
-  }
-  std::optional<Value> attribute(const std::string& name) override {
-    if (name == "name") return Value(macro->name);
-    if (name == "catch_kwargs") return Value(macro->uses_kwargs);
-    if (name == "catch_varargs") return Value(macro->uses_varargs);
-    if (name == "caller") return Value(macro->uses_caller);
-    if (name != "arguments") return {};
-    Items names;
-    for (const std::string& parameter : macro->signature.names) names.emplace_back(parameter);
-    return Value::tuple(std::move(names));
-  }
-
-  std::shared_ptr<const Macro> macro;
-  ScopePointer closure;
-};
-
-// Moves the argument of that name out of the list.
-std::optional<Value> take_named(Arguments* arguments, const std::string& name) {
-  const auto found = std::ranges::find(arguments->named, name, [](const auto& pair) { return pair.first; });
-  if (found == arguments->named.end()) return {};
-  Value value = std::move(found->second);
-  arguments->named.erase(found);
-  return value;
-}
-
-}  // namespace
-
-Value macro_value(std::shared_ptr<const Macro> macro, ScopePointer closure) {
-  return ObjectPointer(std::make_shared<MacroValue>(std::move(macro), std::move(closure)));
-}
-
-std::string Interpreter::call_macro(const Macro& macro, const ScopePointer& closure, const Arguments& arguments) {
-  const Depth guard;
-  const ScopePointer scope = inside(closure);
-  Arguments left = arguments;
-  const std::vector<std::string>& names = macro.signature.names;
-  const size_t count = names.size(), given = std::min(count, left.positional.size());
+std::string Interpreter::call_macro(const Macro& macro, const ScopePtr& closure, const Arguments& arguments) {
+  const DepthGuard guard;
+  const ScopePtr scope = inside(closure);
+  Arguments rest = arguments;
+  const size_t count = macro.parameters.size(), first_default = count - macro.defaults.size();
   for (size_t i = 0; i < count; ++i) {
-    std::optional<Value> value;
-    if (i < given) {
-      value = left.positional[i];
-    } else {
-      value = take_named(&left, names[i]);
-    }
-    const size_t first_default = count - macro.signature.defaults.size();
-    if (!value && i >= first_default) value = evaluate(*macro.signature.defaults[i - first_default], scope);
-    scope->set(names[i], value ? *value : Value::undefined("parameter '" + names[i] + "' was not provided"));
+    const std::string& name = macro.parameters[i];
+    const bool is_positional = i < arguments.positional.size();
+    std::optional<Value> value = is_positional ? arguments.positional[i] : take_named(&rest, name);
+    if (!value && i >= first_default) value = evaluate(*macro.defaults[i - first_default], scope);
+    scope->set(name, value ? *value : Value::undefined("parameter '" + name + "' was not provided"));
   }
-  left.positional.erase(left.positional.begin(), left.positional.begin() + static_cast<std::ptrdiff_t>(given));
-  if (macro.uses_caller && std::ranges::count(names, "caller") == 0) {
-    const std::optional<Value> caller = take_named(&left, "caller");
-    scope->set("caller", caller ? *caller : Value::undefined("No caller defined"));
+  if (macro.uses_caller && std::ranges::count(macro.parameters, "caller") == 0) {
+    scope->set("caller", take_named(&rest, "caller").value_or(Value::undefined("No caller defined")));
   }
-  if (macro.uses_kwargs) {
-    Pairs pairs;
-    for (auto& [name, value] : left.named) set(&pairs, name, std::move(value));
-    scope->set("kwargs", Value::mapping(std::move(pairs)));
-  } else if (!left.named.empty()) {
-    fail("macro '" + macro.name + "' takes no keyword argument '" + left.named[0].first + "'");
-  }
-  if (macro.uses_varargs) {
-    scope->set("varargs", Value::tuple(std::move(left.positional)));
-  } else if (!left.positional.empty()) {
+  if (!rest.named.empty()) fail("macro '" + macro.name + "' takes no keyword argument '" + rest.named[0].first + "'");
+  if (arguments.positional.size() > count) {
     fail("macro '" + macro.name + "' takes not more than " + std::to_string(count) + " argument(s)");
   }
   std::string out;
   run(macro.body, scope, &out);
   return out;
+}
+
+Value Interpreter::evaluate(const Expression& e, const ScopePtr& scope) {
+  using enum Expression::Kind;
+  const DepthGuard guard;
+  offset_ = e.offset;
+  switch (e.kind) {
+    case kConstant:
+      return e.value;
+    case kName:
+      return look_up(e.name, scope);
+    case kList:
+      return Value::list(evaluate_all(e.operands, scope));
+    case kTuple:
+      return Value::tuple(evaluate_all(e.operands, scope));
+    case kMapping:
+      return evaluate_mapping(e, scope);
+    case kConditional:
+      return evaluate_conditional(e, scope);
+    case kAnd:
+    case kOr: {
+      Value first = operand(e, 0, scope);
+      return truth(first) == (e.kind == kAnd) ? operand(e, 1, scope) : std::move(first);
+    }
+    case kNot:
+      return !truth(operand(e, 0, scope));
+    case kCompare:
+      return evaluate_compare(e, scope);
+    case kConcat: {
+      std::string text;
+      for (size_t i = 0; i < e.operands.size(); ++i) text += to_text(operand(e, i, scope));
+      return text;
+    }
+    case kBinary:
+    case kNegative:
+    case kPositive:
+    case kAttribute:
+    case kItem:
+    case kSlice:
+      return evaluate_operation(e, scope);
+    case kCall:
+    case kFilter:
+    case kTest:
+      return evaluate_call(e, scope);
+    case kNamespaceAttribute:
+      break;
+  }
+  fail("not a value");
+}
+
+Value Interpreter::operand(const Expression& e, size_t index, const ScopePtr& scope) {
+  return index < e.operands.size() && e.operands[index] ? evaluate(*e.operands[index], scope) : Value();
+}
+
+Items Interpreter::evaluate_all(const std::vector<ExpressionPtr>& expressions, const ScopePtr& scope) {
+  Items items;
+  for (const ExpressionPtr& expression : expressions) items.push_back(evaluate(*expression, scope));
+  return items;
+}
+
+Value Interpreter::look_up(const std::string& name, const ScopePtr& scope) {
+  if (const Value* found = scope->find(name)) return *found;
+  if (const Builtin* global = find(global_functions(), name)) return function(*global);
+  return Value::undefined("'" + name + "' is undefined");
+}
+
+Value Interpreter::evaluate_mapping(const Expression& e, const ScopePtr& scope) {
+  Pairs pairs;
+  for (size_t i = 0; i < e.operands.size(); i += 2) {
+    const Value key = operand(e, i, scope);
+    set(&pairs, key, operand(e, i + 1, scope));
+  }
+  return Value::mapping(std::move(pairs));
+}
+
+Value Interpreter::evaluate_conditional(const Expression& e, const ScopePtr& scope) {
+  const bool holds = truth(operand(e, 0, scope));
+  if (holds || e.operands[2]) return operand(e, holds ? 1 : 2, scope);
+  return Value::undefined("the inline if-expression evaluated to false and no else section was defined");
+}
+
+Value Interpreter::evaluate_compare(const Expression& e, const ScopePtr& scope) {
+  Value left = operand(e, 0, scope);
+  for (size_t i = 0; i < e.operators.size(); ++i) {
+    Value right = operand(e, i + 1, scope);
+    offset_ = e.offset;
+    if (!is_true(e.operators[i], left, right)) return false;
+    left = std::move(right);
+  }
+  return true;
+}
+
+Value Interpreter::evaluate_operation(const Expression& e, const ScopePtr& scope) {
+  using enum Expression::Kind;
+  const Value first = operand(e, 0, scope), second = operand(e, 1, scope), third = operand(e, 2, scope),
+              fourth = operand(e, 3, scope);
+  offset_ = e.offset;
+  if (e.kind == kBinary) return binary(e.name, first, second);
+  if (e.kind == kAttribute) return attribute(first, e.name);
+  if (e.kind == kItem) return item(first, second);
+  if (e.kind == kSlice) return slice(first, second, third, fourth);
+  return e.kind == kNegative ? negative(first) : positive(first);
+}
+
+Arguments Interpreter::evaluate(const CallArguments& arguments, const ScopePtr& scope) {
+  Arguments result{evaluate_all(arguments.positional, scope), {}};
+  for (const auto& [name, value] : arguments.named) result.named.emplace_back(name, evaluate(*value, scope));
+  if (arguments.all_positional) {
+    const Items items = to_items(evaluate(*arguments.all_positional, scope));
+    result.positional.insert(result.positional.end(), items.begin(), items.end());
+  }
+  if (!arguments.all_named) return result;
+  const Value named = evaluate(*arguments.all_named, scope);
+  if (named.pairs() == nullptr) fail("argument after ** must be a mapping, not " + type_name(named));
+  for (const Pair& pair : *named.pairs()) result.named.emplace_back(require_text(pair.key), pair.value);
+  return result;
+}
+
+// A call, a filter, or a test.
+Value Interpreter::evaluate_call(const Expression& e, const ScopePtr& scope) {
+  Value first = e.operands[0] ? evaluate(*e.operands[0], scope) : block_text_;
+  Arguments arguments = evaluate(e.arguments, scope);
+  offset_ = e.offset;
+  if (e.kind == Expression::Kind::kCall) return call(first, arguments);
+  arguments.positional.insert(arguments.positional.begin(), std::move(first));
+  if (e.kind == Expression::Kind::kTest) return apply_test(*this, e.name, std::move(arguments));
+  return apply_filter(*this, e.name, std::move(arguments));
+}
+
+Value Interpreter::call(const Value& callee, const Arguments& arguments) {
+  if (callee.is_undefined()) fail_undefined(callee);
+  if (callee.object() == nullptr) fail("'" + type_name(callee) + "' object is not callable");
+  return callee.object()->call(*this, arguments);
 }
 
 }  // namespace pinion::jinja

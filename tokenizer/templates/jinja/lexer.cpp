@@ -1,18 +1,15 @@
-// See lexer.h. The rules are those of Jinja's lexer, one after the other.
-#include "tokenizer/templates/jinja/lexer.h"
-
+// Tokens of a template, by the rules of Jinja's lexer with trim_blocks and lstrip_blocks. See parser.h.
 #include <algorithm>
 #include <utility>
 
-#include "tokenizer/templates/jinja/syntax.h"
+#include "tokenizer/templates/jinja.h"
+#include "tokenizer/templates/jinja/parser.h"
 #include "tokenizer/templates/jinja/text.h"
 
 namespace pinion::jinja {
 namespace {
 
-using Kind = Token::Kind;
-
-bool is_digit_char(char c) { return c >= '0' && c <= '9'; }
+bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
 
 class Lexer {
  public:
@@ -25,9 +22,12 @@ class Lexer {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& message, size_t place) const { throw SyntaxFailure(message, place); }
-  void add(Kind kind, std::string text, size_t place) { tokens_.push_back({kind, std::move(text), place}); }
-  bool sees(std::string_view what, size_t at) const { return std::string_view(source_).substr(at).starts_with(what); }
+  using Kind = Token::Kind;
+
+  void add(Kind kind, std::string text, size_t offset) { tokens_.push_back({kind, std::move(text), offset}); }
+  bool starts_with(std::string_view what, size_t at) const {
+    return std::string_view(source_).substr(at).starts_with(what);
+  }
   char char_at(size_t at) const { return at < source_.size() ? source_[at] : '\0'; }
   size_t after_spaces(size_t at) const {
     for (size_t next = at; next < source_.size() && is_python_space(next_char(source_, &next)); at = next) {
@@ -35,13 +35,14 @@ class Lexer {
     return at;
   }
 
-  // Moves past an end tag; "-" before it takes the blanks behind it, and nothing a line end unless `keeps_line`.
-  bool take_end(std::string_view tag, bool keeps_line) {
+  // Moves past an end tag. With the mark - it also skips the spaces after the tag; without a mark, one line end unless
+  // `keeps_line`.
+  bool accept_end(std::string_view tag, bool keeps_line) {
     size_t end = at_;
-    const bool has_mark = !sees(tag, at_);
+    const bool has_mark = !starts_with(tag, at_);
     const char mark = has_mark ? char_at(at_) : '\0';
     if (has_mark) {
-      if ((mark != '-' && (mark != '+' || keeps_line)) || !sees(tag, at_ + 1)) return false;
+      if ((mark != '-' && (mark != '+' || keeps_line)) || !starts_with(tag, at_ + 1)) return false;
       ++end;
     }
     end += tag.size();
@@ -52,17 +53,17 @@ class Lexer {
     return true;
   }
 
-  // The text before a tag that begins at `end`, whose mark may take blanks of it.
+  // The text before a tag at `end`, whose mark may strip spaces from it.
   void add_data(size_t end, char mark, bool is_variable) {
     size_t last = end;
-    const auto is_blank_before = [&](size_t index) {
-      size_t begin = index - 1;
+    const auto before_space = [&](size_t at) {  // begin of the space that ends at `at`, else `at`
+      size_t begin = at - 1;
       while (begin > at_ && (source_[begin] & 0xC0) == 0x80) --begin;
       size_t next = begin;
-      return is_python_space(next_char(source_, &next)) ? begin : index;
+      return is_python_space(next_char(source_, &next)) ? begin : at;
     };
     if (mark == '-') {
-      for (size_t begin = last; last > at_ && (begin = is_blank_before(last)) != last;) last = begin;
+      for (size_t begin = last; last > at_ && (begin = before_space(last)) != last;) last = begin;
     } else if (mark != '+' && !is_variable) {
       const size_t line_end = end == at_ ? std::string::npos : source_.rfind('\n', end - 1);
       const bool has_line = line_end != std::string::npos && line_end >= at_;
@@ -72,39 +73,35 @@ class Lexer {
     if (last > at_) add(Kind::kData, source_.substr(at_, last - at_), at_);
   }
 
-  // {% raw %}: where its text begins, or 0.
+  // Begin of the text of a {% raw %} at `tag`; 0 for another tag.
   size_t raw_begin(size_t tag) const {
     size_t at = tag + 2;
     if (char_at(at) == '-' || char_at(at) == '+') ++at;
     at = after_spaces(at);
-    if (!sees("raw", at)) return 0;
+    if (!starts_with("raw", at)) return 0;
     at = after_spaces(at + 3);
-    if (sees("%}", at)) return at + 2;
-    return sees("-%}", at) ? after_spaces(at + 3) : 0;
+    if (starts_with("%}", at)) return at + 2;
+    return starts_with("-%}", at) ? after_spaces(at + 3) : 0;
   }
 
   void read_raw() {
-    bool line_starts = source_[at_ - 1] == '\n';
-    for (size_t tag = source_.find("{%", at_); tag != std::string::npos; tag = source_.find("{%", tag + 1)) {
-      size_t name = tag + 2;
-      const char mark = char_at(name) == '-' || char_at(name) == '+' ? char_at(name) : '\0';
-      name = after_spaces(name + (mark != '\0' ? 1 : 0));
-      if (!sees("endraw", name)) continue;
-      const size_t begin = at_;
+    const size_t begin = at_;
+    const bool begins_line = source_[begin - 1] == '\n';
+    for (size_t tag = source_.find("{%", begin); tag != std::string::npos; tag = source_.find("{%", tag + 1)) {
+      const char mark = char_at(tag + 2);
+      const bool has_mark = mark == '-' || mark == '+';
+      const size_t name = after_spaces(tag + (has_mark ? 3 : 2));
+      if (!starts_with("endraw", name)) continue;
       at_ = after_spaces(name + 6);
-      if (!take_end("%}", false)) {
-        at_ = begin;
-        continue;
-      }
-      const size_t end = at_;
-      std::swap(line_starts_, line_starts);
-      at_ = begin;
-      add_data(tag, mark, false);
-      std::swap(line_starts_, line_starts);
+      if (!accept_end("%}", false)) continue;
+      const size_t end = std::exchange(at_, begin);
+      const bool next_begins_line = std::exchange(line_starts_, begins_line);
+      add_data(tag, has_mark ? mark : '\0', false);
       at_ = end;
+      line_starts_ = next_begins_line;
       return;
     }
-    refuse("missing end of raw directive", at_);
+    throw SyntaxFailure("missing end of raw directive", begin);
   }
 
   void read_outside() {
@@ -116,7 +113,7 @@ class Lexer {
         at_ = source_.size();
         return;
       }
-      if (sees("{%", tag) || sees("{{", tag) || sees("{#", tag)) break;
+      if (starts_with("{%", tag) || starts_with("{{", tag) || starts_with("{#", tag)) break;
     }
     const char kind = source_[tag + 1], next = char_at(tag + 2);
     const char mark = next == '-' || next == '+' ? next : '\0';
@@ -134,22 +131,22 @@ class Lexer {
 
   void read_comment() {
     const size_t close = source_.find("#}", at_);
-    if (close == std::string::npos) refuse("missing end of comment tag", at_);
+    if (close == std::string::npos) throw SyntaxFailure("missing end of comment tag", at_);
     const bool has_mark = close > at_ && (source_[close - 1] == '-' || source_[close - 1] == '+');
     at_ = close - (has_mark ? 1 : 0);
-    take_end("#}", false);
+    accept_end("#}", false);
   }
 
   void read_tag(bool is_variable) {
     brackets_.clear();
     while (at_ < source_.size()) {
       const size_t begin = at_;
-      if (brackets_.empty() && take_end(is_variable ? "}}" : "%}", is_variable)) {
+      if (brackets_.empty() && accept_end(is_variable ? "}}" : "%}", is_variable)) {
         return add(is_variable ? Kind::kVariableEnd : Kind::kBlockEnd, {}, begin);
       }
       at_ = after_spaces(at_);
       if (at_ != begin) continue;
-      if (is_digit_char(source_[at_])) {
+      if (is_ascii_digit(source_[at_])) {
         read_number();
       } else if (source_[at_] == '"' || source_[at_] == '\'') {
         read_string();
@@ -159,45 +156,32 @@ class Lexer {
     }
   }
 
-  // One past the digits, with single underscores between them.
-  template <class IsDigit>
-  size_t after_digits(size_t at, const IsDigit& is_digit) const {
-    while (is_digit(char_at(at)) || (char_at(at) == '_' && is_digit(char_at(at + 1)))) ++at;
+  size_t after_digits(size_t at) const {
+    while (is_ascii_digit(char_at(at))) ++at;
     return at;
   }
 
+  // Decimal only. After a point ("x.0.1"), no fraction: each number is an index.
   void read_number() {
     const size_t begin = at_;
-    const bool may_be_float = begin == 0 || source_[begin - 1] != '.';
-    const char prefix = char_at(begin) == '0' ? static_cast<char>(char_at(begin + 1) | 0x20) : '\0';
-    const auto is_binary = [](char c) { return c == '0' || c == '1'; };
-    const auto is_octal = [](char c) { return c >= '0' && c <= '7'; };
-    const auto is_hex = [](char c) { return is_digit_char(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f'); };
-    size_t end = after_digits(begin, is_digit_char);
-    if (const size_t fraction = may_be_float ? float_end(end) : end; fraction != end) {
+    size_t end = after_digits(begin);
+    const size_t fraction = begin == 0 || source_[begin - 1] != '.' ? float_end(end) : end;
+    if (fraction == end && source_[begin] == '0') {
+      for (end = begin; char_at(end) == '0';) ++end;  // 007 is two numbers
+    } else {
       end = fraction;
-    } else if (prefix == 'b' && after_digits(begin + 2, is_binary) > begin + 2) {
-      end = after_digits(begin + 2, is_binary);
-    } else if (prefix == 'o' && after_digits(begin + 2, is_octal) > begin + 2) {
-      end = after_digits(begin + 2, is_octal);
-    } else if (prefix == 'x' && after_digits(begin + 2, is_hex) > begin + 2) {
-      end = after_digits(begin + 2, is_hex);
-    } else if (char_at(begin) == '0') {
-      end = after_digits(begin, [](char c) { return c == '0'; });
     }
-    std::string digits = source_.substr(begin, end - begin);
-    std::erase(digits, '_');
-    add(Kind::kNumber, std::move(digits), begin);
+    add(Kind::kNumber, source_.substr(begin, end - begin), begin);
     at_ = end;
   }
 
-  // One past the fraction and exponent that begin at `at`; `at` where there are none.
+  // One past the fraction and exponent at `at`; `at` if there are none.
   size_t float_end(size_t at) const {
     size_t end = at;
-    if (char_at(at) == '.' && is_digit_char(char_at(at + 1))) end = after_digits(at + 1, is_digit_char);
+    if (char_at(at) == '.' && is_ascii_digit(char_at(at + 1))) end = after_digits(at + 1);
     if ((char_at(end) | 0x20) != 'e') return end;
     const size_t digits = end + (char_at(end + 1) == '+' || char_at(end + 1) == '-' ? 2 : 1);
-    return is_digit_char(char_at(digits)) ? after_digits(digits, is_digit_char) : end;
+    return is_ascii_digit(char_at(digits)) ? after_digits(digits) : end;
   }
 
   bool read_name() {
@@ -207,7 +191,7 @@ class Lexer {
     if (end == at_) return false;
     size_t first = at_;
     const char32_t c = next_char(source_, &first);
-    if (c != '_' && !is_alpha(c)) refuse("invalid character in identifier", at_);
+    if (c != '_' && !is_alpha(c)) throw SyntaxFailure("invalid character in identifier", at_);
     add(Kind::kName, source_.substr(at_, end - at_), at_);
     at_ = end;
     return true;
@@ -222,13 +206,13 @@ class Lexer {
     if (sign == std::end(kSigns)) {
       size_t end = at_;
       next_char(source_, &end);
-      refuse("unexpected char '" + source_.substr(at_, end - at_) + "'", at_);
+      throw SyntaxFailure("unexpected char '" + source_.substr(at_, end - at_) + "'", at_);
     }
     const char c = sign->front();
     if (c == '(' || c == '[') brackets_ += c == '(' ? ')' : ']';
     if (c == '{') brackets_ += '}';
     if (c == ')' || c == ']' || c == '}') {
-      if (brackets_.empty() || brackets_.back() != c) refuse("unexpected '" + std::string(1, c) + "'", at_);
+      if (!brackets_.ends_with(c)) throw SyntaxFailure("unexpected '" + std::string(1, c) + "'", at_);
       brackets_.pop_back();
     }
     add(Kind::kSign, std::string(*sign), at_);
@@ -246,7 +230,7 @@ class Lexer {
         text += source_[at++];
       }
     }
-    if (at >= source_.size()) refuse("a string has no end", at_);
+    if (at >= source_.size()) throw SyntaxFailure("a string has no end", at_);
     add(Kind::kString, std::move(text), at_);
     at_ = at + 1;
   }
@@ -254,22 +238,13 @@ class Lexer {
   void read_escape(size_t* at, std::string* text) const {
     static constexpr std::string_view kLetters = "\\'\"abfnrtv", kMeanings = "\\'\"\a\b\f\n\r\t\v";
     const char letter = char_at(*at + 1);
-    if (const size_t known = kLetters.find(letter); known != std::string_view::npos && letter != '\0') {
+    if (const size_t known = kLetters.find(letter); known != std::string_view::npos) {
       *text += kMeanings[known];
     } else if (letter == 'x' || letter == 'u' || letter == 'U') {
       return read_code(at, letter == 'x' ? 2 : (letter == 'u' ? 4 : 8), text);
-    } else if (letter >= '0' && letter <= '7') {
-      char32_t code = 0;
-      size_t digit = *at + 1;
-      for (; digit < *at + 4 && char_at(digit) >= '0' && char_at(digit) <= '7'; ++digit) {
-        code = code * 8 + static_cast<char32_t>(source_[digit] - '0');
-      }
-      append_utf8(code, text);
-      *at = digit;
-      return;
-    } else if (letter == 'N') {
-      refuse("characters by name are not known here", *at);
-    } else if (letter != '\n') {  // that would go on with the next line
+    } else if (letter == 'N' || is_ascii_digit(letter)) {
+      throw SyntaxFailure("escapes by name or in octal are not supported", *at);
+    } else if (letter != '\n') {  // a line continuation yields nothing, an unknown escape itself
       *text += '\\';
       *at += 1;
       return;
@@ -281,18 +256,18 @@ class Lexer {
     char32_t code = 0;
     for (size_t i = 0; i < digits; ++i) {
       const char c = char_at(*at + 2 + i), small = static_cast<char>(c | 0x20);
-      if (!is_digit_char(c) && (small < 'a' || small > 'f')) refuse("truncated escape in a string", *at);
-      code = code * 16 + static_cast<char32_t>(is_digit_char(c) ? c - '0' : small - 'a' + 10);
+      if (!is_ascii_digit(c) && (small < 'a' || small > 'f')) throw SyntaxFailure("truncated escape in a string", *at);
+      code = code * 16 + static_cast<char32_t>(is_ascii_digit(c) ? c - '0' : small - 'a' + 10);
     }
-    if (!is_char(code)) refuse("no such character in a string", *at);
+    if (!is_char(code)) throw SyntaxFailure("no such character in a string", *at);
     append_utf8(code, text);
     *at += digits + 2;
   }
 
   const std::string& source_;
   size_t at_ = 0;
-  bool line_starts_ = true;
-  std::string brackets_;  // the closing ones that are due
+  bool line_starts_ = true;  // `at_` is at the begin of a line
+  std::string brackets_;     // closing brackets of the open ones
   std::vector<Token> tokens_;
 };
 
@@ -302,7 +277,7 @@ std::string normalized_source(std::string_view source) {
   std::string result;
   result.reserve(source.size());
   for (size_t i = 0; i < source.size(); ++i) {
-    if (source[i] == '\r' && i + 1 < source.size() && source[i + 1] == '\n') continue;
+    if (source.substr(i, 2) == "\r\n") continue;
     result += source[i] == '\r' ? '\n' : source[i];
   }
   if (result.ends_with('\n')) result.pop_back();

@@ -1,57 +1,35 @@
-// See operators.h.
-#include "tokenizer/templates/jinja/operators.h"
-
+// Arithmetic, comparison and element access, with Python's results and messages. See value.h.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "tokenizer/templates/jinja/builtin.h"
-#include "tokenizer/templates/jinja/format.h"
 #include "tokenizer/templates/jinja/text.h"
+#include "tokenizer/templates/jinja/value.h"
 
 namespace pinion::jinja {
 namespace {
 
-[[noreturn]] void fail_types(std::string_view sign, const Value& left, const Value& right) {
+[[noreturn]] void fail_types(std::string_view op, const Value& left, const Value& right) {
   if (left.is_undefined()) fail_undefined(left);
   if (right.is_undefined()) fail_undefined(right);
-  if (sign == "+" && left.is_text()) {
-    fail("can only concatenate str (not \"" + type_name(right) + "\") to str");
-  }
-  fail("unsupported operand type(s) for " + std::string(sign) + ": '" + type_name(left) + "' and '" + type_name(right) +
+  if (op == "+" && left.is_text()) fail("can only concatenate str (not \"" + type_name(right) + "\") to str");
+  fail("unsupported operand type(s) for " + std::string(op) + ": '" + type_name(left) + "' and '" + type_name(right) +
        "'");
 }
 
-int64_t power(int64_t base, int64_t exponent) {
-  int64_t result = 1;
-  for (;;) {
-    if ((exponent & 1) != 0 && __builtin_mul_overflow(result, base, &result)) fail_overflow();
-    exponent >>= 1;
-    if (exponent == 0) return result;
-    if (__builtin_mul_overflow(base, base, &base)) fail_overflow();
-  }
-}
-
-Value whole_numbers(std::string_view sign, int64_t a, int64_t b) {
+Value calculate(std::string_view op, int64_t a, int64_t b) {
   int64_t result = 0;
-  const bool divides = sign == "/" || sign == "//" || sign == "%";
+  const bool divides = op == "/" || op == "//" || op == "%";
   if (divides && b == 0) fail("division by zero");
-  if (sign == "/") return static_cast<double>(a) / static_cast<double>(b);
-  if (sign == "**" && b >= 0) return power(a, b);
-  if (sign == "**") {
-    if (a == 0) fail("0.0 cannot be raised to a negative power");
-    return std::pow(static_cast<double>(a), static_cast<double>(b));
-  }
-  if (divides && b == -1) {  // whose quotient may be too large for a division
-    if (sign == "%") return int64_t{0};
-    return negative(a);
-  }
-  if (sign == "//") return floor_divide(a, b);
-  if (sign == "%") return a - floor_divide(a, b) * b;
-  const bool is_too_large = sign == "+"   ? __builtin_add_overflow(a, b, &result)
-                            : sign == "-" ? __builtin_sub_overflow(a, b, &result)
-                                          : __builtin_mul_overflow(a, b, &result);
-  if (is_too_large) fail_overflow();
+  if (op == "/") return static_cast<double>(a) / static_cast<double>(b);
+  if (divides && b == -1) return op == "%" ? Value(int64_t{0}) : negative(a);  // INT64_MIN / -1 would trap
+  if (op == "//") return floor_divide(a, b);
+  if (op == "%") return a - floor_divide(a, b) * b;
+  const bool overflows = op == "+"   ? __builtin_add_overflow(a, b, &result)
+                         : op == "-" ? __builtin_sub_overflow(a, b, &result)
+                                     : __builtin_mul_overflow(a, b, &result);
+  if (overflows) fail_overflow();
   return result;
 }
 
@@ -61,36 +39,30 @@ double floor_modulo(double a, double b) {
   return rest == 0 ? std::copysign(0.0, b) : rest;
 }
 
-Value numbers(std::string_view sign, double a, double b) {
-  if (sign == "+") return a + b;
-  if (sign == "-") return a - b;
-  if (sign == "*") return a * b;
-  if (sign == "**") {
-    if (a == 0 && b < 0) fail("0.0 cannot be raised to a negative power");
-    if (a < 0 && b != std::floor(b)) fail("complex numbers are not known here");
-    const double result = std::pow(a, b);
-    if (std::isinf(result) && std::isfinite(a) && std::isfinite(b)) fail_overflow();
-    return result;
-  }
+Value calculate(std::string_view op, double a, double b) {
+  if (op == "+") return a + b;
+  if (op == "-") return a - b;
+  if (op == "*") return a * b;
   if (b == 0) fail("float division by zero");
-  if (sign == "/") return a / b;
+  if (op == "/") return a / b;
   const double rest = floor_modulo(a, b);
-  if (sign == "%") return rest;
+  if (op == "%") return rest;
   const double quotient = (a - rest) / b, whole = std::floor(quotient);
   if (quotient == 0) return std::copysign(0.0, a / b);
   return quotient - whole > 0.5 ? whole + 1 : whole;
 }
 
+// Fails before an allocation that the memory limit of the process would refuse anyway.
 void check_size(size_t size, int64_t times) {
-  constexpr int64_t kMostBytes = int64_t{1} << 40;  // far above what the process gets
-  if (static_cast<int64_t>(size) > kMostBytes / std::max<int64_t>(times, 1)) fail("out of memory");
+  constexpr int64_t kMaxBytes = int64_t{1} << 40;
+  if (static_cast<int64_t>(size) > kMaxBytes / std::max<int64_t>(times, 1)) fail("out of memory");
 }
 
 Value repeated(const Value& value, int64_t times) {
   if (const std::string* text = value.text()) {
     std::string result;
     check_size(text->size(), times);
-    if (times > 0) result.reserve(text->size() * static_cast<size_t>(times));
+    if (times > 0) result.reserve(text->size() * times);
     for (int64_t i = 0; i < times && !text->empty(); ++i) result += *text;
     return Value(std::move(result), value.is_markup());
   }
@@ -102,12 +74,9 @@ Value repeated(const Value& value, int64_t times) {
   return value.is<List>() ? Value::list(std::move(result)) : Value::tuple(std::move(result));
 }
 
-Value joined(const Value& left, const Value& right) {
+Value concatenated(const Value& left, const Value& right) {
   if (left.is_text() && right.is_text()) {
     if (left.is_markup() == right.is_markup()) return Value(*left.text() + *right.text(), left.is_markup());
-    const auto escaped = [](const Value& value) {
-      return value.is_markup() ? *value.text() : html_escaped(*value.text());
-    };
     return Value(escaped(left) + escaped(right), true);
   }
   if (!left.items() || !right.items() || left.is<List>() != right.is<List>()) fail_types("+", left, right);
@@ -125,15 +94,15 @@ int64_t floor_divide(int64_t a, int64_t b) {
   return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
 }
 
-Value binary(std::string_view sign, const Value& left, const Value& right) {
-  if (sign == "%" && left.is_text()) return percent_formatted(left, right);
-  if (left.integer() && right.integer()) return whole_numbers(sign, *left.integer(), *right.integer());
-  if (left.number() && right.number()) return numbers(sign, *left.number(), *right.number());
-  if (sign == "+") return joined(left, right);
-  const bool left_repeats = left.is_text() || left.items(), right_repeats = right.is_text() || right.items();
-  if (sign == "*" && left_repeats && right.integer()) return repeated(left, *right.integer());
-  if (sign == "*" && right_repeats && left.integer()) return repeated(right, *left.integer());
-  fail_types(sign, left, right);
+Value binary(std::string_view op, const Value& left, const Value& right) {
+  if (op == "%" && left.is_text()) return percent_format(left, right);
+  if (left.integer() && right.integer()) return calculate(op, *left.integer(), *right.integer());
+  if (left.number() && right.number()) return calculate(op, *left.number(), *right.number());
+  if (op == "+") return concatenated(left, right);
+  const auto is_sequence = [](const Value& value) { return value.is_text() || value.items(); };
+  if (op == "*" && is_sequence(left) && right.integer()) return repeated(left, *right.integer());
+  if (op == "*" && is_sequence(right) && left.integer()) return repeated(right, *left.integer());
+  fail_types(op, left, right);
 }
 
 Value negative(const Value& value) {
@@ -151,14 +120,15 @@ Value positive(const Value& value) {
   return *value.integer();
 }
 
+namespace {
+
 bool contains(const Value& container, const Value& item) {
   if (const std::string* text = container.text()) {
-    if (item.is_undefined()) fail("'in <string>' requires string as left operand, not Undefined");
     if (!item.is_text()) fail("'in <string>' requires string as left operand, not " + type_name(item));
     return text->find(*item.text()) != std::string::npos;
   }
   if (const Pairs* pairs = container.pairs()) {
-    need_hashable(item);
+    require_hashable(item);
     return find(*pairs, item) != nullptr;
   }
   if (!is_iterable(container)) fail("argument of type '" + type_name(container) + "' is not iterable");
@@ -169,85 +139,81 @@ bool contains(const Value& container, const Value& item) {
   return false;
 }
 
-bool holds(const std::string& sign, const Value& left, const Value& right) {
-  if (sign == "==") return equal(left, right);
-  if (sign == "!=") return !equal(left, right);
-  if (sign == "in") return contains(right, left);
-  if (sign == "not in") return !contains(right, left);
-  const auto order = compare(left, right, sign.c_str());
+}  // namespace
+
+bool is_true(std::string_view op, const Value& left, const Value& right) {
+  if (op == "==") return equal(left, right);
+  if (op == "!=") return !equal(left, right);
+  if (op == "in") return contains(right, left);
+  if (op == "not in") return !contains(right, left);
+  const auto order = compare(left, right, op);
   if (!order) return false;
-  if (sign == "<") return *order < 0;
-  if (sign == "<=") return *order <= 0;
-  return sign == ">" ? *order > 0 : *order >= 0;
+  if (op == "<") return *order < 0;
+  if (op == "<=") return *order <= 0;
+  return op == ">" ? *order > 0 : *order >= 0;
 }
 
 namespace {
 
-std::string described(const Value& value) { return value.is_none() ? "None" : type_name(value) + " object"; }
+std::string description(const Value& value) { return value.is_none() ? "None" : type_name(value) + " object"; }
 
-Value missing(const Value& of, const std::string& name) {
-  return Value::undefined("'" + described(of) + "' has no attribute '" + name + "'");
+Value missing(const Value& object, const std::string& name) {
+  return Value::undefined("'" + description(object) + "' has no attribute '" + name + "'");
 }
 
-// Python's attributes. What would change a value, or leads into Python, counts as undefined.
-std::optional<Value> own_attribute(const Value& of, const std::string& name) {
-  if (of.object()) return of.object()->attribute(name);
-  const auto unsafe = [&] {
-    return Value::undefined("access to attribute '" + name + "' of '" + type_name(of) + "' object is unsafe.");
-  };
-  if (name.starts_with("__")) return unsafe();
-  static constexpr std::string_view kOfLists[] = {"append", "clear",  "extend",  "insert",
-                                                  "pop",    "remove", "reverse", "sort"};
-  static constexpr std::string_view kOfMappings[] = {"clear", "pop", "popitem", "setdefault", "update"};
-  if (of.is<List>() && std::ranges::count(kOfLists, name) > 0) return unsafe();
-  if (of.pairs() && std::ranges::count(kOfMappings, name) > 0) return unsafe();
-  if (of.is<Tuple>() && of.get<Tuple>().is_group && name == "grouper") return of.items()->at(0);
-  if (of.is<Tuple>() && of.get<Tuple>().is_group && name == "list") return of.items()->at(1);
-  for (const auto& table : {text_methods(), text_searches(), text_tests()}) {
-    if (const Builtin* method = of.is_text() ? find(table, name) : nullptr) return bound(*method, of);
+// Python's attributes. The sandbox hides methods that change a value, and names that lead into Python.
+std::optional<Value> own_attribute(const Value& object, const std::string& name) {
+  if (object.object()) return object.object()->attribute(name);
+  static constexpr std::string_view kListChanges[] = {"append", "clear",  "extend",  "insert",
+                                                      "pop",    "remove", "reverse", "sort"};
+  static constexpr std::string_view kMappingChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
+  const bool is_unsafe = name.starts_with("__") || (object.is<List>() && std::ranges::count(kListChanges, name) > 0) ||
+                         (object.pairs() && std::ranges::count(kMappingChanges, name) > 0);
+  if (is_unsafe) {
+    return Value::undefined("access to attribute '" + name + "' of '" + type_name(object) + "' object is unsafe.");
   }
-  if (const Builtin* method = find(collection_methods(of), name)) return bound(*method, of);
-  return {};
+  const Builtin* method = find(methods(object), name);
+  return method ? std::optional(bound(*method, object)) : std::nullopt;
 }
 
-// Python's x[index]; nothing where that raises a LookupError or TypeError.
-std::optional<Value> own_item(const Value& of, const Value& index) {
-  if (const Pairs* pairs = of.pairs()) {
+// Python's x[index]; nothing if that raises a LookupError or TypeError.
+std::optional<Value> own_item(const Value& object, const Value& index) {
+  if (const Pairs* pairs = object.pairs()) {
     if (index.is<List>() || index.is<Mapping>()) return {};
     const Value* found = find(*pairs, index);
     return found ? std::optional(*found) : std::nullopt;
   }
   if (!index.integer()) return {};
   int64_t at = *index.integer();
-  if (of.object()) return of.object()->item(at);
-  if (!of.is_text() && !of.items()) return {};
-  const int64_t size = *length(of);
+  if (object.object()) return object.object()->item(at);
+  if (!object.is_text() && !object.items()) return {};
+  const int64_t size = *length(object);
   if (at < 0) at += size;
   if (at < 0 || at >= size) return {};
-  if (of.items()) return (*of.items())[static_cast<size_t>(at)];
-  const std::string& text = *of.text();
+  if (object.items()) return (*object.items())[at];
+  const std::string& text = *object.text();
   size_t begin = 0;
   for (int64_t i = 0; i < at; ++i) next_char(text, &begin);
   size_t end = begin;
   next_char(text, &end);
-  return Value(text.substr(begin, end - begin), of.is_markup());
+  return Value(text.substr(begin, end - begin), object.is_markup());
 }
 
 }  // namespace
 
-Value attribute(const Value& of, const std::string& name) {
-  if (of.is_undefined()) fail_undefined(of);
-  if (const auto own = own_attribute(of, name)) return *own;
-  if (const auto found = own_item(of, name)) return *found;
-  return missing(of, name);
+Value attribute(const Value& object, const std::string& name) {
+  if (object.is_undefined()) fail_undefined(object);
+  if (const auto own = own_attribute(object, name)) return *own;
+  if (const auto found = own_item(object, name)) return *found;
+  return missing(object, name);
 }
 
-Value item(const Value& of, const Value& index) {
-  if (of.is_undefined()) fail_undefined(of);
-  if (const auto found = own_item(of, index)) return *found;
-  if (!index.is_text()) return Value::undefined(described(of) + " has no element " + repr(index));
-  if (const auto own = own_attribute(of, *index.text())) return *own;
-  return missing(of, *index.text());
+Value item(const Value& object, const Value& index) {
+  if (object.is_undefined()) fail_undefined(object);
+  if (const auto found = own_item(object, index)) return *found;
+  if (!index.is_text()) return Value::undefined(description(object) + " has no element " + repr(index));
+  if (const auto own = own_attribute(object, *index.text())) return *own;
+  return missing(object, *index.text());
 }
 
 namespace {
@@ -257,13 +223,13 @@ struct Steps {
 };
 
 // Python's slice.indices().
-Steps resolved(int64_t size, const Value& start, const Value& stop, const Value& step) {
-  const int64_t stride = step.is_none() ? 1 : need_integer(step);
+Steps resolve_slice(int64_t size, const Value& start, const Value& stop, const Value& step) {
+  const int64_t stride = step.is_none() ? 1 : require_integer(step);
   if (stride == 0) fail("slice step cannot be zero");
   const int64_t lowest = stride < 0 ? -1 : 0, highest = stride < 0 ? size - 1 : size;
   const auto clipped = [&](const Value& bound, int64_t absent) {
     if (bound.is_none()) return absent;
-    const int64_t at = need_integer(bound);
+    const int64_t at = require_integer(bound);
     return std::clamp(at < 0 ? at + size : at, lowest, highest);
   };
   return {clipped(start, stride < 0 ? highest : lowest), clipped(stop, stride < 0 ? lowest : highest), stride};
@@ -273,7 +239,7 @@ template <class Sequence>
 Sequence sliced(const Sequence& all, const Steps& steps) {
   Sequence result;
   for (int64_t at = steps.start; steps.step > 0 ? at < steps.stop : at > steps.stop;) {
-    result.push_back(all[static_cast<size_t>(at)]);
+    result.push_back(all[at]);
     if (__builtin_add_overflow(at, steps.step, &at)) break;
   }
   return result;
@@ -281,20 +247,17 @@ Sequence sliced(const Sequence& all, const Steps& steps) {
 
 }  // namespace
 
-Value slice(const Value& of, const Value& start, const Value& stop, const Value& step) {
-  if (of.is_undefined()) fail_undefined(of);
-  if (const std::string* text = of.text()) {
+Value slice(const Value& object, const Value& start, const Value& stop, const Value& step) {
+  if (object.is_undefined()) fail_undefined(object);
+  if (const std::string* text = object.text()) {
     const std::u32string chars = to_chars(*text);
-    const Steps steps = resolved(static_cast<int64_t>(chars.size()), start, stop, step);
-    return Value(from_chars(sliced(chars, steps)), of.is_markup());
+    return Value(from_chars(sliced(chars, resolve_slice(chars.size(), start, stop, step))), object.is_markup());
   }
-  if (of.object() && of.object()->is_sequence()) {
-    const Items items = to_items(of);
-    return Value::list(sliced(items, resolved(static_cast<int64_t>(items.size()), start, stop, step)));
-  }
-  if (!of.items()) fail("'" + type_name(of) + "' object is not subscriptable");
-  Items items = sliced(*of.items(), resolved(*length(of), start, stop, step));
-  return of.is<List>() ? Value::list(std::move(items)) : Value::tuple(std::move(items));
+  const bool is_range = object.object() && object.object()->is_sequence();
+  if (!object.items() && !is_range) fail("'" + type_name(object) + "' object is not subscriptable");
+  const Items items = to_items(object);
+  Items result = sliced(items, resolve_slice(items.size(), start, stop, step));
+  return object.is<Tuple>() ? Value::tuple(std::move(result)) : Value::list(std::move(result));
 }
 
 }  // namespace pinion::jinja

@@ -1,19 +1,14 @@
-// Expressions, see parser.h.
-#include <algorithm>
+// The parser of expressions. See parser.h.
 #include <cerrno>
-#include <cmath>
 #include <cstdlib>
-#include <limits>
 
 #include "tokenizer/templates/jinja/parser.h"
 
 namespace pinion::jinja {
 namespace {
 
-using Kind = Expression::Kind;
-
-constexpr int kMostDepth = 500;  // of a tree: without brackets, one that leans to the left
-constexpr int kLevels = 4;       // of Depth, for the functions between an expression and one in brackets inside it
+constexpr int kMaxTreeDepth = 500;      // bounds chains such as 1+1+1+..., which nest without brackets
+constexpr int kLevelsOfExpression = 4;  // DepthGuard levels from an expression to one in brackets inside it
 
 }  // namespace
 
@@ -23,169 +18,127 @@ Token TokenStream::take() {
   return token;
 }
 
-bool TokenStream::take_sign(std::string_view sign) {
-  const bool found = sees_sign(sign);
-  if (found) ++at_;
-  return found;
+void TokenStream::expect_sign(std::string_view sign) {
+  if (!accept_sign(sign)) fail_here("expected '" + std::string(sign) + "'");
 }
 
-bool TokenStream::take_name(std::string_view name) {
-  const bool found = sees_name(name);
-  if (found) ++at_;
-  return found;
+void TokenStream::expect_name(std::string_view name) {
+  if (!accept_name(name)) fail_here("expected '" + std::string(name) + "'");
 }
 
-void TokenStream::need_sign(std::string_view sign) {
-  if (!take_sign(sign)) refuse("expected '" + std::string(sign) + "'");
-}
-
-void TokenStream::need_name(std::string_view name) {
-  if (!take_name(name)) refuse("expected '" + std::string(name) + "'");
-}
-
-Token TokenStream::need(Token::Kind kind, const char* what) {
-  if (!sees(kind)) refuse("expected " + std::string(what));
+Token TokenStream::expect(Token::Kind kind, const char* description) {
+  if (!is(kind)) fail_here("expected " + std::string(description));
   return take();
 }
 
-void TokenStream::refuse(const std::string& message) const {
+void TokenStream::fail_here(const std::string& message) const {
   using enum Token::Kind;
   const Token& token = current();
   std::string found = "'" + token.text + "'";
   if (token.kind == kEnd) found = "the end of the template";
   if (token.kind == kVariableEnd || token.kind == kBlockEnd) found = "the end of the tag";
   if (token.kind == kString) found = "a string";
-  throw SyntaxFailure(message + ", got " + found, token.place);
+  throw SyntaxFailure(message + ", got " + found, token.offset);
 }
 
-void TokenStream::refuse_token() const { refuse("expected an expression"); }
-
-ExpressionPointer ExpressionParser::make(Kind kind, size_t place, std::vector<ExpressionPointer> parts) const {
-  auto made = std::make_unique<Expression>(Expression{.kind = kind, .place = place});
-  for (const ExpressionPointer& part : parts) {
-    if (part) made->depth = std::max(made->depth, part->depth + 1);
+ExpressionPtr ExpressionParser::make(Kind kind, size_t offset, std::vector<ExpressionPtr> operands) {
+  auto made = std::make_unique<Expression>(Expression{.kind = kind, .offset = offset});
+  for (const ExpressionPtr& operand : operands) {
+    if (operand) made->depth = std::max(made->depth, operand->depth + 1);
   }
-  if (made->depth > kMostDepth) throw SyntaxFailure("an expression nests too deep", place);
-  made->parts = std::move(parts);
+  if (made->depth > kMaxTreeDepth) throw SyntaxFailure("an expression nests too deep", offset);
+  made->operands = std::move(operands);
   return made;
 }
 
-ExpressionPointer ExpressionParser::pair(Kind kind, size_t place, ExpressionPointer left,
-                                         ExpressionPointer right) const {
-  std::vector<ExpressionPointer> parts;
-  parts.push_back(std::move(left));
-  if (right) parts.push_back(std::move(right));
-  return make(kind, place, std::move(parts));
-}
-
-ExpressionPointer ExpressionParser::parse_expression(bool with_condition) {
-  const Depth guard(kLevels);
-  return with_condition ? parse_conditional() : parse_or();
-}
-
-ExpressionPointer ExpressionParser::parse_conditional() {
-  ExpressionPointer value = parse_or();
-  while (tokens_.sees_name("if")) {
-    const size_t place = tokens_.take().place;
-    std::vector<ExpressionPointer> parts;
-    parts.push_back(parse_or());
-    parts.push_back(std::move(value));
-    parts.push_back(tokens_.take_name("else") ? parse_expression() : nullptr);
-    value = make(Kind::kConditional, place, std::move(parts));
+ExpressionPtr ExpressionParser::parse_expression(bool with_condition) {
+  const DepthGuard guard(kLevelsOfExpression);
+  ExpressionPtr value = parse_or();
+  while (with_condition && tokens_.is_name("if")) {
+    const size_t offset = tokens_.take().offset;
+    ExpressionPtr condition = parse_or();
+    ExpressionPtr otherwise = tokens_.accept_name("else") ? parse_expression() : nullptr;
+    value = make_of(Kind::kConditional, offset, std::move(condition), std::move(value), std::move(otherwise));
   }
   return value;
 }
 
-ExpressionPointer ExpressionParser::parse_joined(std::string_view word, Kind kind, Level next) {
-  ExpressionPointer left = (this->*next)();
-  while (tokens_.sees_name(word)) {
-    const size_t place = tokens_.take().place;
-    left = pair(kind, place, std::move(left), (this->*next)());
+ExpressionPtr ExpressionParser::parse_words(std::string_view word, Kind kind, Level next) {
+  ExpressionPtr left = (this->*next)();
+  while (tokens_.is_name(word)) {
+    const size_t offset = tokens_.take().offset;
+    left = make_of(kind, offset, std::move(left), (this->*next)());
   }
   return left;
 }
 
-ExpressionPointer ExpressionParser::parse_joined(std::initializer_list<std::string_view> signs, Level next) {
-  ExpressionPointer left = (this->*next)();
-  while (std::ranges::any_of(signs, [&](std::string_view sign) { return tokens_.sees_sign(sign); })) {
+ExpressionPtr ExpressionParser::parse_signs(std::initializer_list<std::string_view> signs, Level next) {
+  ExpressionPtr left = (this->*next)();
+  while (std::ranges::any_of(signs, [&](std::string_view sign) { return tokens_.is_sign(sign); })) {
     const Token sign = tokens_.take();
-    left = pair(Kind::kBinary, sign.place, std::move(left), (this->*next)());
-    left->text = sign.text;
+    left = make_of(Kind::kBinary, sign.offset, std::move(left), (this->*next)());
+    left->name = sign.text;
   }
   return left;
 }
 
-ExpressionPointer ExpressionParser::parse_or() { return parse_joined("or", Kind::kOr, &ExpressionParser::parse_and); }
+ExpressionPtr ExpressionParser::parse_or() { return parse_words("or", Kind::kOr, &ExpressionParser::parse_and); }
+ExpressionPtr ExpressionParser::parse_and() { return parse_words("and", Kind::kAnd, &ExpressionParser::parse_not); }
 
-ExpressionPointer ExpressionParser::parse_and() {
-  return parse_joined("and", Kind::kAnd, &ExpressionParser::parse_not);
+ExpressionPtr ExpressionParser::parse_not() {
+  if (!tokens_.is_name("not")) return parse_compare();
+  const DepthGuard guard;
+  const size_t offset = tokens_.take().offset;
+  return make_of(Kind::kNot, offset, parse_not());
 }
 
-ExpressionPointer ExpressionParser::parse_not() {
-  if (!tokens_.sees_name("not")) return parse_compare();
-  const Depth guard;
-  const size_t place = tokens_.take().place;
-  return pair(Kind::kNot, place, parse_not(), nullptr);
-}
-
-ExpressionPointer ExpressionParser::parse_compare() {
-  const size_t place = tokens_.current().place;
-  std::vector<ExpressionPointer> parts;
-  std::vector<std::string> signs;
-  parts.push_back(parse_sum());
-  for (;; parts.push_back(parse_sum())) {
-    const Token& token = tokens_.current();
+ExpressionPtr ExpressionParser::parse_compare() {
+  const size_t offset = tokens_.current().offset;
+  std::vector<ExpressionPtr> operands;
+  std::vector<std::string> operators;
+  operands.push_back(parse_sum());
+  for (;; operands.push_back(parse_sum())) {
     static constexpr std::string_view kSigns[] = {"==", "!=", "<", "<=", ">", ">="};
-    if (token.kind == Token::Kind::kSign && std::ranges::count(kSigns, token.text) > 0) {
-      signs.push_back(tokens_.take().text);
-    } else if (tokens_.take_name("in")) {
-      signs.emplace_back("in");
-    } else if (tokens_.sees_name("not") && tokens_.following().kind == Token::Kind::kName &&
+    if (std::ranges::any_of(kSigns, [&](std::string_view sign) { return tokens_.is_sign(sign); })) {
+      operators.push_back(tokens_.take().text);
+    } else if (tokens_.accept_name("in")) {
+      operators.emplace_back("in");
+    } else if (tokens_.is_name("not") && tokens_.following().kind == Token::Kind::kName &&
                tokens_.following().text == "in") {
       tokens_.take();
       tokens_.take();
-      signs.emplace_back("not in");
+      operators.emplace_back("not in");
     } else {
       break;
     }
   }
-  if (signs.empty()) return std::move(parts.front());
-  ExpressionPointer made = make(Kind::kCompare, place, std::move(parts));
-  made->signs = std::move(signs);
+  if (operators.empty()) return std::move(operands.front());
+  ExpressionPtr made = make(Kind::kCompare, offset, std::move(operands));
+  made->operators = std::move(operators);
   return made;
 }
 
-ExpressionPointer ExpressionParser::parse_sum() { return parse_joined({"+", "-"}, &ExpressionParser::parse_concat); }
+ExpressionPtr ExpressionParser::parse_sum() { return parse_signs({"+", "-"}, &ExpressionParser::parse_concat); }
 
-ExpressionPointer ExpressionParser::parse_concat() {
-  const size_t place = tokens_.current().place;
-  std::vector<ExpressionPointer> parts;
+ExpressionPtr ExpressionParser::parse_concat() {
+  const size_t offset = tokens_.current().offset;
+  std::vector<ExpressionPtr> operands;
   do {
-    parts.push_back(parse_product());
-  } while (tokens_.take_sign("~"));
-  return parts.size() == 1 ? std::move(parts.front()) : make(Kind::kConcat, place, std::move(parts));
+    operands.push_back(parse_product());
+  } while (tokens_.accept_sign("~"));
+  return operands.size() == 1 ? std::move(operands.front()) : make(Kind::kConcat, offset, std::move(operands));
 }
 
-ExpressionPointer ExpressionParser::parse_product() {
-  return parse_joined({"*", "/", "//", "%"}, &ExpressionParser::parse_power);
+ExpressionPtr ExpressionParser::parse_product() {
+  return parse_signs({"*", "/", "//", "%"}, &ExpressionParser::parse_filtered_unary);
 }
 
-ExpressionPointer ExpressionParser::parse_power() {
-  ExpressionPointer left = parse_unary();
-  while (tokens_.sees_sign("**")) {
+ExpressionPtr ExpressionParser::parse_unary(bool with_filters) {
+  const DepthGuard guard;
+  ExpressionPtr made;
+  if (tokens_.is_sign("-") || tokens_.is_sign("+")) {
     const Token sign = tokens_.take();
-    left = pair(Kind::kBinary, sign.place, std::move(left), parse_unary());
-    left->text = sign.text;
-  }
-  return left;
-}
-
-ExpressionPointer ExpressionParser::parse_unary(bool with_filters) {
-  const Depth guard;
-  ExpressionPointer made;
-  if (tokens_.sees_sign("-") || tokens_.sees_sign("+")) {
-    const Token sign = tokens_.take();
-    made = pair(sign.text == "-" ? Kind::kNegative : Kind::kPositive, sign.place, parse_unary(false), nullptr);
+    made = make_of(sign.text == "-" ? Kind::kNegative : Kind::kPositive, sign.offset, parse_unary(false));
   } else {
     made = parse_primary();
   }
@@ -193,135 +146,243 @@ ExpressionPointer ExpressionParser::parse_unary(bool with_filters) {
   return with_filters ? parse_filters_and_tests(std::move(made)) : std::move(made);
 }
 
-ExpressionPointer ExpressionParser::parse_primary(bool with_namespace) {
-  const size_t place = tokens_.current().place;
-  if (tokens_.sees(Token::Kind::kName)) return parse_name(with_namespace);
-  if (tokens_.sees(Token::Kind::kNumber)) return parse_number();
-  if (tokens_.sees(Token::Kind::kString)) {
+ExpressionPtr ExpressionParser::parse_primary(bool with_namespace) {
+  const size_t offset = tokens_.current().offset;
+  if (tokens_.is(Token::Kind::kName)) return parse_name(with_namespace);
+  if (tokens_.is(Token::Kind::kNumber)) return parse_number();
+  if (tokens_.is(Token::Kind::kString)) {
     std::string text;
-    while (tokens_.sees(Token::Kind::kString)) text += tokens_.take().text;
-    ExpressionPointer made = make(Kind::kConstant, place, {});
+    while (tokens_.is(Token::Kind::kString)) text += tokens_.take().text;
+    ExpressionPtr made = make(Kind::kConstant, offset);
     made->value = std::move(text);
     return made;
   }
-  if (tokens_.take_sign("(")) {
-    ExpressionPointer made = parse_tuple(true, {}, true);
-    tokens_.need_sign(")");
+  if (tokens_.accept_sign("(")) {
+    ExpressionPtr made = parse_tuple(true, true);
+    tokens_.expect_sign(")");
     return made;
   }
-  if (tokens_.sees_sign("[")) return parse_list();
-  if (tokens_.sees_sign("{")) return parse_mapping();
-  tokens_.refuse_token();
+  if (tokens_.is_sign("[")) return parse_list();
+  if (tokens_.is_sign("{")) return parse_mapping();
+  tokens_.fail_here("expected an expression");
 }
 
-ExpressionPointer ExpressionParser::parse_name(bool with_namespace) {
+ExpressionPtr ExpressionParser::parse_name(bool with_namespace) {
   const Token name = tokens_.take();
-  ExpressionPointer made = make(Kind::kConstant, name.place, {});
+  ExpressionPtr made = make(Kind::kConstant, name.offset);
   if (name.text == "true" || name.text == "True") {
     made->value = true;
   } else if (name.text == "false" || name.text == "False") {
     made->value = false;
   } else if (name.text == "none" || name.text == "None") {
     made->value = Value();
-  } else if (with_namespace && tokens_.take_sign(".")) {
-    made->kind = Kind::kMember;
-    made->text = name.text;
-    made->signs.push_back(tokens_.need(Token::Kind::kName, "a name").text);
+  } else if (with_namespace && tokens_.accept_sign(".")) {
+    made->kind = Kind::kNamespaceAttribute;
+    made->name = name.text;
+    made->operators.push_back(tokens_.expect(Token::Kind::kName, "a name").text);
   } else {
     made->kind = Kind::kName;
-    made->text = name.text;
-    for (Macro* macro : open_macros) {
-      macro->uses_varargs |= name.text == "varargs";
-      macro->uses_kwargs |= name.text == "kwargs";
-      macro->uses_caller |= name.text == "caller";
-    }
+    made->name = name.text;
+    for (Macro* macro : open_macros) macro->uses_caller |= name.text == "caller";
   }
   return made;
 }
 
-ExpressionPointer ExpressionParser::parse_number() {
+ExpressionPtr ExpressionParser::parse_number() {
   const Token token = tokens_.take();
-  ExpressionPointer made = make(Kind::kConstant, token.place, {});
-  const char second = token.text.size() > 1 ? static_cast<char>(token.text[1] | 0x20) : '\0';
-  const int base = second == 'x' ? 16 : (second == 'o' ? 8 : (second == 'b' ? 2 : 10));
-  if (base == 10 && token.text.find_first_of(".eE") != std::string::npos) {
+  ExpressionPtr made = make(Kind::kConstant, token.offset);
+  if (token.text.find_first_of(".eE") != std::string::npos) {
     made->value = std::strtod(token.text.c_str(), nullptr);
     return made;
   }
   errno = 0;
-  const long long number = std::strtoll(token.text.c_str() + (base == 10 ? 0 : 2), nullptr, base);
-  if (errno != 0) throw SyntaxFailure("a number is too large", token.place);
-  made->value = static_cast<int64_t>(number);
+  made->value = int64_t{std::strtoll(token.text.c_str(), nullptr, 10)};
+  if (errno != 0) throw SyntaxFailure("a number is too large", token.offset);
   return made;
 }
 
-ExpressionPointer ExpressionParser::parse_tuple(bool with_condition, std::string_view end, bool in_brackets) {
-  const size_t place = tokens_.current().place;
-  const auto ends = [&] {
-    return tokens_.sees(Token::Kind::kVariableEnd) || tokens_.sees(Token::Kind::kBlockEnd) || tokens_.sees_sign(")") ||
-           (!end.empty() && tokens_.sees_name(end));
-  };
-  std::vector<ExpressionPointer> parts;
+ExpressionPtr ExpressionParser::parse_tuple(bool with_condition, bool in_brackets) {
+  const size_t offset = tokens_.current().offset;
+  std::vector<ExpressionPtr> items;
   bool is_tuple = false;
-  while (!ends()) {
-    parts.push_back(parse_expression(with_condition));
-    if (!tokens_.take_sign(",")) break;
+  while (!tokens_.is(Token::Kind::kVariableEnd) && !tokens_.is(Token::Kind::kBlockEnd) && !tokens_.is_sign(")")) {
+    items.push_back(parse_expression(with_condition));
+    if (!tokens_.accept_sign(",")) break;
     is_tuple = true;
   }
-  if (!is_tuple && !parts.empty()) return std::move(parts.front());
-  if (!is_tuple && !in_brackets) tokens_.refuse_token();
-  return make(Kind::kTuple, place, std::move(parts));
+  if (!is_tuple && !items.empty()) return std::move(items.front());
+  if (!is_tuple && !in_brackets) tokens_.fail_here("expected an expression");
+  return make(Kind::kTuple, offset, std::move(items));
 }
 
-ExpressionPointer ExpressionParser::parse_list() {
-  const size_t place = tokens_.take().place;
-  std::vector<ExpressionPointer> parts;
-  while (!tokens_.sees_sign("]")) {
-    if (!parts.empty()) tokens_.need_sign(",");
-    if (tokens_.sees_sign("]")) break;
-    parts.push_back(parse_expression());
+ExpressionPtr ExpressionParser::parse_list() {
+  const size_t offset = tokens_.take().offset;
+  std::vector<ExpressionPtr> items;
+  while (!tokens_.is_sign("]")) {
+    items.push_back(parse_expression());
+    if (!tokens_.is_sign("]")) tokens_.expect_sign(",");
   }
-  tokens_.need_sign("]");
-  return make(Kind::kList, place, std::move(parts));
+  tokens_.take();
+  return make(Kind::kList, offset, std::move(items));
 }
 
-ExpressionPointer ExpressionParser::parse_mapping() {
-  const size_t place = tokens_.take().place;
-  std::vector<ExpressionPointer> parts;
-  while (!tokens_.sees_sign("}")) {
-    if (!parts.empty()) tokens_.need_sign(",");
-    if (tokens_.sees_sign("}")) break;
-    parts.push_back(parse_expression());
-    tokens_.need_sign(":");
-    parts.push_back(parse_expression());
+ExpressionPtr ExpressionParser::parse_mapping() {
+  const size_t offset = tokens_.take().offset;
+  std::vector<ExpressionPtr> pairs;
+  while (!tokens_.is_sign("}")) {
+    pairs.push_back(parse_expression());
+    tokens_.expect_sign(":");
+    pairs.push_back(parse_expression());
+    if (!tokens_.is_sign("}")) tokens_.expect_sign(",");
   }
-  tokens_.need_sign("}");
-  return make(Kind::kMapping, place, std::move(parts));
+  tokens_.take();
+  return make(Kind::kMapping, offset, std::move(pairs));
 }
 
-ExpressionPointer ExpressionParser::parse_target(std::string_view end, bool with_namespace) {
-  ExpressionPointer target = parse_targets(end, with_namespace);
+ExpressionPtr ExpressionParser::parse_target(std::string_view end, bool with_namespace) {
+  ExpressionPtr target = parse_targets(end, with_namespace);
   const auto can_assign = [](const auto& self, const Expression& part) -> bool {
-    if (part.kind == Kind::kMember || part.kind == Kind::kName) return true;
-    return part.kind == Kind::kTuple && std::ranges::all_of(part.parts, [&](const auto& p) { return self(self, *p); });
+    if (part.kind == Kind::kNamespaceAttribute || part.kind == Kind::kName) return true;
+    return part.kind == Kind::kTuple &&
+           std::ranges::all_of(part.operands, [&](const auto& inner) { return self(self, *inner); });
   };
-  if (!can_assign(can_assign, *target)) throw SyntaxFailure("cannot assign to that", target->place);
+  if (!can_assign(can_assign, *target)) throw SyntaxFailure("cannot assign to that", target->offset);
   return target;
 }
 
-ExpressionPointer ExpressionParser::parse_targets(std::string_view end, bool with_namespace) {
-  const size_t place = tokens_.current().place;
-  std::vector<ExpressionPointer> parts;
+ExpressionPtr ExpressionParser::parse_targets(std::string_view end, bool with_namespace) {
+  const size_t offset = tokens_.current().offset;
+  std::vector<ExpressionPtr> targets;
   bool is_tuple = false;
-  while (!tokens_.sees(Token::Kind::kBlockEnd) && !tokens_.sees_sign(")") &&
-         !(!end.empty() && tokens_.sees_name(end))) {
-    parts.push_back(parse_primary(with_namespace));
-    if (!tokens_.take_sign(",")) break;
+  while (!tokens_.is(Token::Kind::kBlockEnd) && !tokens_.is_sign(")") && !(!end.empty() && tokens_.is_name(end))) {
+    targets.push_back(parse_primary(with_namespace));
+    if (!tokens_.accept_sign(",")) break;
     is_tuple = true;
   }
-  if (!is_tuple && !parts.empty()) return std::move(parts.front());
-  if (!is_tuple) tokens_.refuse_token();
-  return make(Kind::kTuple, place, std::move(parts));
+  if (!is_tuple && !targets.empty()) return std::move(targets.front());
+  if (!is_tuple) tokens_.fail_here("expected an expression");
+  return make(Kind::kTuple, offset, std::move(targets));
+}
+
+// Attributes, subscripts and calls.
+ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr object) {
+  for (;;) {
+    if (tokens_.is_sign(".")) {
+      object = parse_attribute(std::move(object));
+    } else if (tokens_.is_sign("[")) {
+      object = parse_subscript(std::move(object));
+    } else if (tokens_.is_sign("(")) {
+      object = parse_call(std::move(object));
+    } else {
+      return object;
+    }
+  }
+}
+
+ExpressionPtr ExpressionParser::parse_filters_and_tests(ExpressionPtr value) {
+  for (;;) {
+    if (tokens_.is_sign("|")) {
+      value = parse_filters(std::move(value));
+    } else if (tokens_.is_name("is")) {
+      value = parse_test(std::move(value));
+    } else if (tokens_.is_sign("(")) {
+      value = parse_call(std::move(value));
+    } else {
+      return value;
+    }
+  }
+}
+
+ExpressionPtr ExpressionParser::parse_attribute(ExpressionPtr object) {
+  const size_t offset = tokens_.take().offset;
+  if (tokens_.is(Token::Kind::kNumber)) return make_of(Kind::kItem, offset, std::move(object), parse_number());
+  ExpressionPtr made = make_of(Kind::kAttribute, offset, std::move(object));
+  made->name = tokens_.expect(Token::Kind::kName, "a name or number").text;
+  return made;
+}
+
+ExpressionPtr ExpressionParser::parse_subscript(ExpressionPtr object) {
+  const size_t offset = tokens_.take().offset;
+  std::vector<ExpressionPtr> indices;
+  const auto ends = [&] { return tokens_.is_sign("]") || tokens_.is_sign(",") || tokens_.is_sign(":"); };
+  while (!tokens_.is_sign("]")) {
+    if (!indices.empty()) tokens_.expect_sign(",");
+    ExpressionPtr first = tokens_.is_sign(":") ? nullptr : parse_expression();
+    if (!tokens_.accept_sign(":")) {
+      indices.push_back(std::move(first));
+      continue;
+    }
+    ExpressionPtr stop = ends() ? nullptr : parse_expression();
+    ExpressionPtr step = tokens_.accept_sign(":") && !ends() ? parse_expression() : nullptr;
+    tokens_.expect_sign("]");
+    return make_of(Kind::kSlice, offset, std::move(object), std::move(first), std::move(stop), std::move(step));
+  }
+  tokens_.take();
+  ExpressionPtr index =
+      indices.size() == 1 ? std::move(indices.front()) : make(Kind::kTuple, offset, std::move(indices));
+  return make_of(Kind::kItem, offset, std::move(object), std::move(index));
+}
+
+CallArguments ExpressionParser::parse_arguments() {
+  CallArguments arguments;
+  tokens_.expect_sign("(");
+  const auto check_order = [&](bool is_allowed) {
+    if (!is_allowed) tokens_.fail_here("arguments of a call in a wrong order");
+  };
+  while (!tokens_.is_sign(")")) {
+    if (tokens_.accept_sign("*")) {
+      check_order(!arguments.all_positional && !arguments.all_named);
+      arguments.all_positional = parse_expression();
+    } else if (tokens_.accept_sign("**")) {
+      check_order(!arguments.all_named);
+      arguments.all_named = parse_expression();
+    } else if (tokens_.is(Token::Kind::kName) && tokens_.following().kind == Token::Kind::kSign &&
+               tokens_.following().text == "=") {
+      check_order(!arguments.all_named);
+      const std::string name = tokens_.take().text;
+      tokens_.take();
+      arguments.named.emplace_back(name, parse_expression());
+    } else {
+      check_order(!arguments.all_positional && !arguments.all_named && arguments.named.empty());
+      arguments.positional.push_back(parse_expression());
+    }
+    if (!tokens_.is_sign(")")) tokens_.expect_sign(",");
+  }
+  tokens_.take();
+  return arguments;
+}
+
+ExpressionPtr ExpressionParser::parse_call(ExpressionPtr callee) {
+  ExpressionPtr made = make_of(Kind::kCall, tokens_.current().offset, std::move(callee));
+  made->arguments = parse_arguments();
+  return made;
+}
+
+ExpressionPtr ExpressionParser::parse_filters(ExpressionPtr value, bool first_is_bare) {
+  while (std::exchange(first_is_bare, false) || tokens_.accept_sign("|")) {
+    const Token name = tokens_.expect(Token::Kind::kName, "a name");
+    value = make_of(Kind::kFilter, name.offset, std::move(value));
+    value->name = name.text;
+    if (tokens_.is_sign("(")) value->arguments = parse_arguments();
+  }
+  return value;
+}
+
+ExpressionPtr ExpressionParser::parse_test(ExpressionPtr value) {
+  using enum Token::Kind;
+  const size_t offset = tokens_.take().offset;
+  const bool is_negated = tokens_.accept_name("not");
+  ExpressionPtr made = make_of(Kind::kTest, offset, std::move(value));
+  made->name = tokens_.expect(kName, "a name").text;
+  const bool begins_value =
+      tokens_.is(kName) || tokens_.is(kString) || tokens_.is(kNumber) || tokens_.is_sign("[") || tokens_.is_sign("{");
+  if (tokens_.is_sign("(")) {
+    made->arguments = parse_arguments();
+  } else if (begins_value && !tokens_.is_name("else") && !tokens_.is_name("or") && !tokens_.is_name("and")) {
+    if (tokens_.is_name("is")) tokens_.fail_here("tests cannot be chained");
+    made->arguments.positional.push_back(parse_postfix(parse_primary()));
+  }
+  return is_negated ? make_of(Kind::kNot, offset, std::move(made)) : std::move(made);
 }
 
 }  // namespace pinion::jinja

@@ -1,16 +1,26 @@
-// The part of the parser that expressions and statements share: the tokens, and how a template is refused.
+// Tokens of a template, and the parser of expressions that statements use.
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "tokenizer/templates/jinja/lexer.h"
 #include "tokenizer/templates/jinja/syntax.h"
 
 namespace pinion::jinja {
+
+struct Token {
+  enum class Kind { kData, kVariableBegin, kVariableEnd, kBlockBegin, kBlockEnd, kName, kString, kNumber, kSign, kEnd };
+  Kind kind;
+  std::string text;  // of a string: its value
+  size_t offset;     // in the source, bytes
+};
+
+// With trim_blocks and lstrip_blocks. The last token is kEnd. Throws a SyntaxFailure.
+std::vector<Token> tokenize(const std::string& source);
 
 class TokenStream {
  public:
@@ -18,17 +28,18 @@ class TokenStream {
 
   const Token& current() const { return tokens_[at_]; }
   const Token& following() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
+  bool is(Token::Kind kind) const { return current().kind == kind; }
+  bool is_sign(std::string_view sign) const { return is(Token::Kind::kSign) && current().text == sign; }
+  bool is_name(std::string_view name) const { return is(Token::Kind::kName) && current().text == name; }
   Token take();
-  bool sees(Token::Kind kind) const { return current().kind == kind; }
-  bool sees_sign(std::string_view sign) const { return sees(Token::Kind::kSign) && current().text == sign; }
-  bool sees_name(std::string_view name) const { return sees(Token::Kind::kName) && current().text == name; }
-  bool take_sign(std::string_view sign);
-  bool take_name(std::string_view name);
-  void need_sign(std::string_view sign);
-  void need_name(std::string_view name);
-  Token need(Token::Kind kind, const char* what);
-  [[noreturn]] void refuse(const std::string& message) const;
-  [[noreturn]] void refuse_token() const;  // the current one
+  // Skip the token if it is current.
+  bool accept_sign(std::string_view sign) { return is_sign(sign) ? (++at_, true) : false; }
+  bool accept_name(std::string_view name) { return is_name(name) ? (++at_, true) : false; }
+  // Fail if it is not.
+  void expect_sign(std::string_view sign);
+  void expect_name(std::string_view name);
+  Token expect(Token::Kind kind, const char* description);
+  [[noreturn]] void fail_here(const std::string& message) const;  // adds the current token
 
  private:
   std::vector<Token> tokens_;
@@ -40,48 +51,53 @@ class ExpressionParser {
  public:
   explicit ExpressionParser(TokenStream* tokens) : tokens_(*tokens) {}
 
-  ExpressionPointer parse_expression(bool with_condition = true);
-  // One expression, or a tuple of some without brackets. `end` is a name that ends it.
-  ExpressionPointer parse_tuple(bool with_condition = true, std::string_view end = {}, bool in_brackets = false);
-  // What `set` and `for` assign to.
-  ExpressionPointer parse_target(std::string_view end, bool with_namespace);
-  // Filters behind |; `inline_first`: the first one has no |. Null where there are none.
-  ExpressionPointer parse_filters(ExpressionPointer of, bool inline_first = false);
+  ExpressionPtr parse_expression(bool with_condition = true);  // x if y else z
+  // One expression, or a tuple without brackets.
+  ExpressionPtr parse_tuple(bool with_condition = true, bool in_brackets = false);
+  // The left side of `set` (may be an attribute of a namespace) and of `for`, which ends at the name `end`.
+  ExpressionPtr parse_target(std::string_view end, bool with_namespace);
+  // Filters after |. `first_is_bare`: the first one has no |. Null if there are none.
+  ExpressionPtr parse_filters(ExpressionPtr value, bool first_is_bare = false);
 
-  // Macros whose bodies are being parsed: told of the names that have a meaning there.
-  std::vector<Macro*> open_macros;
+  std::vector<Macro*> open_macros;  // macros whose bodies are being parsed: marked if they use `caller`
 
  private:
-  ExpressionPointer make(Expression::Kind kind, size_t place, std::vector<ExpressionPointer> parts) const;
-  ExpressionPointer pair(Expression::Kind kind, size_t place, ExpressionPointer left, ExpressionPointer right) const;
-  using Level = ExpressionPointer (ExpressionParser::*)();
-  // Operands of the next level with this word, or one of these signs, between them.
-  ExpressionPointer parse_joined(std::string_view word, Expression::Kind kind, Level next);
-  ExpressionPointer parse_joined(std::initializer_list<std::string_view> signs, Level next);
-  ExpressionPointer parse_conditional();
-  ExpressionPointer parse_or();
-  ExpressionPointer parse_and();
-  ExpressionPointer parse_not();
-  ExpressionPointer parse_compare();
-  ExpressionPointer parse_sum();
-  ExpressionPointer parse_concat();
-  ExpressionPointer parse_product();
-  ExpressionPointer parse_power();
-  ExpressionPointer parse_unary(bool with_filters = true);
-  ExpressionPointer parse_primary(bool with_namespace = false);
-  ExpressionPointer parse_name(bool with_namespace);
-  ExpressionPointer parse_number();
-  ExpressionPointer parse_list();
-  ExpressionPointer parse_mapping();
-  ExpressionPointer parse_postfix(ExpressionPointer of);
-  ExpressionPointer parse_filters_and_tests(ExpressionPointer of);
-  ExpressionPointer parse_attribute(ExpressionPointer of);
-  ExpressionPointer parse_subscript(ExpressionPointer of);
-  ExpressionPointer parse_call(ExpressionPointer of);
-  ExpressionPointer parse_test(ExpressionPointer of);
-  std::string parse_dotted_name();
+  using Kind = Expression::Kind;
+  using Level = ExpressionPtr (ExpressionParser::*)();
+
+  static ExpressionPtr make(Kind kind, size_t offset, std::vector<ExpressionPtr> operands = {});
+  template <class... Operands>
+  static ExpressionPtr make_of(Kind kind, size_t offset, Operands... operands) {
+    std::vector<ExpressionPtr> all;
+    (all.push_back(std::move(operands)), ...);
+    return make(kind, offset, std::move(all));
+  }
+
+  // Operands of the next level, with one of these words or signs between them.
+  ExpressionPtr parse_words(std::string_view word, Kind kind, Level next);
+  ExpressionPtr parse_signs(std::initializer_list<std::string_view> signs, Level next);
+  ExpressionPtr parse_or();
+  ExpressionPtr parse_and();
+  ExpressionPtr parse_not();
+  ExpressionPtr parse_compare();
+  ExpressionPtr parse_sum();
+  ExpressionPtr parse_concat();
+  ExpressionPtr parse_product();
+  ExpressionPtr parse_filtered_unary() { return parse_unary(true); }
+  ExpressionPtr parse_unary(bool with_filters);
+  ExpressionPtr parse_primary(bool with_namespace = false);
+  ExpressionPtr parse_name(bool with_namespace);
+  ExpressionPtr parse_number();
+  ExpressionPtr parse_list();
+  ExpressionPtr parse_mapping();
+  ExpressionPtr parse_postfix(ExpressionPtr object);
+  ExpressionPtr parse_filters_and_tests(ExpressionPtr value);
+  ExpressionPtr parse_attribute(ExpressionPtr object);
+  ExpressionPtr parse_subscript(ExpressionPtr object);
+  ExpressionPtr parse_call(ExpressionPtr callee);
+  ExpressionPtr parse_test(ExpressionPtr value);
   CallArguments parse_arguments();
-  ExpressionPointer parse_targets(std::string_view end, bool with_namespace);
+  ExpressionPtr parse_targets(std::string_view end, bool with_namespace);
 
   TokenStream& tokens_;
 };

@@ -1,4 +1,4 @@
-// A parsed template: expressions and statements as plain trees.
+// A parsed template: trees of statements and expressions.
 #pragma once
 
 #include <cstddef>
@@ -12,97 +12,92 @@
 namespace pinion::jinja {
 
 struct SyntaxFailure : Failure {
-  SyntaxFailure(const std::string& message, size_t at) : Failure(message), place(at) {}
-  size_t place;
+  SyntaxFailure(const std::string& message, size_t at) : Failure(message), offset(at) {}
+  size_t offset;
 };
 
 struct Expression;
-using ExpressionPointer = std::unique_ptr<Expression>;
+using ExpressionPtr = std::unique_ptr<Expression>;
 
 struct CallArguments {
-  std::vector<ExpressionPointer> positional;
-  std::vector<std::pair<std::string, ExpressionPointer>> named;
-  ExpressionPointer all_positional, all_named;  // *x and **x
+  std::vector<ExpressionPtr> positional;
+  std::vector<std::pair<std::string, ExpressionPtr>> named;
+  ExpressionPtr all_positional, all_named;  // *x and **x
 };
 
 struct Expression {
   enum class Kind {
-    kConstant,     // value
-    kName,         // text
-    kList,         // parts
-    kTuple,        // parts
-    kMapping,      // parts: key, value, key, value
-    kConditional,  // parts: condition, if true, if false (may be null)
-    kAnd,          // parts: left, right
-    kOr,           // parts: left, right
-    kNot,          // parts: one
-    kCompare,      // parts: first, second, ...; signs between them
-    kConcat,       // parts
-    kBinary,       // parts: left, right; text: the sign
-    kNegative,     // parts: one
-    kPositive,     // parts: one
-    kAttribute,    // parts: of what; text: the name
-    kItem,         // parts: of what, index
-    kSlice,        // parts: of what, start, stop, step (each may be null)
-    kCall,         // parts: what; arguments
-    kFilter,       // parts: of what (null: of a block's text); text: the name; arguments
-    kTest,         // parts: of what; text: the name; arguments
-    kMember,       // as a target only; text: a namespace's name, signs: the attribute
+    kConstant,            // value
+    kName,                // name
+    kList,                // operands
+    kTuple,               // operands
+    kMapping,             // operands: key, value, key, value, ...
+    kConditional,         // operands: condition, value if true, value if false (may be null)
+    kAnd,                 // operands: left, right
+    kOr,                  // operands: left, right
+    kNot,                 // operands: one
+    kCompare,             // operands: first, second, ...; operators between them
+    kConcat,              // operands
+    kBinary,              // operands: left, right; name: the operator
+    kNegative,            // operands: one
+    kPositive,            // operands: one
+    kAttribute,           // operands: object; name: the attribute
+    kItem,                // operands: object, index
+    kSlice,               // operands: object, start, stop, step (each may be null)
+    kCall,                // operands: callee; arguments
+    kFilter,              // operands: value (null: the text of the block); name; arguments
+    kTest,                // operands: value; name; arguments
+    kNamespaceAttribute,  // target of an assignment only; name: the variable, operators: the attribute
   };
   Kind kind;
-  size_t place = 0;  // in the source
-  std::string text = {};
+  size_t offset = 0;  // in the source, bytes
+  std::string name = {};
   Value value = {};
-  std::vector<ExpressionPointer> parts = {};
-  std::vector<std::string> signs = {};
+  std::vector<ExpressionPtr> operands = {};
+  std::vector<std::string> operators = {};
   CallArguments arguments = {};
   int depth = 1;  // of this tree
-};
-
-struct Signature {
-  std::vector<std::string> names;
-  std::vector<ExpressionPointer> defaults;  // of the last ones
 };
 
 struct Statement;
 using Body = std::vector<Statement>;
 
-// What a macro or the body of a call does with what its caller gives.
+// A macro, or the body of a {% call %}.
 struct Macro {
   std::string name;
-  Signature signature;
+  std::vector<std::string> parameters;
+  std::vector<ExpressionPtr> defaults;  // of the last parameters
   Body body;
-  bool uses_varargs = false, uses_kwargs = false, uses_caller = false;
+  bool uses_caller = false;
 };
 
 struct Statement {
   enum class Kind {
     kText,         // text
-    kPrint,        // expressions
-    kIf,           // expressions: conditions; branches: a body for each, and perhaps one for else
-    kFor,          // target; expressions: what, condition (may be null); branches: body, else; is_recursive
+    kPrint,        // expressions: one
+    kIf,           // expressions: conditions; bodies: one each, then perhaps that of else
+    kFor,          // target; expressions: iterable, condition (may be null); bodies: loop, else
     kSet,          // target; expressions: value
-    kSetBlock,     // target; expressions: filters (may be null); branches: body
-    kWith,         // targets; expressions: their values; branches: body
+    kSetBlock,     // target; expressions: filters (may be null); bodies: one
+    kWith,         // targets; expressions: their values; bodies: one
     kMacro,        // macro
     kCallBlock,    // macro: the caller; expressions: the call
-    kFilterBlock,  // expressions: filters; branches: body
-    kScope,        // branches: body
+    kFilterBlock,  // expressions: filters; bodies: one
+    kScope,        // bodies: one
     kBreak,
     kContinue,
   };
   Kind kind;
-  size_t place = 0;
+  size_t offset = 0;
   std::string text = {};
-  ExpressionPointer target = {};
-  std::vector<ExpressionPointer> targets = {};
-  std::vector<ExpressionPointer> expressions = {};
-  std::vector<Body> branches = {};
+  ExpressionPtr target = {};
+  std::vector<ExpressionPtr> targets = {};
+  std::vector<ExpressionPtr> expressions = {};
+  std::vector<Body> bodies = {};
   std::shared_ptr<const Macro> macro = {};
-  bool is_recursive = false;
 };
 
-// `source` is normalized (lexer.h). Throws a SyntaxFailure.
+// `source` is normalized (jinja.h). Throws a SyntaxFailure.
 Body parse(const std::string& source);
 
 }  // namespace pinion::jinja

@@ -4,13 +4,6 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <cmath>
-#include <cstdlib>
-#include <memory>
-
-#include "tokenizer/templates/jinja/value.h"
 
 namespace pinion::jinja {
 
@@ -29,60 +22,48 @@ std::string from_chars(std::u32string_view chars) {
 }
 
 size_t char_count(std::string_view text) {
-  return static_cast<size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+  return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
 }
 
 namespace {
 
 utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
 
-struct Range {
+struct CharRange {
   char32_t first, last;
 };
 
-// Numeric_Type=Digit: superscripts, and digits in circles and the like.
-constexpr Range kDigits[] = {{0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},
-                             {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
-                             {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
-                             {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
-                             {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}};
+// Numeric_Type=Digit: superscripts and enclosed digits.
+constexpr CharRange kDigits[] = {{0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},
+                                 {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
+                                 {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
+                                 {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
+                                 {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}};
 
 }  // namespace
 
-bool is_alpha(char32_t c) {
-  const utf8proc_category_t kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
-}
-
-bool is_decimal(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
-
+bool is_alpha(char32_t c) { return category(c) >= UTF8PROC_CATEGORY_LU && category(c) <= UTF8PROC_CATEGORY_LO; }
 bool is_digit(char32_t c) {
-  return is_decimal(c) ||
-         std::ranges::any_of(kDigits, [&](const Range& range) { return c >= range.first && c <= range.last; });
+  return category(c) == UTF8PROC_CATEGORY_ND ||
+         std::ranges::any_of(kDigits, [&](const CharRange& range) { return c >= range.first && c <= range.last; });
 }
-
-bool is_numeric(char32_t c) {
-  const utf8proc_category_t kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO;
-}
-
-bool is_printable(char32_t c) {
-  const utf8proc_category_t kind = category(c);
-  return c == ' ' || !(kind == UTF8PROC_CATEGORY_CN || kind >= UTF8PROC_CATEGORY_ZS);
-}
-
 bool is_lower(char32_t c) { return utf8proc_islower(static_cast<utf8proc_int32_t>(c)) != 0; }
 bool is_upper(char32_t c) { return utf8proc_isupper(static_cast<utf8proc_int32_t>(c)) != 0; }
 bool is_title(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LT; }
-bool is_alnum(char32_t c) { return is_alpha(c) || is_numeric(c) || is_digit(c); }
-
+bool is_alnum(char32_t c) {
+  const bool is_number = category(c) >= UTF8PROC_CATEGORY_ND && category(c) <= UTF8PROC_CATEGORY_NO;
+  return is_alpha(c) || is_number || is_digit(c);
+}
+bool is_printable(char32_t c) {
+  return c == ' ' || !(category(c) == UTF8PROC_CATEGORY_CN || category(c) >= UTF8PROC_CATEGORY_ZS);
+}
 bool is_line_end(char32_t c) {
   return (c >= '\n' && c <= '\r') || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
 }
 
 namespace {
 
-// Characters whose capitals are several (SpecialCasing.txt): those of the Latin alphabet.
+// Characters with several capitals (SpecialCasing.txt), Latin only.
 struct Capitals {
   char32_t c;
   const char32_t *upper, *title;
@@ -104,25 +85,24 @@ void append_capital(char32_t c, bool as_title, std::u32string* out) {
 
 bool is_cased(char32_t c) { return is_lower(c) || is_upper(c) || is_title(c); }
 
-bool is_passed_over(char32_t c) {  // Case_Ignorable, of what stands in words
-  const utf8proc_category_t kind = category(c);
-  return kind == UTF8PROC_CATEGORY_MN || kind == UTF8PROC_CATEGORY_LM || c == '\'' || c == '.' || c == ':' ||
-         c == 0x2019 || c == 0xAD || c == 0xB7;
+bool is_case_ignorable(char32_t c) {  // Case_Ignorable, restricted to characters that occur in words
+  return category(c) == UTF8PROC_CATEGORY_MN || category(c) == UTF8PROC_CATEGORY_LM || c == '\'' || c == '.' ||
+         c == ':' || c == 0x2019 || c == 0xAD || c == 0xB7;
 }
 
-// A sigma at the end of a word is written another way.
+// Final_Sigma: a cased character precedes in the same word, and none follows.
 bool is_final(std::u32string_view text, size_t at) {
-  const auto first_that_counts = [](auto begin, auto end) {
-    const auto found = std::find_if_not(begin, end, is_passed_over);
+  const auto first_is_cased = [](auto begin, auto end) {
+    const auto found = std::find_if_not(begin, end, is_case_ignorable);
     return found != end && is_cased(*found);
   };
   const std::u32string_view before = text.substr(0, at), after = text.substr(at + 1);
-  return first_that_counts(before.rbegin(), before.rend()) && !first_that_counts(after.begin(), after.end());
+  return first_is_cased(before.rbegin(), before.rend()) && !first_is_cased(after.begin(), after.end());
 }
 
 void append_small(std::u32string_view text, size_t at, std::u32string* out) {
   constexpr char32_t kSigma = 0x3A3;
-  if (text[at] == 0x130) {  // the only character whose lower case is two: i and a dot above
+  if (text[at] == 0x130) {  // the only character with two lower-case characters: i and a dot above
     *out += U"i\u0307";
   } else if (text[at] == kSigma) {
     *out += is_final(text, at) ? U'\u03C2' : U'\u03C3';
@@ -161,99 +141,24 @@ std::u32string title(std::u32string_view text) {
 
 std::u32string capitalize(std::u32string_view text) {
   std::u32string result;
-  for (size_t at = 0; at < text.size(); ++at) {
-    if (at == 0) {
-      append_capital(text[at], true, &result);
-    } else {
-      append_small(text, at, &result);
-    }
-  }
+  if (!text.empty()) append_capital(text[0], true, &result);
+  for (size_t at = 1; at < text.size(); ++at) append_small(text, at, &result);
   return result;
-}
-
-std::u32string swapcase(std::u32string_view text) {
-  std::u32string result;
-  for (size_t at = 0; at < text.size(); ++at) {
-    if (is_upper(text[at])) {
-      append_small(text, at, &result);
-    } else if (is_lower(text[at])) {
-      append_capital(text[at], false, &result);
-    } else {
-      result += text[at];
-    }
-  }
-  return result;
-}
-
-std::string casefold(std::string_view text) {
-  utf8proc_uint8_t* folded = nullptr;
-  const auto bytes = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                  static_cast<utf8proc_ssize_t>(text.size()), &folded, UTF8PROC_CASEFOLD);
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(folded, &std::free);
-  if (bytes < 0) fail("casefold: " + std::string(utf8proc_errmsg(bytes)));
-  return {reinterpret_cast<const char*>(folded), static_cast<size_t>(bytes)};
 }
 
 std::string html_escaped(std::string_view text) {
+  static constexpr std::pair<char, std::string_view> kEscapes[] = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&#34;"}, {'\'', "&#39;"}};
   std::string result;
   for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&#34;";
-        break;
-      case '\'':
-        result += "&#39;";
-        break;
-      default:
-        result += c;
+    const auto* escape = std::ranges::find(kEscapes, c, [](const auto& pair) { return pair.first; });
+    if (escape != std::end(kEscapes)) {
+      result += escape->second;
+    } else {
+      result += c;
     }
   }
   return result;
-}
-
-// Python's repr of a string.
-std::string in_quotes(std::string_view text) {
-  const char quote = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos ? '"' : '\'';
-  std::string result(1, quote);
-  for (const char32_t c : to_chars(text)) {
-    std::array<char, 12> code{};
-    if (c == static_cast<char32_t>(quote) || c == '\\') {
-      result += '\\';
-      result += static_cast<char>(c);
-    } else if (c == '\n' || c == '\r' || c == '\t') {
-      result += c == '\n' ? "\\n" : (c == '\r' ? "\\r" : "\\t");
-    } else if (is_printable(c)) {
-      append_utf8(c, &result);
-    } else {
-      const char* form = c < 0x100 ? "\\x%02x" : (c < 0x10000 ? "\\u%04x" : "\\U%08x");
-      std::snprintf(code.data(), code.size(), form, static_cast<unsigned>(c));
-      result += code.data();
-    }
-  }
-  return result + quote;
-}
-
-// The fewest digits that give the number again, as Python writes them.
-std::string repr(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  std::array<char, 32> digits{};
-  const double size = std::fabs(value);
-  const bool with_exponent = size != 0 && (size < 1e-4 || size >= 1e16);
-  const auto form = with_exponent ? std::chars_format::scientific : std::chars_format::fixed;
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value, form).ptr;
-  std::string text(digits.data(), end);
-  if (!with_exponent && text.find('.') == std::string::npos) text += ".0";
-  return text;
 }
 
 }  // namespace pinion::jinja

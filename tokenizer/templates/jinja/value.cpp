@@ -1,15 +1,18 @@
-// See value.h.
+// Values: types, comparison, spelling, iteration. See value.h.
 #include "tokenizer/templates/jinja/value.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
+#include <cstdio>
 
 #include "tokenizer/templates/jinja/text.h"
 
 namespace pinion::jinja {
 namespace {
 
-constexpr int kMostDepth = 1000;
+constexpr int kMaxDepth = 1000;
 thread_local int depth = 0;
 
 struct Iterator : Object {
@@ -17,7 +20,7 @@ struct Iterator : Object {
   std::string type_name() const override { return type_name_; }
   std::string repr() const override { return "<" + type_name_ + " object>"; }
   Next iterate() override {
-    return [this](Value* out) { return next(out); };  // who iterates keeps the value
+    return [this](Value* out) { return next(out); };  // jinja::iterate() keeps the value alive
   }
 
   std::string type_name_;
@@ -27,20 +30,17 @@ struct Iterator : Object {
 }  // namespace
 
 void fail(const std::string& message) { throw Failure(message); }
+void fail_undefined(const Value& undefined) { fail(*undefined.get<Undefined>().message); }
 
-void fail_undefined(const Value& undefined) { fail(*undefined.get<Undefined>().complaint); }
-
-Depth::Depth(int levels) : levels_(levels) {
-  if (depth >= kMostDepth) fail("nests or calls itself too deep");
+DepthGuard::DepthGuard(int levels) : levels_(levels) {
+  if (depth >= kMaxDepth) fail("nests or calls itself too deep");
   depth += levels_;
 }
-Depth::~Depth() { depth -= levels_; }
+DepthGuard::~DepthGuard() { depth -= levels_; }
 
 std::optional<Value> Object::attribute(const std::string&) { return {}; }
 std::optional<Value> Object::item(int64_t) { return {}; }
 Value Object::call(Interpreter&, const Arguments&) { fail("'" + type_name() + "' object is not callable"); }
-
-Value Value::mapping(Pairs pairs) { return Mapping{std::make_shared<const Pairs>(std::move(pairs))}; }
 
 const Items* Value::items() const {
   if (is<List>()) return get<List>().items.get();
@@ -60,19 +60,15 @@ std::optional<double> Value::number() const {
 }
 
 const Value* find(const Pairs& pairs, const Value& key) {
-  const std::string* name = key.text();
-  for (const Pair& pair : pairs) {
-    const std::string* other = pair.key.text();
-    if (name != nullptr && other != nullptr ? *name == *other : equal(pair.key, key)) return &pair.value;
-  }
-  return nullptr;
+  const auto found = std::ranges::find_if(pairs, [&](const Pair& pair) { return equal(pair.key, key); });
+  return found == pairs.end() ? nullptr : &found->value;
 }
 
 void set(Pairs* pairs, const Value& key, Value value) {
-  need_hashable(key);
-  const Value* found = find(*pairs, key);
-  if (found == nullptr) return pairs->push_back({key, std::move(value)});
-  std::ranges::find_if(*pairs, [&](const Pair& pair) { return &pair.value == found; })->value = std::move(value);
+  require_hashable(key);
+  const auto found = std::ranges::find_if(*pairs, [&](const Pair& pair) { return equal(pair.key, key); });
+  if (found == pairs->end()) return pairs->push_back({key, std::move(value)});
+  found->value = std::move(value);
 }
 
 std::string type_name(const Value& value) {
@@ -107,20 +103,18 @@ bool equal_pairs(const Pairs& a, const Pairs& b) {
 }  // namespace
 
 bool equal(const Value& a, const Value& b) {
-  const Depth guard;
+  if (a.is_text() && b.is_text()) return *a.text() == *b.text();
+  const DepthGuard guard;
   if (a.integer() && b.integer()) return a.integer() == b.integer();
   if (a.number() && b.number()) return a.number() == b.number();
-  if (a.is_text() && b.is_text()) return *a.text() == *b.text();
-  if (a.items() && b.items() && a.is<List>() == b.is<List>()) {
-    return std::ranges::equal(*a.items(), *b.items(), [](const Value& x, const Value& y) { return equal(x, y); });
-  }
+  if (a.items() && b.items() && a.is<List>() == b.is<List>()) return std::ranges::equal(*a.items(), *b.items(), equal);
   if (a.pairs() && b.pairs()) return equal_pairs(*a.pairs(), *b.pairs());
   if (a.object() || b.object()) return a.object() && b.object() && a.object()->equals(*b.object());
   return (a.is_undefined() && b.is_undefined()) || (a.is_none() && b.is_none());
 }
 
-std::optional<int> compare(const Value& a, const Value& b, const char* sign) {
-  const Depth guard;
+std::optional<int> compare(const Value& a, const Value& b, std::string_view op) {
+  const DepthGuard guard;
   const auto order = [](const auto& x, const auto& y) { return x < y ? -1 : (y < x ? 1 : 0); };
   if (a.is_undefined()) fail_undefined(a);
   if (b.is_undefined()) fail_undefined(b);
@@ -129,15 +123,15 @@ std::optional<int> compare(const Value& a, const Value& b, const char* sign) {
     if (std::isnan(*a.number()) || std::isnan(*b.number())) return {};
     return order(*a.number(), *b.number());
   }
-  if (a.is_text() && b.is_text()) return order(*a.text(), *b.text());  // UTF-8 keeps the characters' order
+  if (a.is_text() && b.is_text()) return order(*a.text(), *b.text());  // UTF-8 preserves the order of code points
   if (a.items() && b.items() && a.is<List>() == b.is<List>()) {
     const Items &x = *a.items(), &y = *b.items();
     for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
-      if (!equal(x[i], y[i])) return compare(x[i], y[i], sign);
+      if (!equal(x[i], y[i])) return compare(x[i], y[i], op);
     }
     return order(x.size(), y.size());
   }
-  fail("'" + std::string(sign) + "' not supported between instances of '" + type_name(a) + "' and '" + type_name(b) +
+  fail("'" + std::string(op) + "' not supported between instances of '" + type_name(a) + "' and '" + type_name(b) +
        "'");
 }
 
@@ -148,42 +142,69 @@ bool less(const Value& a, const Value& b) {
 
 std::string to_text(const Value& value) {
   if (value.is_undefined()) return {};
-  if (const std::string* text = value.text()) return *text;
-  return repr(value);
+  return value.is_text() ? *value.text() : repr(value);
 }
 
-namespace {
-
-std::string repr_items(const Items& items, const char* open, const char* close) {
-  std::string text = open;
-  for (const Value& item : items) text += (text.size() > 1 ? ", " : "") + repr(item);
-  return text + close;
+// The fewest digits that round-trip, as Python writes them.
+std::string repr(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  std::array<char, 32> digits{};
+  const double size = std::fabs(value);
+  const bool has_exponent = size != 0 && (size < 1e-4 || size >= 1e16);
+  const auto format = has_exponent ? std::chars_format::scientific : std::chars_format::fixed;
+  std::string text(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value, format).ptr);
+  if (!has_exponent && text.find('.') == std::string::npos) text += ".0";
+  return text;
 }
 
-std::string repr_pairs(const Pairs& pairs) {
-  std::string text = "{";
-  for (const Pair& pair : pairs) text += (text.size() > 1 ? ", " : "") + repr(pair.key) + ": " + repr(pair.value);
-  return text + "}";
+std::string quoted(std::string_view text) {
+  const char quote = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos ? '"' : '\'';
+  std::string result(1, quote);
+  for (const char32_t c : to_chars(text)) {
+    std::array<char, 12> code{};
+    if (c == static_cast<char32_t>(quote) || c == '\\') {
+      result += {'\\', static_cast<char>(c)};
+    } else if (c == '\n' || c == '\r' || c == '\t') {
+      result += c == '\n' ? "\\n" : (c == '\r' ? "\\r" : "\\t");
+    } else if (is_printable(c)) {
+      append_utf8(c, &result);
+    } else {
+      const char* format = c < 0x100 ? "\\x%02x" : (c < 0x10000 ? "\\u%04x" : "\\U%08x");
+      std::snprintf(code.data(), code.size(), format, static_cast<unsigned>(c));
+      result += code.data();
+    }
+  }
+  return result + quote;
 }
-
-}  // namespace
 
 std::string repr(const Value& value) {
-  const Depth guard;
+  const DepthGuard guard;
   if (value.is_undefined()) return "Undefined";
   if (value.is_none()) return "None";
   if (value.is<bool>()) return value.get<bool>() ? "True" : "False";
   if (value.is<int64_t>()) return std::to_string(value.get<int64_t>());
   if (value.is<double>()) return repr(value.get<double>());
-  if (value.is_markup()) return "Markup(" + in_quotes(*value.text()) + ")";
-  if (const std::string* text = value.text()) return in_quotes(*text);
-  if (value.is<List>()) return repr_items(*value.items(), "[", "]");
-  if (value.is<Tuple>()) return repr_items(*value.items(), "(", value.items()->size() == 1 ? ",)" : ")");
-  return value.pairs() ? repr_pairs(*value.pairs()) : value.object()->repr();
+  if (value.is_text()) return value.is_markup() ? "Markup(" + quoted(*value.text()) + ")" : quoted(*value.text());
+  if (value.object()) return value.object()->repr();
+  std::string text;
+  const auto separator = [&] { return text.empty() ? "" : ", "; };
+  if (const Pairs* pairs = value.pairs()) {
+    for (const Pair& pair : *pairs) text += separator() + repr(pair.key) + ": " + repr(pair.value);
+    return "{" + text + "}";
+  }
+  for (const Value& item : *value.items()) text += separator() + repr(item);
+  if (value.is<List>()) return "[" + text + "]";
+  return "(" + text + (value.items()->size() == 1 ? ",)" : ")");
 }
 
 bool is_iterable(const Value& value) {
   if (value.object()) return static_cast<bool>(value.object()->iterate());
+  return value.is_undefined() || value.is_text() || value.items() || value.pairs();
+}
+
+bool is_sequence(const Value& value) {
+  if (value.object()) return value.object()->is_sequence();
   return value.is_undefined() || value.is_text() || value.items() || value.pairs();
 }
 
@@ -227,30 +248,30 @@ Items to_items(const Value& value) {
 
 std::optional<int64_t> length(const Value& value) {
   if (value.is_undefined()) return 0;
-  if (const std::string* text = value.text()) return static_cast<int64_t>(char_count(*text));
-  if (const Items* items = value.items()) return static_cast<int64_t>(items->size());
-  if (const Pairs* pairs = value.pairs()) return static_cast<int64_t>(pairs->size());
+  if (value.is_text()) return char_count(*value.text());
+  if (value.items()) return value.items()->size();
+  if (value.pairs()) return value.pairs()->size();
   return value.object() ? value.object()->length() : std::nullopt;
 }
 
-int64_t need_integer(const Value& value) {
+int64_t require_integer(const Value& value) {
   if (value.is_undefined()) fail_undefined(value);
   if (const auto whole = value.integer()) return *whole;
   fail("'" + type_name(value) + "' object cannot be interpreted as an integer");
 }
 
-const std::string& need_text(const Value& value) {
+const std::string& require_text(const Value& value) {
   if (value.is_undefined()) fail_undefined(value);
-  if (const std::string* text = value.text()) return *text;
+  if (value.is_text()) return *value.text();
   fail("expected str, got " + type_name(value));
 }
 
-void need_hashable(const Value& key) {
+void require_hashable(const Value& key) {
   if (key.is<List>() || key.is<Mapping>()) fail("unhashable type: '" + type_name(key) + "'");
 }
 
 Value iterator(std::string type_name, Next next) {
-  return ObjectPointer(std::make_shared<Iterator>(std::move(type_name), std::move(next)));
+  return ObjectPtr(std::make_shared<Iterator>(std::move(type_name), std::move(next)));
 }
 
 }  // namespace pinion::jinja

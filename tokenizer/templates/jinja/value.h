@@ -1,5 +1,5 @@
-// What expressions of a template are about: Python's values, as far as a template in Jinja's sandbox can meet them. All
-// but namespaces, loops and iterators never change, so that copies share what they hold.
+// Values of template expressions: Python's types, as far as a template in Jinja's sandbox can meet them, and the
+// operators on them. Only namespaces, loops and iterators are mutable; copies of all other values share their contents.
 #pragma once
 
 #include <cstdint>
@@ -21,32 +21,31 @@ struct Pair;
 using Items = std::vector<Value>;
 using Pairs = std::vector<Pair>;
 
-// A template that fails; jinja.cpp makes an Error of it.
+// The error of a running template; jinja.cpp turns it into an Error.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 [[noreturn]] void fail(const std::string& message);
 
-// The next item of what is iterated; false at the end.
+// Stores the next item and returns true, or returns false at the end.
 using Next = std::function<bool(Value*)>;
 
 struct Undefined {
-  std::shared_ptr<const std::string> complaint;  // of who uses it
+  std::shared_ptr<const std::string> message;  // error text of an expression that uses the value
 };
 struct None {};
 struct Text {
   std::shared_ptr<const std::string> bytes;  // UTF-8
-  bool is_markup = false;                    // MarkupSafe's Markup: what is joined to it gets escaped
+  bool is_markup = false;                    // MarkupSafe's Markup: plain text is HTML-escaped when joined to it
 };
 struct List {
   std::shared_ptr<const Items> items;
 };
 struct Tuple {
   std::shared_ptr<const Items> items;
-  bool is_group = false;  // of the filter groupby: the items have names, too
 };
 struct Mapping {
-  std::shared_ptr<const Pairs> pairs;  // in the order of insertion, no key twice
+  std::shared_ptr<const Pairs> pairs;  // in insertion order, keys are unique
 };
 
 struct Arguments {
@@ -54,44 +53,35 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// Everything else: functions, macros, loops, ranges, iterators. Each says what it can do.
+// All other types: functions, macros, loops, ranges, dictionary views, iterators.
 struct Object {
   virtual ~Object() = default;
   virtual std::string type_name() const = 0;  // Python's
   virtual std::string repr() const { return "<" + type_name() + ">"; }
   virtual std::optional<Value> attribute(const std::string& name);
-  virtual std::optional<Value> item(int64_t index);  // of a sequence; below 0: from the end
+  virtual std::optional<Value> item(int64_t index);  // of a sequence; a negative index counts from the end
   virtual std::optional<int64_t> length() { return {}; }
   virtual bool is_sequence() const { return false; }
   virtual bool equals(const Object& other) const { return this == &other; }
-  virtual Next iterate() { return {}; }  // null: cannot be iterated
-  virtual bool is_callable() const { return false; }
+  virtual Next iterate() { return {}; }  // null: not iterable
   virtual Value call(Interpreter& interpreter, const Arguments& arguments);
 };
-using ObjectPointer = std::shared_ptr<Object>;
+using ObjectPtr = std::shared_ptr<Object>;
 
 class Value {
  public:
-  Value() : held_(None{}) {}
-  Value(bool value) : held_(value) {}
-  Value(int64_t value) : held_(value) {}
-  Value(double value) : held_(value) {}
-  Value(std::string text, bool is_markup = false)
-      : held_(Text{std::make_shared<const std::string>(std::move(text)), is_markup}) {}
+  Value() : value_(None{}) {}
+  Value(bool value) : value_(value) {}
+  Value(int64_t value) : value_(value) {}
+  Value(double value) : value_(value) {}
+  Value(std::string text, bool is_markup = false) : value_(Text{share(std::move(text)), is_markup}) {}
   Value(const char* text) : Value(std::string(text)) {}
-  Value(Undefined undefined) : held_(std::move(undefined)) {}
-  Value(Text text) : held_(std::move(text)) {}
-  Value(List list) : held_(std::move(list)) {}
-  Value(Tuple tuple) : held_(std::move(tuple)) {}
-  Value(Mapping mapping) : held_(std::move(mapping)) {}
-  Value(ObjectPointer object) : held_(std::move(object)) {}
+  Value(ObjectPtr object) : value_(std::move(object)) {}
 
-  static Value undefined(std::string complaint) {
-    return Undefined{std::make_shared<const std::string>(std::move(complaint))};
-  }
-  static Value list(Items items) { return List{std::make_shared<const Items>(std::move(items))}; }
-  static Value tuple(Items items) { return Tuple{std::make_shared<const Items>(std::move(items))}; }
-  static Value mapping(Pairs pairs);
+  static Value undefined(std::string message) { return Value(Undefined{share(std::move(message))}, Exact()); }
+  static Value list(Items items) { return Value(List{share(std::move(items))}, Exact()); }
+  static Value tuple(Items items) { return Value(Tuple{share(std::move(items))}, Exact()); }
+  static Value mapping(Pairs pairs) { return Value(Mapping{share(std::move(pairs))}, Exact()); }
 
   bool is_undefined() const { return is<Undefined>(); }
   bool is_none() const { return is<None>(); }
@@ -100,23 +90,31 @@ class Value {
 
   template <class T>
   bool is() const {
-    return std::holds_alternative<T>(held_);
+    return std::holds_alternative<T>(value_);
   }
   template <class T>
   const T& get() const {
-    return std::get<T>(held_);
+    return std::get<T>(value_);
   }
 
-  // Null where the value is of another type.
+  // Null for a value of another type.
   const std::string* text() const { return is_text() ? get<Text>().bytes.get() : nullptr; }
   const Items* items() const;  // of a list or a tuple
   const Pairs* pairs() const { return is<Mapping>() ? get<Mapping>().pairs.get() : nullptr; }
-  Object* object() const { return is<ObjectPointer>() ? get<ObjectPointer>().get() : nullptr; }
-  std::optional<int64_t> integer() const;  // a boolean is one, too
-  std::optional<double> number() const;    // integers and booleans, too
+  Object* object() const { return is<ObjectPtr>() ? get<ObjectPtr>().get() : nullptr; }
+  std::optional<int64_t> integer() const;  // booleans count as 0 and 1
+  std::optional<double> number() const;    // includes integers and booleans
 
  private:
-  std::variant<Undefined, None, bool, int64_t, double, Text, List, Tuple, Mapping, ObjectPointer> held_;
+  struct Exact {};
+  template <class T>
+  Value(T value, Exact) : value_(std::move(value)) {}
+  template <class T>
+  static std::shared_ptr<const T> share(T contents) {
+    return std::make_shared<const T>(std::move(contents));
+  }
+
+  std::variant<Undefined, None, bool, int64_t, double, Text, List, Tuple, Mapping, ObjectPtr> value_;
 };
 
 struct Pair {
@@ -129,37 +127,48 @@ void set(Pairs* pairs, const Value& key, Value value);
 std::string type_name(const Value& value);  // Python's: "str", "NoneType"
 bool truth(const Value& value);
 bool equal(const Value& a, const Value& b);
-// Below 0, 0 or above for a < b, a == b, a > b; nothing for numbers that have no order. Fails as Python's `sign` does
-// where the types have no order.
-std::optional<int> compare(const Value& a, const Value& b, const char* sign);
+// Negative, 0 or positive for a < b, a == b, a > b; nothing for NaN. Types without an order fail with Python's message,
+// which quotes `op`.
+std::optional<int> compare(const Value& a, const Value& b, std::string_view op);
 bool less(const Value& a, const Value& b);
+bool is_true(std::string_view op, const Value& left, const Value& right);  // == != < <= > >= in "not in"
+
+Value binary(std::string_view op, const Value& left, const Value& right);  // + - * / // %
+Value negative(const Value& value);
+Value positive(const Value& value);
+int64_t floor_divide(int64_t a, int64_t b);
+[[noreturn]] void fail_overflow();
+
+// x.name and x[index]. Each falls back to the other; the result is undefined if neither exists.
+Value attribute(const Value& object, const std::string& name);
+Value item(const Value& object, const Value& index);
+Value slice(const Value& object, const Value& start, const Value& stop, const Value& step);  // none: the default
 
 std::string to_text(const Value& value);  // str()
 std::string repr(const Value& value);     // repr()
 std::string repr(double value);
-std::string in_quotes(std::string_view text);
+std::string quoted(std::string_view text);  // repr() of a string
 
 bool is_iterable(const Value& value);
-Next iterate(const Value& value);  // fails where it cannot
+bool is_sequence(const Value& value);  // the test `sequence`: strings and mappings, too; no views and iterators
+Next iterate(const Value& value);      // fails for a value that is not iterable
 Items to_items(const Value& value);
 std::optional<int64_t> length(const Value& value);
+Value iterator(std::string type_name, Next next);  // can be read once
 
-// Fails with what is wrong about an argument.
-int64_t need_integer(const Value& value);
-const std::string& need_text(const Value& value);
-void need_hashable(const Value& key);  // of a mapping
+// Fail with Python's message for a value of another type.
+int64_t require_integer(const Value& value);
+const std::string& require_text(const Value& value);
+void require_hashable(const Value& key);
 [[noreturn]] void fail_undefined(const Value& undefined);
 
-// An iterator, which can be read once.
-Value iterator(std::string type_name, Next next);
-
-// Counts how deep values and expressions nest, so that none overflows the stack.
-class Depth {
+// Limits how deep values, expressions and calls nest, so that none overflows the stack.
+class DepthGuard {
  public:
-  explicit Depth(int levels = 1);
-  ~Depth();
-  Depth(const Depth&) = delete;
-  Depth& operator=(const Depth&) = delete;
+  explicit DepthGuard(int levels = 1);
+  ~DepthGuard();
+  DepthGuard(const DepthGuard&) = delete;
+  DepthGuard& operator=(const DepthGuard&) = delete;
 
  private:
   int levels_;
