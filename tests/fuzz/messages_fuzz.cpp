@@ -1,5 +1,5 @@
-// Any bytes as the list of messages that /load and `template` read: refused, or its special tokens are escaped, and all
-// strings come back when the escapes are put back.
+// Arbitrary bytes as a list of messages, as /load and `template` read it: refused, or its special tokens are escaped
+// and unescaping restores every string.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 #include "loader/files/json.h"
 #include "tests/fuzz/check.h"
 #include "tokenizer/templates/chat_template.h"
-#include "tokenizer/tokens/special_token_escape.h"
+#include "tokenizer/templates/special_token_escape.h"
 
 using namespace pinion;
 using Ordered = nlohmann::ordered_json;

@@ -1,4 +1,4 @@
-// Chat templates from their two places, and what becomes of bad ones.
+// Chat templates: files, shapes of messages, errors, and typed control tokens.
 #include "tokenizer/templates/chat_template.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ constexpr const char* kChatMl =
 const nlohmann::ordered_json kTalk = {{{"role", "system"}, {"content", "Be brief."}},
                                       {{"role", "user"}, {"content", " Hi {{ bos_token }}! "}}};
 
-// With the given tokenizer_config.json; empty: none.
+// Contains this tokenizer_config.json unless it is empty.
 struct TemplateFolder : TempFolder {
   explicit TemplateFolder(const std::string& config) {
     if (!config.empty()) write("tokenizer_config.json", config);
@@ -54,7 +54,7 @@ TEST(ChatTemplate, RendersAConversation) {
   EXPECT_EQ(rendered(folder), talk + "<|im_start|>assistant\n");
 }
 
-TEST(ChatTemplate, ThoughtsHaveTheNamesThatTemplatesRead) {
+TEST(ChatTemplate, ThoughtsHaveBothNames) {
   const TemplateFolder folder(Json{{"chat_template", "{{ messages[0] | tojson }}"}}.dump());
   const auto printed = [&](const char* message) {
     return rendered(folder, {.messages = nlohmann::ordered_json::array({nlohmann::ordered_json::parse(message)})});
@@ -68,7 +68,7 @@ TEST(ChatTemplate, ThoughtsHaveTheNamesThatTemplatesRead) {
   EXPECT_EQ(printed(R"({"role": "assistant", "thinking": null})"), R"({"role": "assistant", "thinking": null})");
 }
 
-TEST(ChatTemplate, IsFoundWhereverItIs) {
+TEST(ChatTemplate, ReadsEveryKindOfFile) {
   const Json list = {{{"name", "tool_use"}, {"template", "T"}}, {{"name", "default"}, {"template", "D"}}};
   EXPECT_EQ(rendered(TemplateFolder("")), "no template");
   EXPECT_EQ(rendered(TemplateFolder("{}")), "no template");
@@ -91,14 +91,14 @@ TEST(ChatTemplate, IsFoundWhereverItIs) {
   EXPECT_NE(rendered(folder, {.template_name = "rag"}).find("rag.jinja: template does not parse"), std::string::npos);
 }
 
-TEST(ChatTemplate, PassesOnTheTemplatesOwnRefusal) {
+TEST(ChatTemplate, ReportsRaisedExceptions) {
   const TemplateFolder folder(Json{{"chat_template", "a\n{{ raise_exception('No system role.') }}"}}.dump());
   const std::string text = rendered(folder);
   EXPECT_NE(text.find("No system role. at row 2"), std::string::npos) << text;
   EXPECT_EQ(text.find('\n'), std::string::npos) << text;
 }
 
-TEST(ChatTemplate, RefusesBadOnes) {
+TEST(ChatTemplate, RefusesBadTemplates) {
   for (const std::string& source : std::vector<std::string>{"{% if %}", "{{ " + std::string(20000, '(')}) {
     EXPECT_NE(load_error(source), "") << source.substr(0, 20);
   }
@@ -111,7 +111,7 @@ TEST(ChatTemplate, RefusesBadOnes) {
   }
 }
 
-TEST(ChatTemplate, RefusesWhatIsNoConversation) {
+TEST(ChatTemplate, RefusesBadMessages) {
   const TemplateFolder folder(Json{{"chat_template", "{{ 'a' + messages[0].content }}"}}.dump());
   EXPECT_EQ(rendered(folder, {.messages = {{{"role", "user"}, {"content", "b"}}}}), "ab");
   const nlohmann::ordered_json parts = {{{"type", "text"}, {"text", "b"}}};
@@ -122,20 +122,20 @@ TEST(ChatTemplate, RefusesWhatIsNoConversation) {
   }
 }
 
-TEST(ChatTemplate, ContentsTakeTheShapeInWhichTheyAreSaid) {
+TEST(ChatTemplate, ReshapesContentsThatTemplatesOmit) {
   const std::string parts_only =
       "{% for m in messages %}{{ m['role'] }}:{% for line in m['content'] %}{% if line['type'] == 'text' %}"
       "{{ line['text'] }}{% endif %}{% endfor %};{% endfor %}";
   const TemplateFolder parts(Json{{"chat_template", parts_only}}.dump());
   EXPECT_EQ(rendered(parts), "system:Be brief.;user: Hi {{ bos_token }}! ;");
-  EXPECT_EQ(rendered(parts, {.messages = {{{"role", "user"}, {"content", " \n"}}}}), "user:;") << "nothing is left out";
+  EXPECT_EQ(rendered(parts, {.messages = {{{"role", "user"}, {"content", " \n"}}}}), "user:;") << "no text is omitted";
   const nlohmann::ordered_json part = {{{"type", "text"}, {"text", "Hello"}}};
   const auto both = [&](const nlohmann::ordered_json& first) {
     return nlohmann::ordered_json{{{"role", "user"}, {"content", first}}, {{"role", "user"}, {"content", part}}};
   };
   EXPECT_EQ(rendered(parts, {.messages = both("Hi")}), "user:Hi;user:Hello;");
   EXPECT_EQ(rendered(parts, {.messages = both(part)}), "user:Hello;user:Hello;");
-  // One that looks into the first part fails on an empty text.
+  // A template that reads the first part fails on an empty text.
   const std::string first_part =
       "{% for m in messages %}{% if m['content'][0]['type'] == 'image' %}!{% endif %}"
       "{% for line in m['content'] %}{{ line['text'] }}{% endfor %};{% endfor %}";
@@ -154,14 +154,15 @@ TEST(ChatTemplate, ContentsTakeTheShapeInWhichTheyAreSaid) {
   };
   EXPECT_EQ(rendered(calls, {.messages = answer("")}), "Hi;<weather><weather>");
   EXPECT_EQ(rendered(calls, {.messages = answer(nullptr)}), "Hi;<weather><weather>");
-  EXPECT_EQ(rendered(calls, {.messages = answer("Let me look.")}), "Hi;Let me look.;") << "as the author wants it";
+  EXPECT_EQ(rendered(calls, {.messages = answer("Let me look.")}), "Hi;Let me look.;") << "the template's own output";
   nlohmann::ordered_json one_of_two = answer("");
   for (const auto& message : answer("Let me look.")) one_of_two.push_back(message);
-  EXPECT_EQ(rendered(calls, {.messages = one_of_two}), "Hi;<weather><weather>Hi;Let me look.;") << "as much as it says";
+  EXPECT_EQ(rendered(calls, {.messages = one_of_two}), "Hi;<weather><weather>Hi;Let me look.;")
+      << "the output with fewer omissions";
 }
 
-// In another spelling each is looked for in all that follows.
-TEST(ChatTemplate, ManyTextsThatAreNotSaidTakeNoLonger) {
+// Each missing text would be searched in the whole output.
+TEST(ChatTemplate, ManyOmittedTextsStayFast) {
   const TemplateFolder upper(
       Json{{"chat_template", "{% for m in messages %}{{ m['content'] | upper }}{% endfor %}"}}.dump());
   nlohmann::ordered_json many = nlohmann::ordered_json::array();
@@ -169,7 +170,7 @@ TEST(ChatTemplate, ManyTextsThatAreNotSaidTakeNoLonger) {
   EXPECT_EQ(rendered(upper, {.messages = many}), std::string(40000 * 40, 'A'));
 }
 
-TEST(ChatTemplate, TextThatIsSpelledLikeAListIsText) {
+TEST(ChatTemplate, TextMayLookLikeAPrintedList) {
   const auto folder = TemplateFolder(
       Json{{"chat_template",
             "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{{ m.extra }}{% endfor %}"}}
@@ -182,7 +183,7 @@ TEST(ChatTemplate, TextThatIsSpelledLikeAListIsText) {
             "[{'type': 'x'}]");
 }
 
-TEST(ChatTemplate, OnlyTheOneThatIsAskedForIsParsed) {
+TEST(ChatTemplate, ParsesOnlyTheUsedTemplate) {
   const auto config = [&](int count) {
     Json list = {{{"name", "default"}, {"template", "D"}}};
     for (int i = 1; i < count; ++i) list.push_back({{"name", "t" + std::to_string(i)}, {"template", "{% bad %}"}});
@@ -195,8 +196,8 @@ TEST(ChatTemplate, OnlyTheOneThatIsAskedForIsParsed) {
             std::string::npos);
 }
 
-// Typed, with tokens that are written by the template and not marked as special.
-TEST(ChatTemplate, WhatTheTemplateWritesIsControlToo) {
+// Tokens in the template are control tokens, also if they are not marked as special.
+TEST(ChatTemplate, TokensOfTheTemplateAreControlTokens) {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;
   Json json;
@@ -226,12 +227,12 @@ std::string read_bytes(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The sentencepiece library finds user-defined pieces by itself, and normalises text before it does.
-TEST(ChatTemplate, UserDefinedPiecesThatAreTypedAreText) {
+// The sentencepiece library itself finds user-defined pieces, after it has normalised the text.
+TEST(ChatTemplate, TypedUserDefinedPiecesAreText) {
   constexpr char kUserDefined = 4;
   std::string model = read_bytes(PINION_TEST_DATA "/tokenizers/sentencepiece_bpe/tokenizer.model");
   for (const std::string piece : {"<start_of_turn>", "<b>"}) {
-    // A further entry of the protocol buffer's field 1: the piece, and its type.
+    // One more entry in field 1 of the protocol buffer: the piece and its type.
     const std::string entry =
         std::string{'\x0a', static_cast<char>(piece.size())} + piece + std::string{'\x18', kUserDefined};
     model += std::string{'\x0a', static_cast<char>(entry.size())} + entry;
@@ -257,7 +258,7 @@ TEST(ChatTemplate, UserDefinedPiecesThatAreTypedAreText) {
   }
 }
 
-// Tokens that are sought in the normalised text, and typed in characters that become theirs.
+// Tokens that are found in normalised text, typed in characters that normalisation replaces.
 TEST(ChatTemplate, LookAlikesOfControlTokensAreText) {
   Json json;
   ASSERT_FALSE(read_json_file(PINION_TEST_DATA "/tokenizers/qwen2/tokenizer.json", &json, {.duplicate_keys = true}));
@@ -278,7 +279,7 @@ TEST(ChatTemplate, LookAlikesOfControlTokensAreText) {
   }
 }
 
-TEST(ChatTemplate, ControlTokensThatAreTypedAreText) {
+TEST(ChatTemplate, TypedControlTokensAreText) {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;
   ASSERT_FALSE(load_tokenizer(PINION_TEST_DATA "/tokenizers/qwen2", &tokenizer));
@@ -297,7 +298,7 @@ TEST(ChatTemplate, ControlTokensThatAreTypedAreText) {
   EXPECT_EQ(decode(*tokenizer, harmful.ids, false), harmful.text);
 }
 
-TEST(ChatTemplate, SpecialTokensOfTheTokenizersFile) {
+TEST(ChatTemplate, SpecialTokensOfTheTokenizer) {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;
   ASSERT_FALSE(load_tokenizer(PINION_TEST_DATA "/tokenizers/tekken_ranks", &tokenizer));
@@ -313,7 +314,7 @@ TEST(ChatTemplate, SpecialTokensOfTheTokenizersFile) {
   const Prompt plain = prompt({});
   EXPECT_EQ(plain.text, "<s><s></s>");
   EXPECT_EQ(plain.ids.front(), 1);
-  EXPECT_EQ(std::ranges::count(plain.ids, 1), 1);  // what the message says is no control token
+  EXPECT_EQ(std::ranges::count(plain.ids, 1), 1);  // the one in the message is text
   EXPECT_EQ(plain.ids.back(), 2);
   EXPECT_EQ(prompt({.variables = {{"bos_token", "x"}}}).text, "x<s></s>");
   config["bos_token"] = "[INST]";

@@ -1,4 +1,4 @@
-// Prompts to fill in, by a vocabulary that is given each family's marks.
+// Fill-in prompts of each family, with its marks added to a small vocabulary.
 #include "tokenizer/templates/fill_in.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace pinion {
 namespace {
 
-constexpr int32_t kBos = 1, kFirst = 504;  // of the marks, in the place of characters that no merge has
+constexpr int32_t kBos = 1, kFirst = 504;  // first id of the marks, which replace characters that no merge uses
 
 std::shared_ptr<const Tokenizer> tokenizer_with(const std::vector<std::string>& marks) {
   using nlohmann::json;
@@ -39,7 +39,7 @@ std::shared_ptr<const Tokenizer> tokenizer_with(const std::vector<std::string>& 
   return tokenizer;
 }
 
-// The ids, marks as they are written and texts with the vocabulary's own sign for blanks.
+// The pieces of the ids, with ▁ for blanks.
 std::string spelled(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
   std::string text;
   for (const int32_t id : ids) text += token_text(tokenizer, id);
@@ -52,7 +52,7 @@ struct Case {
   std::vector<std::string> ends;
 };
 
-TEST(FillIn, EveryFamilyHasItsWay) {
+TEST(FillIn, PromptsOfAllFamilies) {
   const Case cases[] = {
       {{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|endoftext|>"},
        "qwen2.5-coder",
@@ -69,28 +69,28 @@ TEST(FillIn, EveryFamilyHasItsWay) {
       {{"▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"}, "codellama", "<s>▁<PRE>▁a▁dog▁<SUF>the▁end▁<MID>", {"▁<EOT>"}},
       {{"[PREFIX]", "[SUFFIX]"}, "codestral", "<s>[SUFFIX]the▁end[PREFIX]▁a▁dog", {}},
   };
-  for (const Case& one : cases) {
-    const auto tokenizer = tokenizer_with(one.marks);
+  for (const Case& family : cases) {
+    const auto tokenizer = tokenizer_with(family.marks);
     ASSERT_TRUE(tokenizer);
     const FillInRow* row = find_fill_in(*tokenizer);
-    ASSERT_TRUE(row) << one.name;
-    EXPECT_EQ(row->name, one.name);
+    ASSERT_TRUE(row) << family.name;
+    EXPECT_EQ(row->name, family.name);
     std::vector<int32_t> ids;
     ASSERT_EQ(encode_fill_in(*tokenizer, *row, "a dog", "the end", 100, &ids).message(), "");
-    EXPECT_EQ(spelled(*tokenizer, ids), one.prompt);
+    EXPECT_EQ(spelled(*tokenizer, ids), family.prompt);
     EXPECT_EQ(ids[0], kBos);
     EXPECT_GE(ids[1], kFirst);
-    EXPECT_EQ(fill_in_ends(*tokenizer, *row), one.ends);
-    // Marks that somebody writes are text.
-    ASSERT_EQ(encode_fill_in(*tokenizer, *row, one.marks[0], one.marks[1], 100, &ids).message(), "");
-    const auto marks = static_cast<int32_t>(one.marks.size());
+    EXPECT_EQ(fill_in_ends(*tokenizer, *row), family.ends);
+    // Typed marks are text.
+    ASSERT_EQ(encode_fill_in(*tokenizer, *row, family.marks[0], family.marks[1], 100, &ids).message(), "");
+    const auto marks = static_cast<int32_t>(family.marks.size());
     EXPECT_EQ(std::ranges::count_if(ids, [&](int32_t id) { return id >= kFirst && id < kFirst + marks; }),
               std::min(marks, 3));
     EXPECT_EQ(encode_fill_in(*tokenizer, *row, "a dog", "the end", 5, &ids).what, "too long");
   }
 }
 
-TEST(FillIn, OtherVocabulariesHaveNone) {
+TEST(FillIn, OtherVocabulariesHaveNoRow) {
   EXPECT_EQ(find_fill_in(*tokenizer_with({})), nullptr);
   EXPECT_EQ(find_fill_in(*tokenizer_with({"<fim_prefix>", "<fim_suffix>"})), nullptr);
 }

@@ -1,4 +1,4 @@
-// What comes back from a child process, whatever becomes of it.
+// Results, limits and isolation of the child process.
 #include "tokenizer/templates/limited_run.h"
 
 #include <fcntl.h>
@@ -24,12 +24,12 @@ std::string outcome(const std::function<Error(std::string*)>& work, RunLimits li
   return e ? "error: " + e.message() : text;
 }
 
-void wait_for_ever() {
+void wait_forever() {
   std::atomic<int> never{0};
   never.wait(0);
 }
 
-TEST(LimitedRun, BringsBackTextsAndErrors) {
+TEST(LimitedRun, ReturnsTextsAndErrors) {
   const std::string zeros("a\0b\n", 4);
   EXPECT_EQ(outcome([&](std::string* text) { return *text = zeros, Error(); }), zeros);
   EXPECT_EQ(outcome([](std::string*) { return Error(); }), "");
@@ -37,7 +37,7 @@ TEST(LimitedRun, BringsBackTextsAndErrors) {
   EXPECT_EQ(outcome([](std::string*) -> Error { throw std::runtime_error("no"); }), "error: w: failed: no");
 }
 
-TEST(LimitedRun, LeavesTheParentAsItWas) {
+TEST(LimitedRun, DoesNotChangeTheParent) {
   int value = 1;
   EXPECT_EQ(outcome([&](std::string*) { return value = 2, Error(); }), "");
   EXPECT_EQ(value, 1);
@@ -45,7 +45,7 @@ TEST(LimitedRun, LeavesTheParentAsItWas) {
   EXPECT_EQ(errno, ECHILD);
 }
 
-TEST(LimitedRun, HoldsWhateverHappens) {
+TEST(LimitedRun, LimitsAndCrashesAreErrors) {
   const auto contains = [](const std::string& text, const char* part) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   };
@@ -59,12 +59,12 @@ TEST(LimitedRun, HoldsWhateverHappens) {
   contains(outcome([](std::string*) -> Error { _exit(3); }), "exit status 3");
   contains(outcome([](std::string*) -> Error { _exit(0); }), "crashed");
   contains(outcome([](std::string*) { return raise(SIGKILL), Error(); }), "signal 9");
-  contains(outcome([](std::string*) -> Error { return wait_for_ever(), Error(); }, {.wall_seconds = 1}),
+  contains(outcome([](std::string*) -> Error { return wait_forever(), Error(); }, {.wall_seconds = 1}),
            "takes too long: want at most 1 s");
 }
 
-// Who starts a program may have it ignore signals.
-TEST(LimitedRun, HoldsWhateverSignalsAreIgnored) {
+// A program may be started with signals ignored.
+TEST(LimitedRun, LimitsHoldWithIgnoredSignals) {
   const auto endless = [](std::string*) -> Error {
     for (std::atomic<int> count{0};; ++count) {
     }
@@ -77,7 +77,7 @@ TEST(LimitedRun, HoldsWhateverSignalsAreIgnored) {
   }
 }
 
-TEST(LimitedRun, TheChildEndsWithTheParent) {
+TEST(LimitedRun, ChildEndsWithTheParent) {
   void* shared = mmap(nullptr, sizeof(std::atomic<pid_t>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(shared, MAP_FAILED);
   auto* grandchild = new (shared) std::atomic<pid_t>(0);
@@ -88,7 +88,7 @@ TEST(LimitedRun, TheChildEndsWithTheParent) {
     const Error e = run_limited(
         [&](std::string*) -> Error {
           grandchild->store(getpid());
-          return wait_for_ever(), Error();
+          return wait_forever(), Error();
         },
         "w", &text);
     _exit(e ? 1 : 0);
@@ -103,7 +103,7 @@ TEST(LimitedRun, TheChildEndsWithTheParent) {
   munmap(shared, sizeof(std::atomic<pid_t>));
 }
 
-TEST(LimitedRun, TheChildHasNoFilesOfTheParent) {
+TEST(LimitedRun, ChildHasNoFilesOfTheParent) {
   const int low = memfd_create("file", 0), file = fcntl(low, F_DUPFD, 100);  // the pipe gets a low number
   ASSERT_GE(file, 100);
   const auto write_there = [&](std::string* text) -> Error {
@@ -116,12 +116,11 @@ TEST(LimitedRun, TheChildHasNoFilesOfTheParent) {
   close(low);
 }
 
-TEST(LimitedRun, TheChildReachesNothing) {
+TEST(LimitedRun, ChildCannotUseOtherCalls) {
 #if defined(PINION_ADDRESS_SANITIZER)
   GTEST_SKIP() << "the sanitizer reads files when it unwinds, so calls are not filtered";
 #endif
-  if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) < 0)
-    GTEST_SKIP() << "no filters for system calls here: " << std::strerror(errno);
+  if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) < 0) GTEST_SKIP() << "no filters for system calls: " << std::strerror(errno);
   const struct {
     const char* name;
     long (*call)();
@@ -144,7 +143,7 @@ TEST(LimitedRun, TheChildReachesNothing) {
     };
     EXPECT_EQ(outcome(attempt), std::strerror(EPERM)) << name;
   }
-  // It may end itself, which is a signal to itself.
+  // abort() sends a signal to its own process.
   EXPECT_NE(outcome([](std::string*) -> Error { std::abort(); }).find("signal 6"), std::string::npos);
 }
 

@@ -9,35 +9,31 @@
 #include <utility>
 
 #include "loader/files/json.h"
+#include "loader/files/mapped_file.h"
 #include "tokenizer/templates/jinja.h"
+#include "tokenizer/templates/special_token_escape.h"
 #include "tokenizer/tokens/settings.h"
-#include "tokenizer/tokens/special_token_escape.h"
 
 namespace pinion {
-namespace {
-
-// Parsing one can take seconds.
-constexpr size_t kMostTemplates = 16;
 
 struct NamedTemplate {
   std::string name, source, where;
-  std::shared_ptr<const JinjaTemplate> jinja;  // null: does not parse, or is parsed when it is asked for
-  Error failure = {};                          // why it does not
+  std::shared_ptr<const JinjaTemplate> jinja;  // null: not parsed yet, or does not parse
+  Error failure = {};                          // if it does not parse
 };
-
-}  // namespace
 
 struct ChatTemplate {
   std::vector<NamedTemplate> templates;
-  std::vector<std::pair<std::string, std::string>> special_tokens;  // name in templates ("bos_token"), text
+  std::vector<std::pair<std::string, std::string>> special_tokens;  // variable ("bos_token"), text
   std::string where;
 };
 
 namespace {
 
 Error add_template(std::string name, std::string source, std::string where, ChatTemplate* out) {
-  if (out->templates.size() == kMostTemplates) {
-    return error("too many chat templates", out->where, "at most " + std::to_string(kMostTemplates));
+  constexpr size_t kMaxTemplates = 16;  // parsing one can take seconds
+  if (out->templates.size() == kMaxTemplates) {
+    return error("too many chat templates", out->where, "at most " + std::to_string(kMaxTemplates));
   }
   out->templates.push_back({std::move(name), std::move(source), std::move(where), nullptr});
   return {};
@@ -53,7 +49,7 @@ Error add_files(const std::filesystem::path& folder, ChatTemplate* out) {
   std::sort(files.begin(), files.end());
   for (const std::filesystem::path& file : files) {
     std::string source;
-    if (Error e = read_file(file, &source)) return e;
+    if (Error e = read_text_file(file, kMaxJsonBytes, &source)) return e;
     const bool is_default = file.parent_path() == folder;
     if (Error e = add_template(is_default ? "default" : file.stem().string(), source, file.string(), out)) return e;
   }
@@ -98,8 +94,8 @@ Error find_template(const ChatTemplate& chat_template, const Conversation& conve
   if (found == all.end()) {
     std::string names;
     for (const NamedTemplate& named : all) names += (names.empty() ? "" : ", ") + named.name;
-    const std::string& wanted = conversation.template_name.empty() ? "default" : conversation.template_name;
-    return error("no such chat template", chat_template.where, wanted, names);
+    const std::string& expected = conversation.template_name.empty() ? "default" : conversation.template_name;
+    return error("no such chat template", chat_template.where, expected, names);
   }
   *out = &*found;
   return found->failure;
@@ -110,8 +106,8 @@ Error parsed(const NamedTemplate& named, std::shared_ptr<const JinjaTemplate>* o
   return named.jinja ? Error() : parse_jinja(named.source, named.where, out);
 }
 
-// Messages with a model's thoughts under the names that templates read: of these three the first that is there is
-// reasoning_content, and thinking in front of everything where a message has none.
+// Templates read thoughts as reasoning_content or as thinking. Adds both to each message that has thoughts under one of
+// three names, of which the first counts; a new `thinking` becomes the first member.
 nlohmann::ordered_json with_named_thoughts(const nlohmann::ordered_json& messages) {
   nlohmann::ordered_json all = messages;
   for (auto& message : all) {
@@ -139,12 +135,10 @@ nlohmann::ordered_json template_variables(const ChatTemplate& chat_template, con
   return variables;
 }
 
-bool has_text(const nlohmann::ordered_json& object, const char* name) {
-  return object.is_object() && object.contains(name) && object[name].is_string();
-}
-
-const std::string& text_in(const nlohmann::ordered_json& object, const char* name) {
-  return object[name].get_ref<const std::string&>();
+// The member of that name if it is a string, or null.
+const std::string* find_text(const nlohmann::ordered_json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? &found->get_ref<const std::string&>() : nullptr;
 }
 
 void append_strings(const nlohmann::ordered_json& value, std::string* out) {
@@ -153,16 +147,16 @@ void append_strings(const nlohmann::ordered_json& value, std::string* out) {
   for (const auto& item : value) append_strings(item, out);
 }
 
-// A template that wants text and gets a list of parts should fail; Jinja prints anything, in Python's spelling. One
-// that does prints every list, so the first few will do; a text that is spelled like one is just text.
+// Fails for a template that prints a list of parts in Python's spelling, since it expects text. Such a template prints
+// every list, so the first few are sufficient. Text of the conversation may have the same spelling.
 Error check_parts(const ChatTemplate& chat_template, const nlohmann::ordered_json& messages, const std::string& text) {
-  constexpr size_t kMostLists = 16;
+  constexpr size_t kMaxLists = 16;
   std::set<std::string> spellings;
   for (const auto& message : messages) {
     const auto content = message.find("content");
     const bool has_parts = content != message.end() && content->is_array() && !content->empty() &&
                            content->front().is_object() && !content->front().empty();
-    if (!has_parts || spellings.size() == kMostLists) continue;
+    if (!has_parts || spellings.size() == kMaxLists) continue;
     std::string spelling;
     if (Error e = print_as_jinja(*content, &spelling)) return e;
     spellings.insert(std::move(spelling));
@@ -171,72 +165,74 @@ Error check_parts(const ChatTemplate& chat_template, const nlohmann::ordered_jso
   if (!spellings.empty()) append_strings(messages, &strings);
   for (const std::string& spelling : spellings) {
     if (text.find(spelling) == std::string::npos || strings.find(spelling) != std::string::npos) continue;
-    return error("template fails", chat_template.where, {}, "it takes no list as a message's content");
+    return error("template fails", chat_template.where, {}, "it prints a list of content parts");
   }
   return {};
 }
 
-// A message's content, or that of its parts.
+// The text of a message or of its parts.
 void append_texts(const nlohmann::ordered_json& message, std::vector<std::string_view>* out) {
-  if (has_text(message, "content")) return out->push_back(text_in(message, "content"));
+  if (const std::string* text = find_text(message, "content")) return out->push_back(*text);
   const auto content = message.find("content");
   if (content == message.end() || !content->is_array()) return;
   for (const auto& part : *content) {
-    if (has_text(part, "text")) out->push_back(text_in(part, "text"));
+    if (const std::string* text = find_text(part, "text")) out->push_back(*text);
   }
 }
 
-// What a prompt must not leave out: instructions, what users said, and the names of functions that were called.
-std::vector<std::string_view> wanted_texts(const nlohmann::ordered_json& messages) {
+// Texts that a prompt must not omit: instructions, user messages, and names of called functions.
+std::vector<std::string_view> required_texts(const nlohmann::ordered_json& messages) {
   std::vector<std::string_view> out;
   for (const auto& message : messages) {
     if (message["role"] == "user" || message["role"] == "system") append_texts(message, &out);
     const auto calls = message.find("tool_calls");
     if (calls == message.end() || !calls->is_array()) continue;
     for (const auto& call : *calls) {
-      const bool has_function = call.is_object() && call.contains("function");
-      if (has_function && has_text(call["function"], "name")) out.push_back(text_in(call["function"], "name"));
+      if (!call.contains("function")) continue;
+      if (const std::string* name = find_text(call["function"], "name")) out.push_back(*name);
     }
   }
   return out;
 }
 
-// How many of them are there, one behind the other. Each that is not there is looked for in all of the text, so a few
-// such will do.
-size_t count_said(const std::vector<std::string_view>& wanted, std::string_view text) {
+// The number of required texts in a prompt, in order and without surrounding blanks. A missing one costs a search of
+// the whole text, so the count stops after some.
+size_t count_present(const std::vector<std::string_view>& required, std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n";
-  constexpr int kMostMissing = 16;
-  size_t said = 0;
+  constexpr int kMaxMissing = 16;
+  size_t present = 0;
   int missing = 0;
-  for (std::string_view part : wanted) {
+  for (std::string_view part : required) {
     part.remove_prefix(std::min(part.find_first_not_of(kBlanks), part.size()));
     part = part.substr(0, part.find_last_not_of(kBlanks) + 1);
     const void* found = memmem(text.data(), text.size(), part.data(), part.size());
-    if (!found && ++missing == kMostMissing) break;
+    if (!found && ++missing == kMaxMissing) break;
     if (!found) continue;
-    text.remove_prefix(static_cast<size_t>(static_cast<const char*>(found) - text.data()) + part.size());
-    ++said;
+    text.remove_prefix(static_cast<const char*>(found) - text.data() + part.size());
+    ++present;
   }
-  return said;
+  return present;
 }
 
-// Some templates write calls only where there is no text at all (DeepSeek's). Whether that changes anything.
-bool leave_out_empty_texts(nlohmann::ordered_json* messages) {
+// DeepSeek's templates write tool calls only for messages without text. Returns true if a message changed.
+bool null_empty_texts(nlohmann::ordered_json* messages) {
   bool changed = false;
   for (auto& message : *messages) {
-    if (!message.contains("tool_calls") || !has_text(message, "content") || text_in(message, "content") != "") continue;
+    const std::string* text = find_text(message, "content");
+    if (text == nullptr || !text->empty() || !message.contains("tool_calls")) continue;
     message["content"] = nullptr;
     changed = true;
   }
   return changed;
 }
 
-// Others know nothing but parts (SmolVLM's): they find none in a text, and leave it out.
-bool make_parts_of_texts(nlohmann::ordered_json* messages) {
+// SmolVLM's templates only know lists of parts, and omit text. Returns true if a message changed.
+bool wrap_texts_in_parts(nlohmann::ordered_json* messages) {
   bool changed = false;
   for (auto& message : *messages) {
-    if (!has_text(message, "content")) continue;
-    message["content"] = {{{"type", "text"}, {"text", text_in(message, "content")}}};
+    const std::string* text = find_text(message, "content");
+    if (text == nullptr) continue;
+    message["content"] = {{{"type", "text"}, {"text", *text}}};
     changed = true;
   }
   return changed;
@@ -264,29 +260,23 @@ Error check_messages(const nlohmann::ordered_json& messages) {
 
 Error load_chat_template(const std::string& folder, std::shared_ptr<const ChatTemplate>* out) {
   *out = nullptr;
-  const std::filesystem::path settings = std::filesystem::path(folder) / "tokenizer_config.json";
   const auto chat_template = std::make_shared<ChatTemplate>();
+  auto& templates = chat_template->templates;
   chat_template->where = folder;
   if (Error e = add_files(folder, chat_template.get())) return e;
-  std::error_code missing;
-  if (std::filesystem::exists(settings, missing)) {
+  for (const bool is_tokenizer : {true, false}) {  // chat_template.json belongs to the processor of a vision model
+    const std::filesystem::path file =
+        std::filesystem::path(folder) / (is_tokenizer ? "tokenizer_config.json" : "chat_template.json");
+    std::error_code missing;
+    if (!std::filesystem::exists(file, missing) || (!is_tokenizer && !templates.empty())) continue;
     Json json;
-    if (Error e = read_json_file(settings, &json, {.duplicate_keys = true})) return e;
-    JsonFields config{json, settings.string()};
-    read_special_tokens(config, chat_template.get());
+    if (Error e = read_json_file(file, &json, {.duplicate_keys = is_tokenizer})) return e;
+    JsonFields config{json, file.string()};
+    if (is_tokenizer) read_special_tokens(config, chat_template.get());
     if (config.error) return config.error;
-    if (chat_template->templates.empty()) {
-      if (Error e = add_setting(config, chat_template.get())) return e;
-    }
-  }
-  const std::filesystem::path own = std::filesystem::path(folder) / "chat_template.json";  // of a processor of pictures
-  if (chat_template->templates.empty() && std::filesystem::exists(own, missing)) {
-    Json json;
-    if (Error e = read_json_file(own, &json)) return e;
-    JsonFields config{json, own.string()};
+    if (!templates.empty()) continue;
     if (Error e = add_setting(config, chat_template.get())) return e;
   }
-  auto& templates = chat_template->templates;
   for (NamedTemplate& named : templates) {
     if (named.name != "default" && templates.size() > 1) continue;
     named.failure = parse_jinja(named.source, named.where, &named.jinja);
@@ -308,49 +298,46 @@ Error render(const ChatTemplate& chat_template, const Conversation& conversation
   if (Error e = find_template(chat_template, conversation, &chosen)) return e;
   std::shared_ptr<const JinjaTemplate> jinja;
   if (Error e = parsed(*chosen, &jinja)) return e;
-  const std::vector<std::string_view> wanted = wanted_texts(conversation.messages);
+  const std::vector<std::string_view> required = required_texts(conversation.messages);
   Error failure = render_as_given(chat_template, *jinja, conversation, out);
-  size_t said = failure ? 0 : count_said(wanted, *out);
-  for (const auto reshape : {leave_out_empty_texts, make_parts_of_texts}) {
-    if (!failure && said == wanted.size()) break;
-    Conversation other = conversation;
+  size_t present = failure ? 0 : count_present(required, *out);
+  for (const auto reshape : {null_empty_texts, wrap_texts_in_parts}) {
+    if (!failure && present == required.size()) break;
+    Conversation reshaped = conversation;
     std::string text;
-    if (!reshape(&other.messages) || render_as_given(chat_template, *jinja, other, &text)) continue;
-    const size_t other_said = count_said(wanted, text);
-    if (failure ? other_said < wanted.size() : other_said <= said) continue;
+    if (!reshape(&reshaped.messages) || render_as_given(chat_template, *jinja, reshaped, &text)) continue;
+    const size_t present_now = count_present(required, text);
+    if (failure ? present_now < required.size() : present_now <= present) continue;
     failure = {};
-    said = other_said;
+    present = present_now;
     *out = std::move(text);
   }
   return failure;
 }
 
-bool gives_variable(const ChatTemplate& chat_template, const std::string& name) {
+bool defines_variable(const ChatTemplate& chat_template, const std::string& name) {
   return template_variables(chat_template, {}).contains(name);
 }
 
 Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const Conversation& conversation,
-                  Prompt* out, int64_t most_tokens) {
+                  Prompt* out, int64_t max_tokens) {
   const NamedTemplate* chosen = nullptr;
   if (Error e = check_messages(conversation.messages)) return e;
   if (Error e = find_template(chat_template, conversation, &chosen)) return e;
   using Ordered = nlohmann::ordered_json;
   Conversation guarded = conversation;
-  // Where no tokenizer_config.json names them, as beside Mistral's tekken.json.
+  // For folders without tokenizer_config.json, such as Mistral's with tekken.json.
   if (const auto id = bos_id(tokenizer)) guarded.variables.emplace("bos_token", token_text(tokenizer, *id));
   if (const auto id = eos_id(tokenizer)) guarded.variables.emplace("eos_token", token_text(tokenizer, *id));
-  std::string taken =
-      template_variables(chat_template, guarded).dump(-1, ' ', false, Ordered::error_handler_t::replace);
   std::string written = chosen->source;
   for (const auto& [name, token] : chat_template.special_tokens) written += '\n' + token;
-  taken += written;
-  EncodeOptions encoding{.add_special = false};  // templates write BOS themselves where the model wants one
-  encoding.most_tokens = most_tokens;
+  const std::string taken =
+      written + template_variables(chat_template, guarded).dump(-1, ' ', false, Ordered::error_handler_t::replace);
+  EncodeOptions encoding{.add_special = false};  // templates write BOS themselves
+  encoding.max_tokens = max_tokens;
   const std::vector<AddedToken> tokens = special_tokens(tokenizer, written);
   for (const AddedToken& token : tokens) encoding.guarded.push_back(token.id);
-  if (Error e = escape_special_tokens(tokens, taken, &guarded.messages, &guarded.tools, &encoding.escapes)) {
-    return e;
-  }
+  if (Error e = escape_special_tokens(tokens, taken, &guarded.messages, &guarded.tools, &encoding.escapes)) return e;
   std::string text;
   if (Error e = render(chat_template, guarded, &text)) return e;
   out->text = unescaped(text, encoding.escapes);

@@ -7,14 +7,14 @@ namespace {
 
 constexpr FillInRow kRows[] = {
     {
-        .name = "qwen2.5-coder",  // CodeGemma, too
+        .name = "qwen2.5-coder",  // and CodeGemma
         .prefix = "<|fim_prefix|>",
         .suffix = "<|fim_suffix|>",
         .middle = "<|fim_middle|>",
         .ends = {"<|endoftext|>", "<|file_sep|>", "<|file_separator|>"},
     },
     {
-        .name = "starcoder",  // Granite, SmolLM, too
+        .name = "starcoder",  // and Granite, SmolLM
         .prefix = "<fim_prefix>",
         .suffix = "<fim_suffix>",
         .middle = "<fim_middle>",
@@ -31,7 +31,7 @@ constexpr FillInRow kRows[] = {
         .prefix = "▁<PRE>",
         .suffix = "▁<SUF>",
         .middle = "▁<MID>",
-        .suffix_goes_on = true,
+        .suffix_continues_text = true,
         .ends = {"▁<EOT>"},
     },
     {
@@ -40,13 +40,13 @@ constexpr FillInRow kRows[] = {
         .suffix = "[SUFFIX]",
         .middle = "",
         .suffix_first = true,
-        .suffix_goes_on = true,
+        .suffix_continues_text = true,
     },
 };
 
-// Meta's and Mistral's own way: behind a character that no token goes over the end of.
-Error encode_going_on(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
-                      std::vector<int32_t>* out) {
+// Like Meta's and Mistral's code: encodes the text behind a character that no token crosses, and drops its ids.
+Error encode_without_blank(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
+                           std::vector<int32_t>* out) {
   const std::string lead = "☺";
   std::vector<int32_t> alone;
   if (Error e = encode(tokenizer, lead, options, &alone)) return e;
@@ -66,15 +66,15 @@ const FillInRow* find_fill_in(const Tokenizer& tokenizer) {
 }
 
 Error encode_fill_in(const Tokenizer& tokenizer, const FillInRow& row, std::string_view prefix, std::string_view suffix,
-                     int64_t most_tokens, std::vector<int32_t>* out) {
-  const EncodeOptions options{.add_special = false, .parse_special = false, .most_tokens = most_tokens};
-  std::vector<int32_t> before, behind;
-  if (Error e = encode(tokenizer, prefix, options, &before)) return e;
-  if (Error e = row.suffix_goes_on ? encode_going_on(tokenizer, suffix, options, &behind)
-                                   : encode(tokenizer, suffix, options, &behind)) {
+                     int64_t max_tokens, std::vector<int32_t>* out) {
+  const EncodeOptions options{.add_special = false, .parse_special = false, .max_tokens = max_tokens};
+  std::vector<int32_t> prefix_ids, suffix_ids;
+  if (Error e = encode(tokenizer, prefix, options, &prefix_ids)) return e;
+  if (Error e = row.suffix_continues_text ? encode_without_blank(tokenizer, suffix, options, &suffix_ids)
+                                          : encode(tokenizer, suffix, options, &suffix_ids)) {
     return e;
   }
-  std::vector<int32_t> around;  // an empty text: BOS and, where the folder asks for it, EOS
+  std::vector<int32_t> around;  // special tokens around a text: BOS, EOS, or none
   if (Error e = encode(tokenizer, "", {}, &around)) return e;
   out->clear();
   if (!around.empty() && around.front() == bos_id(tokenizer)) out->push_back(around.front());
@@ -82,13 +82,12 @@ Error encode_fill_in(const Tokenizer& tokenizer, const FillInRow& row, std::stri
     out->push_back(token_id(tokenizer, mark));
     out->insert(out->end(), ids.begin(), ids.end());
   };
-  if (row.suffix_first) add(row.suffix, behind);
-  add(row.prefix, before);
-  if (!row.suffix_first) add(row.suffix, behind);
+  if (row.suffix_first) add(row.suffix, suffix_ids);
+  add(row.prefix, prefix_ids);
+  if (!row.suffix_first) add(row.suffix, suffix_ids);
   if (!row.middle.empty()) out->push_back(token_id(tokenizer, row.middle));
-  return std::ssize(*out) > most_tokens
-             ? error("too long", "text", "at most " + std::to_string(most_tokens) + " tokens")
-             : Error{};
+  return std::ssize(*out) > max_tokens ? error("too long", "text", "at most " + std::to_string(max_tokens) + " tokens")
+                                       : Error{};
 }
 
 std::vector<std::string> fill_in_ends(const Tokenizer& tokenizer, const FillInRow& row) {

@@ -1,4 +1,4 @@
-// Prompts that have a model fill in what stands between two texts ("fill in the middle", Bavarian et al. 2022).
+// Prompts for "fill in the middle" (Bavarian et al. 2022): the model completes the text between a prefix and a suffix.
 #pragma once
 
 #include <array>
@@ -12,25 +12,24 @@
 
 namespace pinion {
 
-// One family's way. The marks are tokens of its vocabulary.
+// The prompt format of one model family. The marks are tokens of its vocabulary.
 struct FillInRow {
   std::string_view name;
-  std::string_view prefix, suffix;  // stand before these texts
-  std::string_view middle;          // what the model goes on from; empty: the last text itself
-  bool suffix_first = false;        // the order of the two
-  bool suffix_goes_on = false;      // is encoded without the blank that begins texts of sentencepiece's vocabularies
-  std::array<std::string_view, 3> ends = {};  // end what is filled in, where the vocabulary has them, as EOS does
+  std::string_view prefix, suffix;  // marks in front of these texts
+  std::string_view middle;          // mark at the end of the prompt; empty: none
+  bool suffix_first = false;
+  bool suffix_continues_text = false;         // the suffix gets no leading blank from a sentencepiece tokenizer
+  std::array<std::string_view, 3> ends = {};  // tokens that end the answer, besides EOS, if the vocabulary has them
 };
 
-// The row whose marks the vocabulary has, or null.
+// The first row whose marks are in the vocabulary, or null.
 const FillInRow* find_fill_in(const Tokenizer& tokenizer);
 
-// BOS where the folder asks for it, the marks and the texts, in which special tokens are plain text. `most_tokens`: see
+// BOS if the tokenizer adds it, marks and texts. Special tokens in the texts are plain text. `max_tokens`: see
 // EncodeOptions.
 Error encode_fill_in(const Tokenizer& tokenizer, const FillInRow& row, std::string_view prefix, std::string_view suffix,
-                     int64_t most_tokens, std::vector<int32_t>* out);
+                     int64_t max_tokens, std::vector<int32_t>* out);
 
-// The row's ends that the vocabulary has.
-std::vector<std::string> fill_in_ends(const Tokenizer& tokenizer, const FillInRow& row);
+std::vector<std::string> fill_in_ends(const Tokenizer& tokenizer, const FillInRow& row);  // those of the vocabulary
 
 }  // namespace pinion

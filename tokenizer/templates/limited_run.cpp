@@ -1,16 +1,15 @@
 // See limited_run.h.
 //
-// Why a child process: a template engine that counts no steps can only be stopped from outside, and this also holds a
-// stack overflow or too much memory. Why a plain fork, although POSIX promises the child of a process with threads only
-// async-signal-safe functions: what the child needs beyond them is memory, and glibc and jemalloc keep their locks
-// usable over a fork; our other threads (teams that wait, the writer of packed weights) hold no other lock that a
-// template gets to; and the child enters no parallel region and leaves by _exit, so that no destructor and no buffered
-// output of the parent runs twice. Starting the program anew instead would need its path, and a way in, in everything
-// that links this library.
+// A template engine that counts no steps can only be stopped from outside; a child process also contains stack
+// overflows and excessive memory. A plain fork is sufficient, although POSIX allows the child of a process with threads
+// only async-signal-safe functions: beyond these the child needs memory, and glibc and jemalloc keep their locks usable
+// across a fork; the other threads hold no other lock that a template reaches. The child enters no parallel region and
+// leaves by _exit, so no destructor and no buffered output of the parent runs twice. A new program instead would need
+// its path and an entry point in every program that links this library.
 //
-// The child has no files but the pipe, and may ask the system for little (kAllowedCalls): a bug in the engine that lets
-// a template take over gets it nowhere. Where a kernel has no filters for system calls, or an emulator does not pass
-// them on (qemu-user), it runs with the limits alone; under AddressSanitizer, too, which reads files when it unwinds.
+// The child has no files but the pipe, and only the system calls of kAllowedCalls, so a bug in the engine gives a
+// template no access. Kernels and emulators (qemu-user) without filters for system calls provide the limits alone; so
+// does AddressSanitizer, which reads files when it unwinds.
 #include "tokenizer/templates/limited_run.h"
 
 #include <fcntl.h>
@@ -42,34 +41,32 @@
 namespace pinion {
 namespace {
 
-void lower_limit(int resource, rlim_t most, rlim_t hard_most = RLIM_INFINITY) {
+void lower_limit(int resource, rlim_t soft, rlim_t hard = RLIM_INFINITY) {
   rlimit limit{};
   if (getrlimit(resource, &limit) != 0) return;
-  limit.rlim_max = std::min(hard_most, limit.rlim_max);
-  limit.rlim_cur = std::min(most, limit.rlim_max);
+  limit.rlim_max = std::min(hard, limit.rlim_max);
+  limit.rlim_cur = std::min(soft, limit.rlim_max);
   setrlimit(resource, &limit);
 }
 
-// Address space of this process, all of it: weights that are mapped count, shadow memory of a sanitizer too.
+// The whole address space of this process, including mapped weights and a sanitizer's shadow memory.
 int64_t address_space_bytes() {
   int64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   return pages * sysconf(_SC_PAGESIZE);
 }
 
-void be_limited(const RunLimits& limits, pid_t parent) {
+void set_limits(const RunLimits& limits, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it ended before that
+  if (getppid() != parent) _exit(1);  // the parent ended before prctl
   lower_limit(RLIMIT_CORE, 0);
-  // Who started the program may have it ignore this signal; the hard limit cannot be ignored.
+  // The program may have been started with this signal ignored; the hard limit cannot be ignored.
   std::signal(SIGXCPU, SIG_DFL);
-  const auto cpu_seconds = static_cast<rlim_t>(limits.cpu_seconds);
-  lower_limit(RLIMIT_CPU, cpu_seconds, cpu_seconds + 1);
-  lower_limit(RLIMIT_AS, static_cast<rlim_t>(address_space_bytes() + limits.memory_bytes));
+  lower_limit(RLIMIT_CPU, limits.cpu_seconds, limits.cpu_seconds + 1);
+  lower_limit(RLIMIT_AS, address_space_bytes() + limits.memory_bytes);
 }
 
-// Of the open files only the pipe stays, as this number. What a crash has to say is in the parent's error.
-constexpr int kPipe = STDERR_FILENO + 1;
+constexpr int kPipe = STDERR_FILENO + 1;  // the only open file of the child; stdin, stdout and stderr are /dev/null
 
 void close_all_but(int pipe) {
   dup2(pipe, kPipe);
@@ -79,14 +76,14 @@ void close_all_but(int pipe) {
     for (rlim_t file = kPipe + 1; file < std::min<rlim_t>(limit.rlim_max, 1 << 20); ++file)
       close(static_cast<int>(file));
   }
-  const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+  const int null_device = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (nowhere < 0 || dup2(nowhere, standard) < 0) close(standard);
+    if (null_device < 0 || dup2(null_device, standard) < 0) close(standard);
   }
-  if (nowhere > kPipe) close(nowhere);
+  if (null_device > kPipe) close(null_device);
 }
 
-// Memory, time, locks, the pipe, and ways to end. Nothing opens a file, a socket or another process.
+// Memory, time, locks, the pipe, and exit. None opens a file or a socket or starts a process.
 constexpr int kAllowedCalls[] = {
     SYS_read,         SYS_write,           SYS_exit,   SYS_exit_group, SYS_mmap,         SYS_munmap,
     SYS_mremap,       SYS_mprotect,        SYS_brk,    SYS_madvise,    SYS_futex,        SYS_clock_gettime,
@@ -101,15 +98,15 @@ constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 #endif
 
 #if defined(PINION_ADDRESS_SANITIZER)
-constexpr bool kIsWatched = true;
+constexpr bool kHasAddressSanitizer = true;
 #else
-constexpr bool kIsWatched = false;
+constexpr bool kHasAddressSanitizer = false;
 #endif
 
-// A program that the kernel runs before every system call: all others fail with EPERM, rather than end the process, so
-// that a C library which wants more than this one goes on. abort() sends a signal to the process itself.
-void give_up_rights() {
-  if (kIsWatched) return;
+// Installs a program that the kernel runs before every system call. Calls outside kAllowedCalls fail with EPERM instead
+// of ending the process, so that a C library that tries others continues. abort() sends a signal to its own process.
+void filter_system_calls() {
+  if (kHasAddressSanitizer) return;
   constexpr uint32_t kCall = offsetof(seccomp_data, nr), kFirstArgument = offsetof(seccomp_data, args);
   const auto load = [](uint32_t offset) { return sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offset); };
   const auto unless = [](uint32_t value, uint8_t skip) {
@@ -120,11 +117,10 @@ void give_up_rights() {
   std::vector<sock_filter> steps = {load(offsetof(seccomp_data, arch)),
                                     sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0), kRefuse,
                                     load(kCall)};
-  for (const int call : kAllowedCalls) steps.insert(steps.end(), {unless(static_cast<uint32_t>(call), 1), kAllow});
-  steps.insert(steps.end(), {unless(SYS_tgkill, 3), load(kFirstArgument), unless(static_cast<uint32_t>(getpid()), 1),
-                             kAllow, kRefuse});
+  for (const int call : kAllowedCalls) steps.insert(steps.end(), {unless(call, 1), kAllow});
+  steps.insert(steps.end(), {unless(SYS_tgkill, 3), load(kFirstArgument), unless(getpid(), 1), kAllow, kRefuse});
   const sock_fprog program = {static_cast<unsigned short>(steps.size()), steps.data()};
-  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);  // or only root could
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);  // required unless root
   prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
@@ -133,51 +129,51 @@ bool write_all(int file, std::string_view bytes) {
     const ssize_t written = write(file, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(written));
+    bytes.remove_prefix(written);
   }
   return true;
 }
 
-// What goes through the pipe: a letter and the number of bytes that follow, so that a record that was cut short is
-// known for one; then the text, or the four parts of the error, each ended by a zero byte.
+// The message in the pipe: a letter and the number of bytes that follow, which detects a truncated message; then the
+// text, or the four fields of the error, each terminated by a zero byte.
 constexpr char kText = 'T', kError = 'E';
-constexpr size_t kHeadBytes = 1 + sizeof(uint64_t);
+constexpr size_t kHeaderBytes = 1 + sizeof(uint64_t);
 
-std::string record_head(char kind, uint64_t bytes) {
-  std::string head(kHeadBytes, kind);
-  std::memcpy(&head[1], &bytes, sizeof bytes);
-  return head;
+std::string message_header(char kind, uint64_t bytes) {
+  std::string header(kHeaderBytes, kind);
+  std::memcpy(&header[1], &bytes, sizeof bytes);
+  return header;
 }
 
-bool is_whole_record(std::string_view record) {
-  return record.size() >= kHeadBytes &&
-         record.substr(0, kHeadBytes) == record_head(record[0], record.size() - kHeadBytes);
+bool is_complete(std::string_view message) {
+  return message.size() >= kHeaderBytes &&
+         message.substr(0, kHeaderBytes) == message_header(message[0], message.size() - kHeaderBytes);
 }
 
-std::string error_parts(const Error& failure) {
-  std::string record;
-  for (const std::string* part : {&failure.what, &failure.where, &failure.expected, &failure.actual}) {
-    record += part->substr(0, part->find('\0')) + '\0';
+std::string error_fields(const Error& failure) {
+  std::string message;
+  for (const std::string* field : {&failure.what, &failure.where, &failure.expected, &failure.actual}) {
+    message += field->substr(0, field->find('\0')) + '\0';
   }
-  return record;
+  return message;
 }
 
-Error read_error_parts(std::string_view record) {
+Error read_error_fields(std::string_view message) {
   Error failure;
-  for (std::string* part : {&failure.what, &failure.where, &failure.expected, &failure.actual}) {
-    const size_t end = std::min(record.find('\0'), record.size());
-    *part = record.substr(0, end);
-    record.remove_prefix(std::min(end + 1, record.size()));
+  for (std::string* field : {&failure.what, &failure.where, &failure.expected, &failure.actual}) {
+    const size_t end = std::min(message.find('\0'), message.size());
+    *field = message.substr(0, end);
+    message.remove_prefix(std::min(end + 1, message.size()));
   }
   return failure;
 }
 
 [[noreturn]] void run_child(const std::function<Error(std::string*)>& work, const std::string& where,
                             const RunLimits& limits, pid_t parent, std::array<int, 2> ends) {
-  be_limited(limits, parent);
-  close_all_but(ends[1]);  // the other end, too, or the pipe would outlive the parent and a write into it wait for ever
-  tzset();                 // while it can still read the time zone's file
-  give_up_rights();
+  set_limits(limits, parent);
+  close_all_but(ends[1]);  // also the reading end, or a write would block forever after the end of the parent
+  tzset();                 // reads the file of the time zone
+  filter_system_calls();
   Error failure;
   std::string text;
   try {
@@ -187,16 +183,16 @@ Error read_error_parts(std::string_view record) {
   } catch (const std::exception& e) {
     failure = error("failed", where, {}, e.what());
   }
-  if (failure) text = error_parts(failure);
-  const bool written = write_all(kPipe, record_head(failure ? kError : kText, text.size())) && write_all(kPipe, text);
+  if (failure) text = error_fields(failure);
+  const bool written =
+      write_all(kPipe, message_header(failure ? kError : kText, text.size())) && write_all(kPipe, text);
   _exit(written ? 0 : 1);
 }
 
-Error too_long(const std::string& where, int seconds, const char* of_what) {
-  return error("takes too long", where, "at most " + std::to_string(seconds) + " s" + of_what);
+Error too_long(const std::string& where, int seconds, const char* unit) {
+  return error("takes too long", where, "at most " + std::to_string(seconds) + unit);
 }
 
-// All that comes through the pipe.
 Error read_all(int file, const std::string& where, const RunLimits& limits, std::string* out) {
   const int64_t end_ns = now_ns() + limits.wall_seconds * int64_t{1'000'000'000};
   std::array<char, 65536> buffer;
@@ -204,12 +200,12 @@ Error read_all(int file, const std::string& where, const RunLimits& limits, std:
     const int64_t left_ms = (end_ns - now_ns() + 999'999) / 1'000'000;
     pollfd waiting{file, POLLIN, 0};
     const int ready = left_ms > 0 ? poll(&waiting, 1, static_cast<int>(left_ms)) : 0;
-    if (ready == 0) return too_long(where, limits.wall_seconds, "");
+    if (ready == 0) return too_long(where, limits.wall_seconds, " s");
     const ssize_t bytes = ready < 0 ? ready : read(file, buffer.data(), buffer.size());
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes <= 0) return {};
-    out->append(buffer.data(), static_cast<size_t>(bytes));
-    if (out->size() > kHeadBytes + static_cast<size_t>(limits.output_bytes)) {
+    out->append(buffer.data(), bytes);
+    if (out->size() > kHeaderBytes + limits.output_bytes) {
       return error("makes too much text", where, "at most " + std::to_string(limits.output_bytes) + " bytes");
     }
   }
@@ -219,7 +215,7 @@ Error crash_error(int status, const std::string& where, const RunLimits& limits)
   const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   switch (signal) {
     case SIGXCPU:
-      return too_long(where, limits.cpu_seconds, " of computing");
+      return too_long(where, limits.cpu_seconds, " s of computing");
     case SIGFPE:
       return error("divides by zero", where);
     case SIGSEGV:
@@ -234,8 +230,8 @@ Error crash_error(int status, const std::string& where, const RunLimits& limits)
 }  // namespace
 
 bool can_filter_calls() {
-  // With filters the kernel comes as far as reading the null pointer; EINVAL says that it has none.
-  return !kIsWatched && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, nullptr) < 0 && errno == EFAULT;
+  // A kernel with filters fails when it reads the null pointer; one without them returns EINVAL.
+  return !kHasAddressSanitizer && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, nullptr) < 0 && errno == EFAULT;
 }
 
 Error run_limited(const std::function<Error(std::string*)>& work, const std::string& where, std::string* out,
@@ -249,8 +245,8 @@ Error run_limited(const std::function<Error(std::string*)>& work, const std::str
     close(ends[0]);
     return error("cannot start a process", where, {}, std::strerror(errno));
   }
-  std::string record;
-  const Error stopped = read_all(ends[0], where, limits, &record);
+  std::string message;
+  const Error stopped = read_all(ends[0], where, limits, &message);
   close(ends[0]);
   if (stopped) kill(child, SIGKILL);
   int status = 0;
@@ -258,10 +254,10 @@ Error run_limited(const std::function<Error(std::string*)>& work, const std::str
   while ((ended = waitpid(child, &status, 0)) < 0 && errno == EINTR) {
   }
   if (stopped) return stopped;
-  // Where SIGCHLD is ignored there is no status to be had: the record alone says that all went well.
-  if (!is_whole_record(record)) return ended < 0 ? error("crashed", where) : crash_error(status, where, limits);
-  if (record[0] == kError) return read_error_parts(std::string_view(record).substr(kHeadBytes));
-  *out = record.substr(kHeadBytes);
+  // With SIGCHLD ignored there is no status; a complete message proves success.
+  if (!is_complete(message)) return ended < 0 ? error("crashed", where) : crash_error(status, where, limits);
+  if (message[0] == kError) return read_error_fields(std::string_view(message).substr(kHeaderBytes));
+  *out = message.substr(kHeaderBytes);
   return {};
 }
 

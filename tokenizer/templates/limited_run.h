@@ -1,5 +1,5 @@
-// Runs code that cannot be trusted to end, to survive, or to be harmless, in a child process: with limits on its time
-// and memory, without files, and without the right to open any, to talk to others or to start programs.
+// Runs untrusted code in a child process: with limits on time and memory, without files, and without the right to open
+// files, to communicate, or to start programs.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 namespace pinion {
 
 struct RunLimits {
-  int cpu_seconds = 2;                        // of its own: waiting and other processes do not count
-  int wall_seconds = 30;                      // with them, in case it sleeps
-  int64_t memory_bytes = int64_t{512} << 20;  // beyond what the process has now
+  int cpu_seconds = 2;                        // CPU time of the child
+  int wall_seconds = 30;                      // for a child that sleeps
+  int64_t memory_bytes = int64_t{512} << 20;  // beyond the current address space of this process
   int64_t output_bytes = int64_t{16} << 20;
 };
 
-// Calls `work` in a child process; its error, or the text it made, is what comes back. Whatever else `work` changes is
-// lost with the child. One that runs out of time or memory, or crashes, is an error too; `where` names it there.
+// Calls `work` in a child process and returns its error or its text. All other effects of `work` are lost. A child that
+// exceeds a limit or crashes is an error; `where` names the code in it.
 Error run_limited(const std::function<Error(std::string*)>& work, const std::string& where, std::string* out,
                   RunLimits limits = {});
 
-// Whether system calls can be filtered here. Where not, `work` has the limits, but may open files and talk to others.
+// True if the kernel can filter system calls. Otherwise `work` runs with the limits only.
 bool can_filter_calls();
 
 }  // namespace pinion
