@@ -63,7 +63,7 @@ bool is_token_prefix(const AddedTokenFinder& tokens, std::string_view start) {
   return next != tokens.tokens.end() && next->content.starts_with(start);
 }
 
-// Whether the character from `at` to `next` needs an escape. `end`: offset of trailing blanks.
+// True if the character from `at` to `next` needs an escape. `end`: offset of trailing blanks.
 bool begins_token(const AddedTokenFinder& tokens, std::string_view text, size_t at, size_t next, size_t end) {
   if (!tokens.first_bytes[static_cast<unsigned char>(text[at])]) return false;
   if (longest_at(tokens, text, at) != nullptr) return true;
