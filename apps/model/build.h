@@ -1,4 +1,4 @@
-// What this build is. PINION_VERSION, a text like "0.1.0", is the version of the project in CMakeLists.txt.
+// Identity of the build. PINION_VERSION ("0.1.0") is the project's version in CMakeLists.txt.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 namespace pinion {
 
 std::string compiler_name();  // "gcc 12.2.0"
-std::string build_commit();   // "d717e4f", as CMake last saw it; "unknown" without git
+std::string build_commit();   // "d717e4f", at the last CMake run; "unknown" without git
 
-// Lines without a newline at the end: version, commit and compiler, the instruction sets that have kernels here, and
-// the libraries that were found.
+// Lines without a newline at the end: version, commit and compiler, kernel tables of this build, libraries it was built
+// with.
 std::string build_text();
 
 }  // namespace pinion

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/forward/rope.h"
+#include "engine/runtime/calibration.h"
 #include "loader/checkpoint/model_folder.h"
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
@@ -16,7 +17,7 @@ Error make_plan(const RunOptions& options, const Note& note, Plan* out) {
   Topology topology;
   if (Error e = read_topology(&topology)) return e;
   const Tuning tuning = read_tuning(topology);
-  if (const std::string why = why_not_tuned(options, tuning); !why.empty()) note(why);
+  if (const std::string why = tuning_note(options, tuning); !why.empty()) note(why);
   return make_plan(options, topology, tuning, out);
 }
 
@@ -39,32 +40,31 @@ Error open_model(const RunOptions& run, const LoadOptions& load, const Note& not
   return open_runtime(options, out);
 }
 
-SchedulerOptions batch_options(const Runtime& runtime, std::vector<int64_t> needs, int64_t parallel) {
-  constexpr int64_t kParallel = 8;
+SchedulerOptions batch_options(const Runtime& runtime, std::vector<int64_t> tokens, int64_t parallel) {
+  constexpr int64_t kDefaultParallel = 8;
   const int64_t limit = context_length(runtime.model->config);
-  for (int64_t& need : needs) need = std::clamp<int64_t>(need, 1, limit);
-  std::ranges::sort(needs, std::greater{});
+  for (int64_t& count : tokens) count = std::clamp<int64_t>(count, 1, limit);
+  std::ranges::sort(tokens, std::greater{});
   SchedulerOptions options = scheduler_options(runtime);
-  options.sequences = std::min(parallel > 0 ? parallel : kParallel, std::ssize(needs));
-  options.context = needs.front();
-  for (int64_t i = 0; i < options.sequences; ++i) {
-    options.positions += round_up(needs[static_cast<size_t>(i)], kAttentionChunk);
-  }
+  options.sequences = std::min(parallel > 0 ? parallel : kDefaultParallel, std::ssize(tokens));
+  options.context = tokens.front();
+  // The longest requests may all run together.
+  for (int64_t i = 0; i < options.sequences; ++i) options.positions += round_up(tokens[i], kAttentionChunk);
   options.pass_rows = std::max(options.pass_rows, 2 * options.sequences);
   return options;
 }
 
-std::string some_of(std::span<const std::string> names) {
-  constexpr size_t kMost = 8;
+std::string abbreviated_list(std::span<const std::string> names) {
+  constexpr size_t kMaxShown = 8;
   std::vector<std::string> shown;
-  for (const std::string& name : names.first(std::min(kMost, names.size()))) shown.push_back(brief(name));
+  for (const std::string& name : names.first(std::min(kMaxShown, names.size()))) shown.push_back(brief(name));
   const size_t more = names.size() - shown.size();
   return joined(shown) + (more > 0 ? " and " + std::to_string(more) + " more" : "");
 }
 
 std::string ignored_fields_note(const ModelConfig& config) {
   if (config.ignored_fields.empty()) return {};
-  return "fields of config.json are ignored, as transformers ignores them: " + some_of(config.ignored_fields);
+  return "fields of config.json are ignored, as transformers ignores them: " + abbreviated_list(config.ignored_fields);
 }
 
 std::vector<std::string> unwritten_notes(const Checkpoint& checkpoint) {
@@ -75,30 +75,28 @@ std::vector<std::string> unwritten_notes(const Checkpoint& checkpoint) {
     if (unwritten == 0) continue;
     notes.push_back(std::string(path) + ": " + std::to_string(unwritten) + " of its " +
                     std::to_string(file.contents().size()) + " bytes were never written and count as 0; " +
-                    how_to_complete(checkpoint.folder));
+                    completion_hint(checkpoint.folder));
   }
   return notes;
 }
 
 namespace {
 
-// model.conversions is not empty.
+// Expects model.conversions not to be empty.
 std::string conversions_note(const Model& model) {
   std::set<std::string> sources;
   std::set<Format> formats;
-  for (const Conversion& one : model.conversions) {
-    const std::string others = one.modules > 1 ? " and " + std::to_string(one.modules - 1) + " more" : "";
-    sources.insert(one.from + (one.requantised_because.empty()
-                                   ? ""
-                                   : " (" + one.module + others + ": " + one.requantised_because + ")"));
-    formats.insert(one.to);
+  for (const Conversion& conversion : model.conversions) {
+    const int64_t others = conversion.modules - 1;
+    const std::string modules = conversion.module + (others > 0 ? " and " + std::to_string(others) + " more" : "");
+    const std::string& reason = conversion.requantised_because;
+    sources.insert(conversion.from + (reason.empty() ? "" : " (" + modules + ": " + reason + ")"));
+    formats.insert(conversion.to);
   }
   std::string from, to;
   const std::string kNames[] = {"4 bits", "int8", "bf16"};  // by bytes
-  for (const std::string& one : sources) from += (from.empty() ? "" : " and ") + one;
-  for (const Format one : formats) {
-    to += (to.empty() ? "" : " and ") + kNames[traits_of(one).bits / 8];
-  }
+  for (const std::string& source : sources) from += (from.empty() ? "" : " and ") + source;
+  for (const Format format : formats) to += (to.empty() ? "" : " and ") + kNames[traits_of(format).bits / 8];
   return "weights that the file holds as " + from + " become " + to +
          (to == "bf16" ? "" : ", rounded a second time, and activations are Pinion's own");
 }
@@ -111,6 +109,37 @@ std::vector<std::string> model_notes(const Model& model) {
     notes.insert(notes.begin(), std::move(fields));
   if (!model.conversions.empty()) notes.push_back(conversions_note(model));
   return notes;
+}
+
+bool has_tokenizer(const std::string& folder) { return !tokenizer_file(folder).empty(); }
+
+Error load_model_tokenizer(const std::string& model, std::shared_ptr<const Tokenizer>* out) {
+  ModelConfig config;
+  if (Error e = read_model_config(model, &config)) return e;
+  if (Error e = load_tokenizer(model, out)) return e;
+  return check_rows(**out, config.vocab_size);
+}
+
+Error encode_prompt(const std::string& model, const Tokenizer& tokenizer, const std::string& text,
+                    std::vector<int32_t>* out) {
+  ModelConfig config;
+  if (Error e = read_model_config(model, &config)) return e;
+  return encode(tokenizer, text, {.max_tokens = context_length(config)}, out);
+}
+
+Error encode_with_prefix(const Tokenizer& tokenizer, const std::string& text, TextIds* out) {
+  if (Error e = encode(tokenizer, "", {}, &out->prefix)) return e;
+  if (Error e = encode(tokenizer, text, {}, &out->ids)) return e;
+  const auto [added, content] = std::ranges::mismatch(out->prefix, out->ids);
+  out->prefix.erase(added, out->prefix.end());
+  out->ids.erase(out->ids.begin(), content);
+  return {};
+}
+
+Error use_calibration(const TextIds& text, const std::string& where, LoadOptions* out) {
+  if (text.ids.empty()) return error("no text to calibrate by", where);
+  out->calibration = calibration_windows(text.prefix, text.ids);
+  return {};
 }
 
 }  // namespace pinion

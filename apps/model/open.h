@@ -1,42 +1,62 @@
-// Opening a model's folder, and what there is to say about it meanwhile. Nothing here prints: whoever opens decides who
-// reads it.
+// Opens a model folder: weights, tokenizer, notes about both. Prints nothing; the caller decides where notes go.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "apps/model/run_options.h"
+#include "engine/model/load_options.h"
 #include "engine/runtime/runtime.h"
 #include "kernels/base/error.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/config/model_config.h"
+#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 
-// What is good to know and changes nothing.
+// Receives one line that informs the user and changes no result.
 using Note = std::function<void(const std::string&)>;
 
-// The plan of the options for this machine.
+// The plan for this machine: cores, threads, prefill chunk. A tune file that cannot be used becomes a note.
 Error make_plan(const RunOptions& options, const Note& note, Plan* out);
 
-// All that the options say, looked up. `load`: all of options.load, with the cache's folder and who is told of progress
-// and damage.
+// Resolves the names in `options`. `load` replaces options.load: it also has the cache folder and the callbacks for
+// progress and damage.
 Error runtime_options(const RunOptions& options, const LoadOptions& load, const Note& note, RuntimeOptions* out);
 
-// The folder, or the shape, that the options name, ready to run.
+// Opens the model folder or the synthetic model that the options name.
 Error open_model(const RunOptions& options, const LoadOptions& load, const Note& note, Runtime* out);
 
-// As many texts at once as are wanted, 0: eight, in as much memory as these can need, together or alone. needs: each
-// text's tokens, the prompt's and those to come; at least one text.
-SchedulerOptions batch_options(const Runtime& runtime, std::vector<int64_t> needs, int64_t parallel);
+// Scheduler options for a batch of known lengths. `tokens`: prompt and new tokens of each request, not empty.
+// `parallel`: requests that run at once; 0: eight.
+SchedulerOptions batch_options(const Runtime& runtime, std::vector<int64_t> tokens, int64_t parallel);
 
-std::string some_of(std::span<const std::string> names);     // a stranger's, for one line: "a", "b" and 3 more
-std::string ignored_fields_note(const ModelConfig& config);  // empty: there are none
-std::vector<std::string> unwritten_notes(const Checkpoint& checkpoint);  // for each file that is not all there
-
-// Both, and where the file's codes are not taken as they are.
+std::string abbreviated_list(std::span<const std::string> names);        // one line: "a", "b" and 3 more
+std::string ignored_fields_note(const ModelConfig& config);              // empty: none is ignored
+std::vector<std::string> unwritten_notes(const Checkpoint& checkpoint);  // one for each incomplete file
+// Both, and a note if the file's quantised weights are requantised.
 std::vector<std::string> model_notes(const Model& model);
+
+bool has_tokenizer(const std::string& folder);
+
+// Fails when the vocabulary exceeds the model's embedding rows, see check_rows().
+Error load_model_tokenizer(const std::string& model, std::shared_ptr<const Tokenizer>* out);
+
+// Encodes a prompt. Stops early and fails when it exceeds the model's context.
+Error encode_prompt(const std::string& model, const Tokenizer& tokenizer, const std::string& text,
+                    std::vector<int32_t>* out);
+
+struct TextIds {
+  std::vector<int32_t> prefix;  // added by the tokenizer before any text: BOS or nothing
+  std::vector<int32_t> ids;     // the text alone
+};
+Error encode_with_prefix(const Tokenizer& tokenizer, const std::string& text, TextIds* out);
+
+// Sets the calibration text of 4-bit weights. `where` names it in errors.
+Error use_calibration(const TextIds& text, const std::string& where, LoadOptions* out);
 
 }  // namespace pinion

@@ -1,54 +1,80 @@
-// How a model is to run, as whoever starts it says so: for the command line, the server and the library alike.
+// Options of a run before names are resolved, shared by the command line, the server and the library: how the model is
+// loaded and how it samples.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/runtime/runtime.h"
+#include "engine/session/generation_config.h"
 #include "kernels/base/error.h"
+#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 
-inline constexpr const char* kQuantAsAsked = "as asked";
+inline constexpr const char* kQuantRequested = "as asked";
 
-// What is said about a run: options as they are, and names that are looked up when the run begins.
 struct RunOptions : RuntimeOptions {
-  std::string why_quant;     // kQuantAsAsked, or why else; settle_quant() decides where nobody has asked
-  bool no_rotate = false;    // inputs of quantised matrices stay as they are
-  std::string calibrate;     // a text file by which w4 is quantised; empty: by the weights alone
-  std::string cores;         // "0-3,8", "big"; empty: as planned
-  PlanOptions team;          // threads and chunk
-  std::string kernels_name;  // empty: the best the CPU has
+  std::string quant_reason;  // why load.quant was chosen: kQuantRequested or resolve_quant()'s reason
+  bool no_rotate = false;    // --no-rotate
+  std::string calibrate;     // file with the calibration text of 4-bit weights; empty: weights alone decide
+  std::string cores;         // "0-3,8", "big"; empty: the plan's
+  PlanOptions team;          // threads and prefill chunk
+  std::string kernels_name;  // empty: the best for this CPU
   bool no_cache = false;
-  bool only_drafts = false;   // no text depends on this model
-  double board_seconds = 60;  // that another board may take for its part of a pass
+  bool is_draft_model = false;        // proposes tokens only; its weights change no result
+  double board_timeout_seconds = 60;  // for another board's part of a pass
 };
 
 constexpr int kMaxThreads = 256;
 
-// Of a conversation. A cache for a context of 128k can take more memory than the weights, and few get there.
+// A KV cache for 128k positions can exceed the weights, and few conversations reach that length.
 constexpr int64_t kDefaultContext = 8192;
 
-// Formats that the head may be asked to have, by name.
+// Formats of the output head by option name.
 struct HeadFormat {
   std::string_view name;
   Format format;
 };
 inline constexpr HeadFormat kHeadFormats[] = {{"none", Format::bf16}, {"w8", Format::w8}, {"w4", Format::w4}};
 
-// Once all options are known: the mode where nobody has asked for one, and whether it rotates.
-void settle_quant(RunOptions* options);
+// Call once all options are parsed: chooses the mode unless it was requested, and whether weights are rotated.
+void resolve_quant(RunOptions* options);
 
 std::string_view quant_name(const RunOptions& options);
-std::string_view head_name(const RunOptions& options);  // empty: what the mode gives it
+std::string_view head_name(const RunOptions& options);  // empty: the mode's default
 std::string_view kv_name(const RunOptions& options);
 std::string mode_text(const RunOptions& options);  // "w4a8, head w4"
 
-// The plan of the options.
 Error make_plan(const RunOptions& options, const Topology& topology, const Tuning& tuning, Plan* out);
 
-// Why the tune file does not help, where the options leave something to it; else empty.
-std::string why_not_tuned(const RunOptions& options, const Tuning& tuning);
+// The reason why a tune file is not used; empty if it is used or the options leave it nothing to decide.
+std::string tuning_note(const RunOptions& options, const Tuning& tuning);
+
+// Sampling options of the user. They override generation_config.json, which overrides greedy.
+struct SamplingFlags {
+  std::array<std::optional<double>, std::size(kSamplerSettings)> settings;
+  std::vector<std::string> dry_breakers;  // texts; empty: kDryBreakers
+  std::optional<uint64_t> seed;           // nothing: random
+};
+
+// Default sequence breakers of DRY; the single text "none" stands for no breakers.
+inline constexpr std::string_view kDryBreakers[] = {"\n", ":", "\"", "*"};
+
+void apply_sampling_flags(const SamplingFlags& flags, SamplerOptions* options);
+Error sampler_options(const std::string& folder, const SamplingFlags& flags, SamplerOptions* out);
+
+// Encodes a text without BOS.
+using EncodeText = std::function<Error(const std::string& text, std::vector<int32_t>* ids)>;
+
+// Sets DRY's breakers as token ids, if DRY is on: the last token of each text. Without a tokenizer there are none.
+Error find_dry_breakers(const SamplingFlags& flags, const Tokenizer* tokenizer, SamplerOptions* out);
+Error find_dry_breakers(const SamplingFlags& flags, const EncodeText& encode, SamplerOptions* out);
 
 }  // namespace pinion
