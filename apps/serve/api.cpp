@@ -1,71 +1,56 @@
 #include "apps/serve/api.h"
 
+#include <iterator>
+
 namespace pinion {
 namespace {
 
-// Of requests, the beginning of JsonFields' messages.
+// Prefix of Error::where for fields of a request.
 constexpr std::string_view kWhere = "request: ";
 
-// Enough for a prompt of ids as long as the longest contexts.
+// Holds a prompt of token ids as long as the longest contexts.
 constexpr JsonLimits kBodyLimits = {.values = 200'000, .keys = 4096};
 
-const char* openai_type(int status) {
-  switch (status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 429:
-      return "rate_limit_error";
-    default:
-      return status < 500 ? "invalid_request_error" : "server_error";
-  }
+struct ErrorType {
+  int status;
+  const char* openai;
+  const char* anthropic;
+};
+constexpr ErrorType kErrorTypes[] = {
+    {401, "authentication_error", "authentication_error"}, {403, "permission_error", "permission_error"},
+    {404, "invalid_request_error", "not_found_error"},     {413, "invalid_request_error", "request_too_large"},
+    {429, "rate_limit_error", "rate_limit_error"},         {503, "server_error", "overloaded_error"},
+};
+
+ErrorType error_type(int status) {
+  const auto* row = std::ranges::find(kErrorTypes, status, &ErrorType::status);
+  if (row != std::end(kErrorTypes)) return *row;
+  return status < 500 ? ErrorType{status, "invalid_request_error", "invalid_request_error"}
+                      : ErrorType{status, "server_error", "api_error"};
 }
 
-const char* anthropic_type(int status) {
-  switch (status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 413:
-      return "request_too_large";
-    case 429:
-      return "rate_limit_error";
-    case 503:
-      return "overloaded_error";
-    default:
-      return status < 500 ? "invalid_request_error" : "api_error";
-  }
-}
-
-OrderedJson error_json(Shape shape, const ApiError& failure) {
-  switch (shape) {
-    case Shape::openai:
-      break;
-    case Shape::anthropic:
-      return {{"type", "error"}, {"error", {{"type", anthropic_type(failure.status)}, {"message", failure.message}}}};
-    case Shape::ollama:
-      return {{"error", failure.message}};
+OrderedJson error_json(Api api, const ApiError& failure) {
+  const ErrorType type = error_type(failure.status);
+  if (api == Api::ollama) return {{"error", failure.message}};
+  if (api == Api::anthropic) {
+    return {{"type", "error"}, {"error", {{"type", type.anthropic}, {"message", failure.message}}}};
   }
   return {{"error",
            {{"message", failure.message},
-            {"type", openai_type(failure.status)},
+            {"type", type.openai},
             {"param", text_or_null(failure.param)},
             {"code", text_or_null(failure.code)}}}};
 }
 
 }  // namespace
 
-void Readers::take() {
+void Slots::acquire() {
   std::unique_lock lock(mutex_);
   freed_.wait(lock, [&] { return free_ > 0; });
   --free_;
 }
 
-void Readers::give() {
+void Slots::release() {
   {
     const std::lock_guard lock(mutex_);
     ++free_;
@@ -73,14 +58,14 @@ void Readers::give() {
   freed_.notify_one();
 }
 
-Reading::Reading(Readers& readers) : readers_(&readers) { readers.take(); }
+Slot::Slot(Slots& slots) : slots_(&slots) { slots.acquire(); }
 
-Reading::~Reading() { readers_->give(); }
+Slot::~Slot() { slots_->release(); }
 
-void Reading::move_to(Readers& others) {
-  readers_->give();
-  readers_ = &others;
-  readers_->take();
+void Slot::move_to(Slots& other) {
+  slots_->release();
+  slots_ = &other;
+  slots_->acquire();
 }
 
 Error parse_body(const std::string& body, Json* out) { return parse_json(body, "request", out, kBodyLimits); }
@@ -89,22 +74,35 @@ Error parse_body(const std::string& body, OrderedJson* out) {
   return parse_ordered_json(body, "request", out, kBodyLimits);
 }
 
-Error too_long(const Serving& serving, const std::string& field) {
+Error too_long(const ServerState& server, const std::string& field) {
   return error("too long", std::string(kWhere) + field,
-               "at most " + std::to_string(serving.service->context()) + " tokens (the context)");
+               "at most " + std::to_string(server.service->context()) + " tokens (the context)");
 }
 
-Error encode_field(const Serving& serving, const std::string& field, std::string_view text, bool adds_special,
+Error encode_field(const ServerState& server, const std::string& field, std::string_view text, bool add_special,
                    std::vector<int32_t>* out) {
-  const EncodeOptions options{.add_special = adds_special, .most_tokens = serving.service->context()};
-  const Error failure = encode(*serving.tokenizer, text, options, out);
-  return failure.what == "too long" ? too_long(serving, field) : failure;
+  const EncodeOptions options{.add_special = add_special, .max_tokens = server.service->context()};
+  const Error failure = encode(*server.tokenizer, text, options, out);
+  return failure.what == "too long" ? too_long(server, field) : failure;
+}
+
+const OrderedJson& field_of(const OrderedJson& json, const char* name) {
+  static const OrderedJson kNull;
+  const auto field = json.find(name);  // end() unless json is an object
+  return field == json.end() ? kNull : *field;
+}
+
+OrderedJson take_field(OrderedJson& json, const char* name) {
+  const auto field = json.find(name);
+  if (field == json.end()) return nullptr;
+  OrderedJson value = std::move(*field);
+  json.erase(field);
+  return value;
 }
 
 std::string text_of(const OrderedJson& json, const char* name) {
-  if (!json.is_object()) return "";
-  const auto field = json.find(name);
-  return field != json.end() && field->is_string() ? field->get<std::string>() : "";
+  const OrderedJson& field = field_of(json, name);
+  return field.is_string() ? field.get<std::string>() : "";
 }
 
 OrderedJson text_or_null(const std::string& text) { return text.empty() ? OrderedJson(nullptr) : OrderedJson(text); }
@@ -115,8 +113,8 @@ std::string json_text(const OrderedJson& json) {
 
 Reply json_reply(const OrderedJson& json) { return {.body = json_text(json) + "\n"}; }
 
-Reply error_reply(Shape shape, const ApiError& failure) {
-  Reply reply = json_reply(error_json(shape, failure));
+Reply error_reply(Api api, const ApiError& failure) {
+  Reply reply = json_reply(error_json(api, failure));
   reply.status = failure.status;
   if (failure.status == 429 || failure.status == 503) reply.headers.emplace_back("Retry-After", "1");
   return reply;
@@ -124,27 +122,20 @@ Reply error_reply(Shape shape, const ApiError& failure) {
 
 std::string event_text(const OrderedJson& json) { return "data: " + json_text(json) + "\n\n"; }
 
-std::string error_event(Shape shape, const ApiError& failure) {
-  const OrderedJson json = error_json(shape, failure);
-  switch (shape) {
-    case Shape::openai:
-      break;
-    case Shape::anthropic:
-      return "event: error\n" + event_text(json);
-    case Shape::ollama:
-      return json_text(json) + "\n";
-  }
-  return event_text(json);
+std::string error_event(Api api, const ApiError& failure) {
+  const OrderedJson json = error_json(api, failure);
+  if (api == Api::ollama) return json_text(json) + "\n";
+  return (api == Api::anthropic ? "event: error\n" : "") + event_text(json);
 }
 
-ApiError refusal_error(Refusal why, const Error& failure) {
-  switch (why) {
-    case Refusal::full:
+ApiError failure_error(FailureKind kind, const Error& failure) {
+  switch (kind) {
+    case FailureKind::queue_full:
       return {429, failure.message(), {}, "queue_full"};
-    case Refusal::draining:
+    case FailureKind::draining:
       return {503, failure.message(), {}, "draining"};
-    case Refusal::failed:
-      return {failure.where == "grammar" ? 400 : 500, failure.message()};  // the request's own
+    case FailureKind::internal:
+      return {failure.where == "grammar" ? 400 : 500, failure.message()};  // the client chose the grammar
     default:
       return field_error(failure);
   }

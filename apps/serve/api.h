@@ -1,4 +1,4 @@
-// What the server's endpoints share: requests as text, replies as values, and what all of them know of the model.
+// Interface between HTTP and the endpoints: requests, replies, the route table, and the state that all endpoints share.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -15,7 +16,7 @@
 #include <vector>
 
 #include "apps/cli/console.h"
-#include "apps/serve/text_service.h"
+#include "apps/serve/inference_service.h"
 #include "kernels/base/error.h"
 #include "loader/files/json.h"
 #include "tokenizer/grammar/grammar.h"
@@ -24,11 +25,11 @@
 
 namespace pinion {
 
-// Where an answer goes, piece by piece.
-class Connection {
+// Sink of a streamed reply.
+class StreamWriter {
  public:
-  virtual ~Connection() = default;
-  virtual bool write(std::string_view text) = 0;  // false: it has been closed
+  virtual ~StreamWriter() = default;
+  virtual bool write(std::string_view text) = 0;  // false: the connection is closed
   virtual bool is_open() = 0;
 };
 
@@ -37,130 +38,127 @@ struct Reply {
   std::string type = "application/json";
   std::string body = {};
   std::vector<std::pair<std::string, std::string>> headers = {};
-  // Instead of a body. False: what was written is not all; the connection is cut, so that the client knows.
-  std::function<bool(Connection&)> stream = {};
+  // Replaces the body. Returns false when the stream is incomplete; the connection is then cut, so that the client
+  // notices.
+  std::function<bool(StreamWriter&)> stream = {};
 };
 
-// What an endpoint gets.
 struct HttpRequest {
-  std::string name;  // what stands behind a route's path that ends in '/'
+  std::string path;
+  std::string name;  // the rest of the path, for a route whose path ends in '/'
   std::string body;
-  std::function<bool()> is_open;  // whether the client is still there, while the answer has not begun
+  std::function<bool()> is_client_connected;  // valid until the reply begins
 };
 
-// A request that failed, before the API's own words are put around it.
+// A failure in no API's format yet.
 struct ApiError {
   int status = 400;
   std::string message;
-  std::string param = {};  // the field at fault
+  std::string param = {};  // the invalid field
   std::string code = {};   // for programs: "context_length_exceeded"
 };
 
-// Whose words an endpoint speaks.
-enum class Shape : uint8_t { openai, anthropic, ollama };
+// The API that an endpoint belongs to; it decides the format of errors.
+enum class Api : uint8_t { openai, anthropic, ollama };
 
-Reply error_reply(Shape shape, const ApiError& failure);
-std::string error_event(Shape shape, const ApiError& failure);  // as the last event of a stream that has begun
+Reply error_reply(Api api, const ApiError& failure);
+std::string error_event(Api api, const ApiError& failure);  // last event of a stream
 Reply json_reply(const OrderedJson& json);
-std::string text_of(const OrderedJson& json, const char* name);  // a field that is a text; empty: it is none
+const OrderedJson& field_of(const OrderedJson& json, const char* name);  // null: absent, or json is no object
+OrderedJson take_field(OrderedJson& json, const char* name);             // the same; removes the field
+std::string text_of(const OrderedJson& json, const char* name);  // a string field; empty: absent or another type
 OrderedJson text_or_null(const std::string& text);               // empty: null
-std::string json_text(const OrderedJson& json);                  // one line; what is no UTF-8 becomes U+FFFD
+std::string json_text(const OrderedJson& json);                  // one line; invalid UTF-8 becomes U+FFFD
 std::string event_text(const OrderedJson& json);                 // "data: {...}\n\n" (html.spec.whatwg.org, 9.2)
 
-// Requests are parsed, rendered and encoded beside the engine: at most so many at once, or a crowd of clients would
-// take its cores and much memory.
-class Readers {
+// Converts a failure of an inference request.
+ApiError failure_error(FailureKind kind, const Error& failure);
+// Converts an Error of JsonFields; names the field.
+ApiError field_error(const Error& failure);
+
+// Counting semaphore. Parsing, templates and encoding run beside the engine: without a limit, many clients would take
+// its cores and much memory.
+class Slots {
  public:
-  explicit Readers(int most) : free_(most) {}
+  explicit Slots(int count) : free_(count) {}
 
  private:
-  friend class Reading;
-  void take();
-  void give();
+  friend class Slot;
+  void acquire();
+  void release();
   std::mutex mutex_;
   std::condition_variable freed_;
   int free_;
 };
 
-// One of them; waits for its turn.
-class Reading {
+// Holds one slot; the constructor waits for it.
+class Slot {
  public:
-  explicit Reading(Readers& readers);
-  ~Reading();
-  // Gives its place up and waits for one of the others.
-  void move_to(Readers& others);
-  Reading(const Reading&) = delete;
-  Reading& operator=(const Reading&) = delete;
+  explicit Slot(Slots& slots);
+  ~Slot();
+  void move_to(Slots& other);  // releases the slot and waits for one of `other`
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
 
  private:
-  Readers* readers_;
+  Slots* slots_;
 };
 
-// The body of a request, which has less in it than a file may.
+// A request's body, with lower limits than a file has.
 Error parse_body(const std::string& body, Json* out);
 Error parse_body(const std::string& body, OrderedJson* out);
 
-// What endpoints know. Written before the first request is let in.
-struct Serving {
-  std::string model;        // its name in answers
+// Shared by all endpoints. Constant once the first request is admitted.
+struct ServerState {
+  std::string model;        // name in replies
   std::string fingerprint;  // build, mode and hash of the weights
   std::string weights;      // that hash
-  std::string golden_head;  // what a golden file recorded here says first: build, weights and settings, as JSON
-  std::string family;       // as configs/models names it
+  std::string golden_head;  // JSON: head of a golden file recorded here (build, weights, settings)
+  std::string family;       // name in configs/models
   std::string parameters;   // "596M"
   std::string quant;        // "w8a8"
   int64_t weight_bytes = 0;
   int64_t created = 0;           // Unix time of the start
-  SamplerOptions sampler;        // the folder's and the command line's
-  std::optional<uint64_t> seed;  // of requests that have none; none: one of chance each
+  SamplerOptions sampler;        // defaults, from the model folder and the command line
+  std::optional<uint64_t> seed;  // default seed; nothing: a random one for each request
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::shared_ptr<const ChatTemplate> chat_template;  // null: none
-  std::shared_ptr<GrammarCompiler> grammars;          // for the forms that requests give their answers
-  TextService* service = nullptr;
-  // As many as cores, counted before a team pins the thread that starts it; two, so that no template holds up all.
-  std::shared_ptr<Readers> readers = std::make_shared<Readers>(std::max(2u, std::thread::hardware_concurrency()));
-  // Of requests' grammars, which may take seconds: one after the other, while others are read.
-  std::shared_ptr<Readers> preparers = std::make_shared<Readers>(1);
+  std::shared_ptr<const ChatTemplate> chat_template;  // null: the model has none
+  std::shared_ptr<GrammarCompiler> grammars;          // for structured outputs
+  InferenceService* service = nullptr;
+  // One slot a core, counted before the team pins this thread; at least two, so that a slow template blocks no others.
+  std::shared_ptr<Slots> parse_slots = std::make_shared<Slots>(std::max(2u, std::thread::hardware_concurrency()));
+  // Compiling a grammar takes up to seconds: one at a time, while other requests are parsed.
+  std::shared_ptr<Slots> grammar_slots = std::make_shared<Slots>(1);
 };
 
-// The ids of a text, the `field` of a request: at most as many as the context holds.
-Error encode_field(const Serving& serving, const std::string& field, std::string_view text, bool adds_special,
+// Token ids of a request's field; fails beyond the context's length.
+Error encode_field(const ServerState& server, const std::string& field, std::string_view text, bool add_special,
                    std::vector<int32_t>* out);
-Error too_long(const Serving& serving, const std::string& field);
+Error too_long(const ServerState& server, const std::string& field);
 
-// A refusal to take texts on, or the failure of one, as a reply.
-ApiError refusal_error(Refusal why, const Error& failure);
-
-// A field of a request that is wrong: the message of JsonFields, with the field named.
-ApiError field_error(const Error& failure);
+using Endpoint = Reply(const ServerState& server, const HttpRequest& http);
 
 struct Route {
   const char* method;
-  const char* path;
-  Shape shape;
-  Reply (*handle)(const Serving& serving, const HttpRequest& http);
-  bool is_open = false;    // needs no key
-  bool is_static = false;  // nor the model: it is the same while that is being loaded
+  const char* path;  // ends with '/': all paths that begin so, except "/" itself
+  Api api;
+  Endpoint* handle;
+  bool is_public = false;  // needs no key
+  bool is_static = false;  // works while the model is being loaded
 };
 
-// By file.
-Reply show_health(const Serving& serving, const HttpRequest& http);
-Reply list_models(const Serving& serving, const HttpRequest& http);
-Reply show_model(const Serving& serving, const HttpRequest& http);
-Reply show_fingerprint(const Serving& serving, const HttpRequest& http);
-Reply show_metrics(const Serving& serving, const HttpRequest& http);
-Reply tokenize_text(const Serving& serving, const HttpRequest& http);
-Reply detokenize_ids(const Serving& serving, const HttpRequest& http);
-Reply complete_text(const Serving& serving, const HttpRequest& http);
-Reply complete_chat(const Serving& serving, const HttpRequest& http);
-Reply answer_messages(const Serving& serving, const HttpRequest& http);
-Reply count_tokens(const Serving& serving, const HttpRequest& http);
-Reply ollama_version(const Serving& serving, const HttpRequest& http);
-Reply ollama_tags(const Serving& serving, const HttpRequest& http);
-Reply ollama_ps(const Serving& serving, const HttpRequest& http);
-Reply ollama_embed(const Serving& serving, const HttpRequest& http);
-Reply ollama_show(const Serving& serving, const HttpRequest& http);
-Reply ollama_chat(const Serving& serving, const HttpRequest& http);
-Reply ollama_generate(const Serving& serving, const HttpRequest& http);
+// Files of apps/serve/page, compiled into the program.
+struct PageFile {
+  std::string_view name, text;
+};
+std::span<const PageFile> page_files();
+
+// endpoints.cpp
+Endpoint show_page_file, show_health, list_models, show_model, show_fingerprint, show_metrics;
+Endpoint tokenize_text, detokenize_ids;
+Endpoint complete_text;                  // completions.cpp
+Endpoint complete_chat;                  // chat.cpp
+Endpoint answer_messages, count_tokens;  // messages.cpp
+Endpoint ollama_version, ollama_tags, ollama_ps, ollama_embed, ollama_show, ollama_chat, ollama_generate;  // ollama.cpp
 
 }  // namespace pinion

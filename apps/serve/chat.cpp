@@ -1,58 +1,209 @@
 // POST /v1/chat/completions: the next message of a conversation (platform.openai.com/docs/api-reference/chat).
-#include "apps/serve/answer_form.h"
-#include "apps/serve/chat_answer.h"
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/serve/structured_output.h"
 
 namespace pinion {
 namespace {
 
-constexpr int64_t kMostTopLogprobs = 100;
+constexpr int64_t kMaxTopLogprobs = 100;
 
 struct ChatRequest {
-  TextFields fields;
-  bool only_one_call = false;
+  GenerationFields fields;
+  bool single_call = false;  // the reply ends after its first tool call
   ChatPrompt prompt;
 };
 
-Error read_request(const Serving& serving, const std::string& body, ChatRequest* out) {
-  Reading reading(*serving.readers);
+Error read_chat_request(const ServerState& server, const std::string& body, ChatRequest* out) {
+  Slot slot(*server.parse_slots);
   OrderedJson json;
-  ChatOrder order;
-  AnswerForm form;
+  ChatInput input;
+  OutputConstraint constraint;
   if (Error e = parse_body(body, &json)) return e;
-  if (Error e = take_answer_form(json, Shape::openai, &form)) return e;
-  if (Error e = take_chat_order(json, &order)) return e;
+  if (Error e = take_output_constraint(json, Api::openai, &constraint)) return e;
+  if (Error e = take_chat_input(json, &input)) return e;
   const Json rest = json;
   JsonFields fields{rest, "request"};
-  read_text_fields(fields, serving, &out->fields);
-  const int64_t most = fields.integer("max_tokens", serving.service->context(), 1, 1 << 30);
-  out->fields.options.max_tokens = fields.integer("max_completion_tokens", most, 1, 1 << 30);
-  const bool wants_logprobs = fields.boolean("logprobs", false);
-  const int64_t top = fields.integer("top_logprobs", 0, 0, kMostTopLogprobs);
-  if (wants_logprobs) out->fields.options.logprobs = static_cast<int32_t>(top);
-  if (top > 0 && !wants_logprobs) fields.fail("top_logprobs", "without logprobs: true");
-  out->only_one_call = !fields.boolean("parallel_tool_calls", true);
+  read_generation_fields(fields, server, &out->fields);
+  const int64_t max_tokens = fields.integer("max_tokens", server.service->context(), 1, 1 << 30);
+  out->fields.options.max_tokens = fields.integer("max_completion_tokens", max_tokens, 1, 1 << 30);
+  const bool has_logprobs = fields.boolean("logprobs", false);
+  const int64_t top = fields.integer("top_logprobs", 0, 0, kMaxTopLogprobs);
+  if (has_logprobs) out->fields.options.logprobs = static_cast<int32_t>(top);
+  if (top > 0 && !has_logprobs) fields.fail("top_logprobs", "without logprobs: true");
+  out->single_call = !fields.boolean("parallel_tool_calls", true);
   for (const char* name : {"functions", "function_call"}) {
-    if (fields.has(name)) fields.fail(name, "no longer read", "tools and tool_choice, which came in its place");
+    if (fields.has(name)) fields.fail(name, "no longer supported", "tools and tool_choice");
   }
   if (fields.error) return fields.error;
-  if (Error e = make_chat_prompt(serving, std::move(order), &out->prompt)) return e;
-  return keep_to_form(serving, form, &out->prompt, reading, &out->fields);
+  if (Error e = make_chat_prompt(server, std::move(input), &out->prompt)) return e;
+  return constrain_output(server, constraint, &out->prompt, slot, &out->fields);
 }
+
+OrderedJson bytes_json(const std::string& text) {
+  OrderedJson list = OrderedJson::array();
+  for (const char c : text) list.push_back(static_cast<unsigned char>(c));
+  return list;
+}
+
+OrderedJson token_json(const std::string& piece, double logprob) {
+  return {{"token", piece}, {"logprob", logprob}, {"bytes", bytes_json(piece)}};
+}
+
+OrderedJson call_json(const std::string& id, const std::string& name, const std::string& arguments) {
+  return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}};
+}
+
+// Some templates (Mistral's) accept nine letters and digits only.
+std::string call_id() { return response_id("").substr(16 - 9); }
+
+class ChatFormatter : public OpenaiFormatter {
+ public:
+  ChatFormatter(const ServerState& server, const ChatRequest& request)
+      : OpenaiFormatter(server, request.fields, "chatcmpl-",
+                        request.fields.streams ? "chat.completion.chunk" : "chat.completion", request.fields.choices),
+        has_logprobs_(request.fields.options.logprobs.has_value()),
+        single_call_(request.single_call) {
+    for (int64_t i = 0; i < request.fields.choices; ++i) choices_.emplace_back(request.prompt.reply);
+  }
+
+  // OpenAI's streams begin with an empty delta that has the role.
+  std::string begin() override {
+    std::string text;
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      text += delta_chunk(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
+    }
+    return text;
+  }
+
+  std::string put(const RequestEvent& event) override {
+    Choice& choice = choices_[event.choice];
+    for (const ToolEvent& part : parse_event(choice.parser, event)) put(part, choice);
+    if (event.logprobs) add_logprobs(*event.logprobs, choice);
+    if (event.id) choice.last_id = event.id;
+    if (event.is_end) {
+      add_usage(event.result, event.choice == 0);
+      const bool is_call = !choice.calls.empty() && event.result.finish_reason == FinishReason::stop;
+      choice.finish_reason = is_call ? "tool_calls" : finish_reason_name(event);
+    }
+    return streams_ ? chunks(event.choice) : "";
+  }
+
+ private:
+  struct Call {
+    std::string id, name, arguments;
+  };
+  struct Choice {
+    explicit Choice(const ToolCallOptions& reply) : parser(reply) {}
+
+    ToolCallParser parser;
+    std::optional<int32_t> last_id = {};
+    std::string content = {}, thoughts = {};
+    std::vector<Call> calls = {};
+    OrderedJson deltas = OrderedJson::array();    // not sent yet
+    OrderedJson logprobs = OrderedJson::array();  // not sent yet
+    OrderedJson finish_reason = nullptr;
+  };
+
+  void put(const ToolEvent& event, Choice& choice) {
+    // The last token of a call may contain text after it.
+    const bool is_after_call = event.index > 0 || (event.index < 0 && !choice.calls.empty());
+    if (single_call_ && is_after_call) return;
+    switch (event.kind) {
+      case ToolEvent::Kind::kContent:
+        choice.content += event.text;
+        choice.deltas.push_back({{"content", event.text}});
+        break;
+      case ToolEvent::Kind::kThought:
+        choice.thoughts += event.text;
+        choice.deltas.push_back({{"reasoning_content", event.text}});
+        break;
+      case ToolEvent::Kind::kCallBegun: {
+        choice.calls.push_back({event.id.empty() ? call_id() : event.id, event.text, ""});
+        OrderedJson json = {{"index", event.index}};
+        json.update(call_json(choice.calls.back().id, event.text, ""));
+        choice.deltas.push_back({{"tool_calls", OrderedJson::array({json})}});
+        break;
+      }
+      case ToolEvent::Kind::kArguments:
+        choice.calls.back().arguments += event.text;
+        choice.deltas.push_back({{"tool_calls", OrderedJson::array({{{"index", event.index},
+                                                                     {"function", {{"arguments", event.text}}}}})}});
+        break;
+      case ToolEvent::Kind::kCallEnded:
+        break;
+    }
+  }
+
+  void add_logprobs(const Logprobs& logprobs, Choice& choice) {
+    const auto piece = [&](int32_t id) { return token_piece(*server_.tokenizer, choice.last_id, id); };
+    OrderedJson json = token_json(piece(logprobs.token.id), logprobs.token.logprob);
+    json["top_logprobs"] = OrderedJson::array();
+    for (const TokenLogprob& top : logprobs.top) json["top_logprobs"].push_back(token_json(piece(top.id), top.logprob));
+    choice.logprobs.push_back(std::move(json));
+  }
+
+  OrderedJson take_logprobs(Choice& choice) const {
+    if (!has_logprobs_) return nullptr;
+    return {{"content", std::exchange(choice.logprobs, OrderedJson::array())}};
+  }
+
+  std::string delta_chunk(size_t index, OrderedJson delta, OrderedJson logprobs,
+                          const OrderedJson& finish_reason) const {
+    return chunk({{"index", index},
+                  {"delta", std::move(delta)},
+                  {"logprobs", std::move(logprobs)},
+                  {"finish_reason", finish_reason}});
+  }
+
+  // Everything of a choice that was not sent yet.
+  std::string chunks(size_t index) {
+    Choice& choice = choices_[index];
+    std::string text;
+    if (choice.deltas.empty() && !choice.logprobs.empty()) choice.deltas.push_back({{"content", ""}});
+    for (OrderedJson& delta : choice.deltas) {
+      text += delta_chunk(index, std::move(delta), take_logprobs(choice), nullptr);
+    }
+    choice.deltas.clear();
+    const bool is_over = !choice.finish_reason.is_null();
+    return text + (is_over ? delta_chunk(index, OrderedJson::object(), nullptr, choice.finish_reason) : "");
+  }
+
+  OrderedJson whole_choice(size_t index) override {
+    Choice& choice = choices_[index];
+    const bool is_call = choice.content.empty() && !choice.calls.empty();
+    OrderedJson message = {{"role", "assistant"},
+                           {"content", is_call ? OrderedJson(nullptr) : OrderedJson(choice.content)}};
+    if (!choice.thoughts.empty()) message["reasoning_content"] = choice.thoughts;
+    for (const Call& call : choice.calls) {
+      message["tool_calls"].push_back(call_json(call.id, call.name, call.arguments));
+    }
+    return {{"index", index},
+            {"message", std::move(message)},
+            {"logprobs", take_logprobs(choice)},
+            {"finish_reason", choice.finish_reason}};
+  }
+
+  const bool has_logprobs_, single_call_;
+  std::deque<Choice> choices_;
+};
 
 }  // namespace
 
-Reply complete_chat(const Serving& serving, const HttpRequest& http) {
-  if (!serving.chat_template) {
-    return error_reply(Shape::openai,
+Reply complete_chat(const ServerState& server, const HttpRequest& http) {
+  if (!server.chat_template) {
+    return error_reply(Api::openai,
                        {.message = "the model has no chat template; /v1/completions continues plain text"});
   }
   ChatRequest request;
-  if (Error e = read_request(serving, http.body, &request)) return error_reply(Shape::openai, field_error(e));
-  const ToolCallOptions& reply = request.prompt.reply;
-  Prompted prompted = order_replies(serving, request.fields, request.prompt, request.only_one_call);
-  if (prompted.refused.status != 0) return error_reply(Shape::openai, prompted.refused);
-  return answer_reply(serving, Shape::openai, request.fields, http, std::move(prompted.texts),
-                      std::make_unique<ChatAnswer>(serving, request.fields, reply, request.only_one_call));
+  if (Error e = read_chat_request(server, http.body, &request)) return error_reply(Api::openai, field_error(e));
+  return generation_reply(server, Api::openai, request.fields, http,
+                          submit_chat_requests(server, request.fields, request.prompt, request.single_call),
+                          std::make_unique<ChatFormatter>(server, request));
 }
 
 }  // namespace pinion

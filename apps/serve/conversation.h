@@ -1,4 +1,4 @@
-// Conversations as the APIs have them, made into prompts: what is common to chat endpoints of all shapes.
+// Conversations of the chat endpoints, and the prompts made of them by the model's chat template.
 #pragma once
 
 #include <string>
@@ -9,40 +9,41 @@
 
 namespace pinion {
 
-constexpr const char* kNoPictures = "only texts are read, no pictures or sounds";
+constexpr const char* kTextOnly = "only text input is supported, not images or audio";
 
 enum class ToolChoice : uint8_t {
   automatic,  // the model decides
-  none,       // it is told of no tools
-  required,   // a call of any tool is begun for it
-  named,      // of one
+  none,       // the prompt has no tools
+  required,   // forces a call of any tool
+  named,      // forces a call of one tool
 };
 
-struct ChatOrder {
-  Conversation conversation;  // messages and tools as OpenAI has them; prepare() makes them the template's
+struct ChatInput {
+  Conversation conversation;  // messages and tools in OpenAI's format
   ToolChoice choice = ToolChoice::automatic;
-  std::string tool;  // the named one
+  std::string tool;  // for ToolChoice::named
 };
 
 struct ChatPrompt {
   std::vector<int32_t> ids;
-  ToolCallOptions reply;         // how to read what the model says to it
-  bool may_think = true;         // the template has not said that there is no thought
-  std::string close_of_thought;  // of the thought that it has opened
+  ToolCallOptions reply;      // parses the model's reply
+  bool may_think = true;      // false: the template has closed an empty thought
+  std::string thought_close;  // end mark of the thought that the template has opened; empty: none
 };
 
-// "messages", "tools", "tool_choice" and "chat_template_kwargs" of an OpenAI request, which is without them afterwards:
-// what is left is small enough to be made into Json, whose fields have no order.
-Error take_chat_order(OrderedJson& body, ChatOrder* out);
+// Moves "messages", "tools", "tool_choice" and "chat_template_kwargs" out of an OpenAI request. The rest is small
+// enough to be copied to Json, which has fast lookup but no order of keys.
+Error take_chat_input(OrderedJson& body, ChatInput* out);
 
-// A content that is a list of texts becomes one text, a call's arguments become the object that their text spells.
-// Errors: pictures and sounds, a wrong shape, a template that refuses, a call that cannot be forced.
-Error make_chat_prompt(const Serving& serving, ChatOrder order, ChatPrompt* out);
+// Joins the text parts of a content, parses the arguments of earlier calls and renders the template. Errors: images or
+// audio, a wrong type, a template that rejects the conversation, a template without a known format of tool calls when a
+// call is forced.
+Error make_chat_prompt(const ServerState& server, ChatInput input, ChatPrompt* out);
 
-// order_texts() for answers that are read by `reply`. `only_one_call`: they end behind their first call.
-Prompted order_replies(const Serving& serving, const TextFields& fields, const ChatPrompt& prompt, bool only_one_call);
+// submit_requests() for replies parsed with `prompt.reply`. `single_call`: they end after their first tool call.
+Submitted submit_chat_requests(const ServerState& server, const GenerationFields& fields, const ChatPrompt& prompt,
+                               bool single_call);
 
-// The parts of an answer that an event makes certain.
-std::vector<ToolEvent> parts_of(ToolCallParser& parser, const TextEvent& event);
+std::vector<ToolEvent> parse_event(ToolCallParser& parser, const RequestEvent& event);
 
 }  // namespace pinion

@@ -1,70 +1,154 @@
-// The small endpoints: what is served, how it does, tokens and back.
+// The endpoints that run no inference: page, models, metrics, tokenizer.
+#include <algorithm>
+#include <cstdio>
+
 #include "apps/serve/api.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {
-
 namespace {
 
-OrderedJson model_json(const Serving& serving) {
-  return {{"id", serving.model},
+std::string number_text(double value) {
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%.9g", value);
+  return text.data();
+}
+
+void add_metric_head(const char* name, const char* type, const char* help, std::string* out) {
+  *out += "# HELP pinion_" + std::string(name) + " " + help + "\n# TYPE pinion_" + name + " " + type + "\n";
+}
+
+void add_metric(const char* name, const char* type, const char* help, double value, std::string* out) {
+  add_metric_head(name, type, help, out);
+  *out += "pinion_" + std::string(name) + " " + number_text(value) + "\n";
+}
+
+void add_histogram(const char* name, const char* help, const Histogram& values, std::string* out) {
+  add_metric_head(name, "histogram", help, out);
+  const std::string full = "pinion_" + std::string(name);
+  int64_t below = 0;
+  for (size_t i = 0; i < values.counts.size(); ++i) {
+    below += values.counts[i];
+    *out += full + "_bucket{le=\"" + number_text(Histogram::kBounds_s[i]) + "\"} " + std::to_string(below) + "\n";
+  }
+  *out += full + "_bucket{le=\"+Inf\"} " + std::to_string(values.count) + "\n" + full + "_sum " +
+          number_text(values.sum_s) + "\n" + full + "_count " + std::to_string(values.count) + "\n";
+}
+
+// Prometheus' text format (prometheus.io/docs/instrumenting/exposition_formats).
+std::string prometheus_text(const ServiceMetrics& m) {
+  std::string out;
+  const auto counter = [&](const char* name, const char* help, auto value) {
+    add_metric(name, "counter", help, static_cast<double>(value), &out);
+  };
+  const auto gauge = [&](const char* name, const char* help, auto value) {
+    add_metric(name, "gauge", help, static_cast<double>(value), &out);
+  };
+  gauge("texts_running", "RequestGroup that are decoded or whose prompts are read.", m.running);
+  gauge("texts_waiting", "RequestGroup that wait for a place.", m.waiting);
+  counter("texts_total", "RequestGroup that have ended.", m.finished);
+  counter("texts_cancelled_total", "RequestGroup whose client has gone.", m.cancelled);
+  counter("requests_refused_total", "Requests refused since too many texts waited.", m.refused);
+  counter("prompt_tokens_total", "Tokens of prompts.", m.prompt_tokens);
+  counter("cached_tokens_total", "Tokens of prompts that were in the cache.", m.cached_tokens);
+  counter("tokens_total", "Tokens generated.", m.tokens);
+  counter("passes_total", "Passes through the model.", m.passes);
+  counter("preemptions_total", "RequestGroup whose memory others needed.", m.preempted);
+  counter("busy_seconds_total", "Time in passes.", m.busy_seconds);
+  counter("weight_bytes_total", "Bytes of weights that passes read.", m.weight_bytes);
+  if (m.roof_bytes_per_second > 0) {
+    gauge("roof_bytes_per_second", "The memory's read bandwidth, measured once it was asked for.",
+          m.roof_bytes_per_second);
+    gauge("roof_share", "Speed at which weights were read, over the roof.",
+          m.busy_seconds > 0 ? m.weight_bytes / m.busy_seconds / m.roof_bytes_per_second : 0);
+  }
+  add_histogram("first_token_seconds", "From the request to the first token.", m.first_token_s, &out);
+  add_histogram("token_seconds", "From one token of a text to the next.", m.token_s, &out);
+  return out;
+}
+
+OrderedJson model_json(const ServerState& server) {
+  return {{"id", server.model},
           {"object", "model"},
-          {"created", serving.created},
+          {"created", server.created},
           {"owned_by", "pinion"},
-          {"max_model_len", serving.service->context()}};
+          {"max_model_len", server.service->context()}};
+}
+
+// Even if a bug turned model output into markup, it could load nothing, run nothing and send nothing away.
+constexpr const char* kContentSecurityPolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'";
+
+const char* media_type(std::string_view name) {
+  if (name.ends_with(".html")) return "text/html; charset=utf-8";
+  return name.ends_with(".css") ? "text/css; charset=utf-8" : "text/javascript; charset=utf-8";
 }
 
 }  // namespace
 
-// What decides the bits of answers. `pinion golden --url` asks for it.
-Reply show_fingerprint(const Serving& serving, const HttpRequest&) {
-  OrderedJson json = OrderedJson::parse(serving.golden_head);
-  json["system_fingerprint"] = serving.fingerprint;
-  json["max_model_len"] = serving.service->context();
+Reply show_page_file(const ServerState&, const HttpRequest& http) {
+  const std::string name = http.path == "/" ? "index.html" : http.path.substr(1);
+  const std::span<const PageFile> files = page_files();
+  const auto file = std::ranges::find(files, name, &PageFile::name);
+  return {.type = media_type(name),
+          .body = std::string(file->text),
+          .headers = {{"Content-Security-Policy", kContentSecurityPolicy},
+                      {"X-Content-Type-Options", "nosniff"},
+                      {"Referrer-Policy", "no-referrer"},
+                      {"Cache-Control", "no-cache"}}};
+}
+
+// Build, weights and settings: two servers with equal fingerprints give the same bits. `pinion golden --url` reads it.
+Reply show_fingerprint(const ServerState& server, const HttpRequest&) {
+  OrderedJson json = OrderedJson::parse(server.golden_head);
+  json["system_fingerprint"] = server.fingerprint;
+  json["max_model_len"] = server.service->context();
   return json_reply(json);
 }
 
-Reply list_models(const Serving& serving, const HttpRequest&) {
-  return json_reply({{"object", "list"}, {"data", OrderedJson::array({model_json(serving)})}});
+Reply list_models(const ServerState& server, const HttpRequest&) {
+  return json_reply({{"object", "list"}, {"data", OrderedJson::array({model_json(server)})}});
 }
 
-Reply show_model(const Serving& serving, const HttpRequest& http) {
-  if (http.name == serving.model) return json_reply(model_json(serving));
-  return error_reply(Shape::openai, {404, "no such model here, only " + serving.model, "model", "model_not_found"});
+Reply show_model(const ServerState& server, const HttpRequest& http) {
+  if (http.name == server.model) return json_reply(model_json(server));
+  return error_reply(Api::openai,
+                     {404, "model not found; this server has only " + server.model, "model", "model_not_found"});
 }
 
-Reply show_health(const Serving&, const HttpRequest&) { return json_reply({{"status", "ok"}}); }
+Reply show_health(const ServerState&, const HttpRequest&) { return json_reply({{"status", "ok"}}); }
 
-Reply show_metrics(const Serving& serving, const HttpRequest&) {
-  return {.type = "text/plain; version=0.0.4", .body = prometheus_text(serving.service->metrics())};
+Reply show_metrics(const ServerState& server, const HttpRequest&) {
+  return {.type = "text/plain; version=0.0.4", .body = prometheus_text(server.service->metrics())};
 }
 
-// {"content": TEXT, "add_special": false} as llama.cpp's server has it; "prompt" as vLLM's.
-Reply tokenize_text(const Serving& serving, const HttpRequest& http) {
-  const Reading reading(*serving.readers);
+// {"content": TEXT, "add_special": false} as in llama.cpp's server, or {"prompt": TEXT} as in vLLM.
+Reply tokenize_text(const ServerState& server, const HttpRequest& http) {
+  const Slot slot(*server.parse_slots);
   Json json;
-  if (Error e = parse_body(http.body, &json)) return error_reply(Shape::openai, field_error(e));
+  if (Error e = parse_body(http.body, &json)) return error_reply(Api::openai, field_error(e));
   JsonFields fields{json, "request"};
   const std::string text = fields.has("prompt") ? fields.text("prompt") : fields.text("content");
-  const bool adds_special = fields.boolean("add_special_tokens", fields.boolean("add_special", false));
-  if (fields.error) return error_reply(Shape::openai, field_error(fields.error));
+  const bool add_special = fields.boolean("add_special_tokens", fields.boolean("add_special", false));
+  if (fields.error) return error_reply(Api::openai, field_error(fields.error));
   std::vector<int32_t> ids;
-  if (Error e = encode_field(serving, fields.has("prompt") ? "prompt" : "content", text, adds_special, &ids)) {
-    return error_reply(Shape::openai, field_error(e));
+  if (Error e = encode_field(server, fields.has("prompt") ? "prompt" : "content", text, add_special, &ids)) {
+    return error_reply(Api::openai, field_error(e));
   }
-  return json_reply({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", serving.service->context()}});
+  return json_reply({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", server.service->context()}});
 }
 
-Reply detokenize_ids(const Serving& serving, const HttpRequest& http) {
-  const Reading reading(*serving.readers);
+Reply detokenize_ids(const ServerState& server, const HttpRequest& http) {
+  const Slot slot(*server.parse_slots);
   Json json;
-  if (Error e = parse_body(http.body, &json)) return error_reply(Shape::openai, field_error(e));
+  if (Error e = parse_body(http.body, &json)) return error_reply(Api::openai, field_error(e));
   JsonFields fields{json, "request"};
   if (!fields.has("tokens")) fields.fail("tokens", "missing field");
   std::vector<int32_t> ids;
   for (const int64_t id : fields.integers("tokens", 0, kMaxVocabulary)) ids.push_back(static_cast<int32_t>(id));
-  if (fields.error) return error_reply(Shape::openai, field_error(fields.error));
-  const std::string text = decode(*serving.tokenizer, ids, false);
+  if (fields.error) return error_reply(Api::openai, field_error(fields.error));
+  const std::string text = decode(*server.tokenizer, ids, false);
   return json_reply({{"content", text}, {"prompt", text}});
 }
 

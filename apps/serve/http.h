@@ -1,20 +1,27 @@
-// HTTP, done by cpp-httplib: connections, limits, keys. A thread each connection.
+// The HTTP server: routes, limits, keys, shutdown. README.md has the reasons for its design.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/serve/api.h"
 
+namespace httplib {
+struct Request;
+}
+
 namespace pinion {
+
+constexpr size_t kMaxBodyBytes = size_t{32} << 20;
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;                // 0: any that is free
-  std::vector<std::string> keys;  // one of them must be sent; empty: none needed
+  int port = 8080;                // 0: any free port
+  std::vector<std::string> keys;  // accepted API keys; empty: none is required
 };
 
 class HttpListener {
@@ -22,24 +29,33 @@ class HttpListener {
   HttpListener();
   ~HttpListener();
 
-  // Takes the port. Errors: in use, not this machine's.
+  // Binds the port. Fails when it is in use or the address is not this machine's. `routes` must outlive this.
   Error bind(const HttpOptions& options, std::span<const Route> routes);
   int port() const { return port_; }
 
-  // Answers from now on, on threads of its own: that the model is being loaded, until there is `serving`.
-  Error listen();  // no thread can be had
-  void open(const Serving* serving);
+  // Starts to serve on threads of its own: static routes, and status 503 for the others until open(). Fails when no
+  // thread can be created.
+  Error listen();
+  void open(const ServerState* server);
 
-  // Ends once all answers are sent, or once it `hurries`.
-  void finish(const std::function<bool()>& hurries);
+  // Stops once all replies are sent, or soon after `is_stopping` returns true.
+  void finish(const std::function<bool()>& is_stopping);
 
  private:
-  void add_handlers();
-  void end(const std::function<bool()>& hurries);
+  void set_handlers();
+  void stop(const std::function<bool()>& is_stopping);
 
   struct State;
   std::unique_ptr<State> state_;
   int port_ = 0;
 };
+
+// "localhost", 127.0.0.0/8 or ::1, with or without brackets.
+bool is_loopback(std::string_view host);
+
+// Decides whether a request is processed, before its body is read: an unambiguous head, no foreign web page, a valid
+// key, an acceptable body. Status 0: it is. `head`: the bytes as received, up to the empty line.
+ApiError check_request(const httplib::Request& request, std::string_view head, const HttpOptions& options,
+                       bool is_public);
 
 }  // namespace pinion

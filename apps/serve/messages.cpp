@@ -1,34 +1,32 @@
-// POST /v1/messages and /v1/messages/count_tokens: Anthropic's shape (docs.anthropic.com/en/api/messages).
+// POST /v1/messages and /v1/messages/count_tokens: Anthropic's API (docs.anthropic.com/en/api/messages).
 #include <optional>
 #include <span>
 #include <utility>
 
-#include "apps/serve/answer.h"
-#include "apps/serve/answer_form.h"
-#include "apps/serve/conversation.h"
+#include "apps/serve/structured_output.h"
 #include "kernels/base/hash.h"
 
 namespace pinion {
 namespace {
 
 struct MessagesRequest {
-  TextFields fields;
-  bool only_one_call = false;
+  GenerationFields fields;
+  bool single_call = false;
   ChatPrompt prompt;
 };
 
-// A content of blocks: its texts as one, its calls and the results of calls apart.
-struct Content {
-  std::string text, thoughts;
-  OrderedJson calls = OrderedJson::array(), results = OrderedJson::array();
+// The blocks of a content by type.
+struct MessageContent {
+  std::string text, thoughts;                                                // joined
+  OrderedJson calls = OrderedJson::array(), results = OrderedJson::array();  // in OpenAI's format
 };
 
-Error read_content(const OrderedJson& content, const std::string& where, Content* out) {
+Error read_content(const OrderedJson& content, const std::string& where, MessageContent* out) {
   if (content.is_string()) {
     out->text = content;
     return {};
   }
-  if (!content.is_array()) return error("wrong type", where, "a text or a list of blocks");
+  if (!content.is_array()) return error("wrong type", where, "a string or a list of blocks");
   for (const OrderedJson& block : content) {
     const std::string type = text_of(block, "type");
     if (type == "text") {
@@ -41,143 +39,142 @@ Error read_content(const OrderedJson& content, const std::string& where, Content
                             {"type", "function"},
                             {"function", {{"name", text_of(block, "name")}, {"arguments", input}}}});
     } else if (type == "tool_result") {
-      Content result;
+      MessageContent result;
       if (Error e = read_content(block.value("content", OrderedJson("")), where + ": content", &result)) return e;
       out->results.push_back(
           {{"role", "tool"}, {"tool_call_id", text_of(block, "tool_use_id")}, {"content", result.text}});
     } else if (type != "redacted_thinking") {
-      return error("not known", where, "blocks of text, tool_use or tool_result", "\"" + type + "\"");
+      return error("unknown value", where, "blocks of text, tool_use or tool_result", "\"" + type + "\"");
     }
   }
   return {};
 }
 
-// One message may become several: each result of a call is one of its own.
+// Appends the message in OpenAI's format; each tool result becomes a message of its own.
 Error add_message(const OrderedJson& message, const std::string& where, OrderedJson* out) {
   const std::string role = text_of(message, "role");
-  if (role != "user" && role != "assistant") return error("not known", where + ": role", "user or assistant");
-  Content content;
+  if (role != "user" && role != "assistant") return error("unknown value", where + ": role", "user or assistant");
+  MessageContent content;
   if (Error e = read_content(message.value("content", OrderedJson(nullptr)), where + ": content", &content)) return e;
   for (const OrderedJson& result : content.results) out->push_back(result);
   if (content.text.empty() && content.calls.empty() && !content.results.empty()) return {};
-  OrderedJson made = {{"role", role}, {"content", content.text}};
-  if (!content.thoughts.empty()) made["reasoning_content"] = content.thoughts;
-  if (!content.calls.empty()) made["tool_calls"] = content.calls;
-  out->push_back(std::move(made));
+  OrderedJson converted = {{"role", role}, {"content", content.text}};
+  if (!content.thoughts.empty()) converted["reasoning_content"] = content.thoughts;
+  if (!content.calls.empty()) converted["tool_calls"] = content.calls;
+  out->push_back(std::move(converted));
   return {};
 }
 
-OrderedJson tool_of(const OrderedJson& tool) {
+OrderedJson convert_tool(const OrderedJson& tool) {
   OrderedJson function = {{"name", text_of(tool, "name")}};
   if (tool.contains("description")) function["description"] = tool["description"];
   function["parameters"] = tool.value("input_schema", OrderedJson::object());
   return {{"type", "function"}, {"function", std::move(function)}};
 }
 
-Error read_choice(const OrderedJson& json, MessagesRequest* request, ChatOrder* out) {
-  const auto choice = json.find("tool_choice");
-  if (choice == json.end() || choice->is_null()) return {};
-  const std::string type = text_of(*choice, "type");
+Error read_message_tool_choice(const OrderedJson& json, MessagesRequest* request, ChatInput* out) {
+  const OrderedJson& choice = field_of(json, "tool_choice");
+  if (choice.is_null()) return {};
+  const std::string type = text_of(choice, "type");
   if (type == "any") out->choice = ToolChoice::required;
   if (type == "none") out->choice = ToolChoice::none;
   if (type == "tool") {
     out->choice = ToolChoice::named;
-    out->tool = text_of(*choice, "name");
+    out->tool = text_of(choice, "name");
   }
-  request->only_one_call =
-      choice->is_object() && choice->value("disable_parallel_tool_use", OrderedJson(false)) == true;
+  request->single_call = field_of(choice, "disable_parallel_tool_use") == true;
   const bool is_known = out->choice != ToolChoice::automatic || type == "auto";
-  return is_known ? Error{} : error("not known", "request: tool_choice", "{\"type\": \"auto\"}, any, tool or none");
+  return is_known ? Error{} : error("unknown value", "request: tool_choice", "{\"type\": \"auto\"}, any, tool or none");
 }
 
-// For the templates that know it. Models have no budget of thoughts, so budget_tokens is not looked at.
-Error read_thinking(const OrderedJson& json, ChatOrder* out) {
-  const auto thinking = json.find("thinking");
-  if (thinking == json.end() || thinking->is_null()) return {};
-  const std::string type = text_of(*thinking, "type");
-  if (type == "adaptive") return {};  // as the model likes
+// Sets the template variable enable_thinking. budget_tokens is ignored, because models have no such limit.
+Error read_thinking(const OrderedJson& json, ChatInput* out) {
+  const OrderedJson& thinking = field_of(json, "thinking");
+  if (thinking.is_null()) return {};
+  const std::string type = text_of(thinking, "type");
+  if (type == "adaptive") return {};  // the template's default
   if (type != "enabled" && type != "disabled") {
-    return error("not known", "request: thinking", R"({"type": "enabled"}, disabled or adaptive)");
+    return error("unknown value", "request: thinking", R"({"type": "enabled"}, disabled or adaptive)");
   }
   out->conversation.variables["enable_thinking"] = type == "enabled";
   return {};
 }
 
-Error read_tools(const OrderedJson& json, ChatOrder* out) {
-  const auto tools = json.find("tools");
-  if (tools == json.end() || tools->is_null()) return {};
-  if (!tools->is_array()) return error("wrong type", "request: tools", "a list");
-  for (const OrderedJson& tool : *tools) {
+Error read_tools(const OrderedJson& json, ChatInput* out) {
+  const OrderedJson& tools = field_of(json, "tools");
+  if (tools.is_null()) return {};
+  if (!tools.is_array()) return error("wrong type", "request: tools", "a list");
+  for (const OrderedJson& tool : tools) {
     if (!tool.is_object()) return error("wrong type", "request: tools", "objects");
-    out->conversation.tools.push_back(tool_of(tool));
+    out->conversation.tools.push_back(convert_tool(tool));
   }
   return {};
 }
 
-// Of `json`, too, what is left is small: see take_chat_order().
-Error take_order(OrderedJson& json, MessagesRequest* request, ChatOrder* out) {
+// Like take_chat_input(), moves the large fields out of `json`.
+Error take_messages_input(OrderedJson& json, MessagesRequest* request, ChatInput* out) {
   if (!json.is_object()) return error("wrong type", "request", "an object");
   OrderedJson& messages = out->conversation.messages;
-  if (const auto system = json.find("system"); system != json.end() && !system->is_null()) {
-    Content content;
-    if (Error e = read_content(*system, "request: system", &content)) return e;
+  if (const OrderedJson& system = field_of(json, "system"); !system.is_null()) {
+    MessageContent content;
+    if (Error e = read_content(system, "request: system", &content)) return e;
     if (!content.text.empty()) messages.push_back({{"role", "system"}, {"content", content.text}});
   }
-  const auto given = json.find("messages");
-  if (given == json.end() || !given->is_array()) return error("missing field", "request: messages", "a list");
-  for (size_t i = 0; i < given->size(); ++i) {
-    if (Error e = add_message((*given)[i], "request: messages[" + std::to_string(i) + "]", &messages)) return e;
+  const OrderedJson& given = field_of(json, "messages");
+  if (!given.is_array()) return error("missing field", "request: messages", "a list");
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (Error e = add_message(given[i], "request: messages[" + std::to_string(i) + "]", &messages)) return e;
   }
   if (Error e = read_thinking(json, out)) return e;
   if (Error e = read_tools(json, out)) return e;
   for (const char* name : {"system", "messages", "tools"}) json.erase(name);
-  return read_choice(json, request, out);
+  return read_message_tool_choice(json, request, out);
 }
 
-// `counts`: nothing is to be generated.
-Error read_request(const Serving& serving, const std::string& body, bool counts, MessagesRequest* out) {
-  Reading reading(*serving.readers);
+// `only_count`: the request is for count_tokens, so max_tokens is optional.
+Error read_messages_request(const ServerState& server, const std::string& body, bool only_count, MessagesRequest* out) {
+  Slot slot(*server.parse_slots);
   OrderedJson json;
-  ChatOrder order;
-  AnswerForm form;
+  ChatInput input;
+  OutputConstraint constraint;
   if (Error e = parse_body(body, &json)) return e;
-  if (Error e = take_answer_form(json, Shape::anthropic, &form)) return e;
-  if (Error e = take_order(json, out, &order)) return e;
+  if (Error e = take_output_constraint(json, Api::anthropic, &constraint)) return e;
+  if (Error e = take_messages_input(json, out, &input)) return e;
   const Json rest = json;
   JsonFields fields{rest, "request"};
-  read_text_fields(fields, serving, &out->fields, "stop_sequences");
+  read_generation_fields(fields, server, &out->fields, "stop_sequences");
   out->fields.choices = 1;
   out->fields.options.max_tokens =
-      fields.integer("max_tokens", counts ? std::optional<int64_t>(1) : std::nullopt, 1, 1 << 30);
+      fields.integer("max_tokens", only_count ? std::optional<int64_t>(1) : std::nullopt, 1, 1 << 30);
   if (fields.error) return fields.error;
-  if (Error e = make_chat_prompt(serving, std::move(order), &out->prompt)) return e;
-  return counts ? Error{} : keep_to_form(serving, form, &out->prompt, reading, &out->fields);
+  if (Error e = make_chat_prompt(server, std::move(input), &out->prompt)) return e;
+  return only_count ? Error{} : constrain_output(server, constraint, &out->prompt, slot, &out->fields);
 }
 
-const char* stop_reason(const TextEvent& end, bool has_calls) {
+const char* stop_reason(const RequestEvent& end, bool has_calls) {
   if (end.result.finish_reason != FinishReason::stop) return "max_tokens";
   if (!end.stop_text.empty()) return "stop_sequence";
   return has_calls ? "tool_use" : "end_turn";
 }
 
-// Anthropic signs what its models think and takes no other thoughts back, so clients want a signature and some leave
-// out blocks without one. Here it is a hash of the thought, and nobody looks at it when it comes back.
+// Anthropic signs thoughts and rejects unsigned ones, so some clients drop thoughts without a signature. This one is a
+// hash of the thought; it is not checked when it comes back.
 std::string signature_of(const std::string& thought) {
   return hash_text(hash_bytes(std::as_bytes(std::span(thought))));
 }
 
-// Blocks of content as they come; each is of one kind.
-class MessageAnswer : public Answer {
+// Content blocks, each of one type, in the order of the text.
+class MessageFormatter : public ResponseFormatter {
  public:
-  MessageAnswer(const Serving& serving, const MessagesRequest& request)
+  MessageFormatter(const ServerState& server, const MessagesRequest& request)
       : streams_(request.fields.streams),
-        only_one_call_(request.only_one_call),
+        single_call_(request.single_call),
         parser_(request.prompt.reply),
         prompt_tokens_(std::ssize(request.prompt.ids)),
-        message_({{"id", answer_id("msg_")},
+        message_({{"id", response_id("msg_")},
                   {"type", "message"},
                   {"role", "assistant"},
-                  {"model", serving.model},
+                  {"model", server.model},
                   {"content", OrderedJson::array()},
                   {"stop_reason", nullptr},
                   {"stop_sequence", nullptr},
@@ -188,8 +185,8 @@ class MessageAnswer : public Answer {
     return std::exchange(events_, "");
   }
 
-  std::string put(const TextEvent& event) override {
-    for (const ToolEvent& part : parts_of(parser_, event)) put(part);
+  std::string put(const RequestEvent& event) override {
+    for (const ToolEvent& part : parse_event(parser_, event)) put(part);
     if (event.is_end) end(event);
     return std::exchange(events_, "");
   }
@@ -204,7 +201,6 @@ class MessageAnswer : public Answer {
   }
 
  private:
-  // An event is named by its type.
   void send(const OrderedJson& event) {
     if (streams_) events_ += "event: " + event["type"].get<std::string>() + "\n" + event_text(event);
   }
@@ -235,20 +231,19 @@ class MessageAnswer : public Answer {
     send({{"type", "content_block_delta"}, {"index", message_["content"].size() - 1}, {"delta", std::move(delta)}});
   }
 
-  // More of a block whose field of the same name as its type is text.
+  // Appends to a block of type "text" or "thinking", whose text is the field of the same name.
   void add_text(const std::string& type, const std::string& text) {
     if (type_ != type) {
       OrderedJson block = {{"type", type}, {type, ""}};
       if (type == "thinking") block["signature"] = "";
       begin_block(std::move(block));
     }
-    std::string& all = message_["content"].back()[type].get_ref<std::string&>();
-    all += text;
+    message_["content"].back()[type].get_ref<std::string&>() += text;
     add_delta({{"type", type + "_delta"}, {type, text}});
   }
 
   void put(const ToolEvent& part) {
-    if (only_one_call_ && calls_ > 0 && part.index != 0) return;
+    if (single_call_ && calls_ > 0 && part.index != 0) return;
     switch (part.kind) {
       case ToolEvent::Kind::kContent:
         return add_text("text", part.text);
@@ -258,7 +253,7 @@ class MessageAnswer : public Answer {
         ++calls_;
         arguments_.clear();
         return begin_block({{"type", "tool_use"},
-                            {"id", part.id.empty() ? answer_id("toolu_") : part.id},
+                            {"id", part.id.empty() ? response_id("toolu_") : part.id},
                             {"name", part.text},
                             {"input", OrderedJson::object()}});
       case ToolEvent::Kind::kArguments:
@@ -269,7 +264,7 @@ class MessageAnswer : public Answer {
     }
   }
 
-  void end(const TextEvent& end) {
+  void end(const RequestEvent& end) {
     end_block();
     message_["stop_reason"] = stop_reason(end, calls_ > 0);
     message_["stop_sequence"] = text_or_null(end.stop_text);
@@ -279,36 +274,35 @@ class MessageAnswer : public Answer {
                          {"output_tokens", end.result.ids.size()}};
   }
 
-  bool streams_, only_one_call_;
+  bool streams_, single_call_;
   ToolCallParser parser_;
   int64_t prompt_tokens_;
   OrderedJson message_;
-  std::string events_;  // that are still to be sent
-  std::string type_;    // of the block that is open; empty: none
-  std::string arguments_;
+  std::string events_;     // not sent yet
+  std::string type_;       // of the open block; empty: none
+  std::string arguments_;  // of the open tool_use block
   int calls_ = 0;
 };
 
-Reply refuse(const ApiError& failure) { return error_reply(Shape::anthropic, failure); }
+Reply message_error(const ApiError& failure) { return error_reply(Api::anthropic, failure); }
 
-const ApiError kNoTemplate{.message = "the model has no chat template"};
+const ApiError kNoChatTemplate{.message = "the model has no chat template"};
 
 }  // namespace
 
-Reply answer_messages(const Serving& serving, const HttpRequest& http) {
-  if (!serving.chat_template) return refuse(kNoTemplate);
+Reply answer_messages(const ServerState& server, const HttpRequest& http) {
+  if (!server.chat_template) return message_error(kNoChatTemplate);
   MessagesRequest request;
-  if (Error e = read_request(serving, http.body, false, &request)) return refuse(field_error(e));
-  Prompted prompted = order_replies(serving, request.fields, request.prompt, request.only_one_call);
-  if (prompted.refused.status != 0) return refuse(prompted.refused);
-  return answer_reply(serving, Shape::anthropic, request.fields, http, std::move(prompted.texts),
-                      std::make_unique<MessageAnswer>(serving, request));
+  if (Error e = read_messages_request(server, http.body, false, &request)) return message_error(field_error(e));
+  return generation_reply(server, Api::anthropic, request.fields, http,
+                          submit_chat_requests(server, request.fields, request.prompt, request.single_call),
+                          std::make_unique<MessageFormatter>(server, request));
 }
 
-Reply count_tokens(const Serving& serving, const HttpRequest& http) {
-  if (!serving.chat_template) return refuse(kNoTemplate);
+Reply count_tokens(const ServerState& server, const HttpRequest& http) {
+  if (!server.chat_template) return message_error(kNoChatTemplate);
   MessagesRequest request;
-  if (Error e = read_request(serving, http.body, true, &request)) return refuse(field_error(e));
+  if (Error e = read_messages_request(server, http.body, true, &request)) return message_error(field_error(e));
   return json_reply({{"input_tokens", request.prompt.ids.size()}});
 }
 

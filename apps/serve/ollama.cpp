@@ -1,18 +1,16 @@
-// /api/version, tags, show, chat and generate: Ollama's shape (github.com/ollama/ollama/blob/main/docs/api.md).
+// /api/version, tags, show, chat and generate: Ollama's API (github.com/ollama/ollama/blob/main/docs/api.md).
 #include <array>
 #include <chrono>
 #include <ctime>
 
-#include "apps/serve/answer.h"
-#include "apps/serve/answer_form.h"
-#include "apps/serve/conversation.h"
+#include "apps/serve/structured_output.h"
 #include "kernels/base/clock.h"
 #include "tokenizer/templates/fill_in.h"
 
 namespace pinion {
 namespace {
 
-std::string now_text(int64_t seconds, int64_t nanoseconds) {
+std::string iso_time(int64_t seconds, int64_t nanoseconds) {
   const auto time = static_cast<std::time_t>(seconds);
   std::tm utc = {};
   gmtime_r(&time, &utc);
@@ -22,120 +20,120 @@ std::string now_text(int64_t seconds, int64_t nanoseconds) {
   return text.data();
 }
 
-std::string now_text() {
+std::string iso_time_now() {
   const int64_t ns =
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  return now_text(ns / 1'000'000'000, ns % 1'000'000'000);
+  return iso_time(ns / 1'000'000'000, ns % 1'000'000'000);
 }
 
-OrderedJson details_of(const Serving& serving) {
+OrderedJson ollama_details(const ServerState& server) {
   return {{"format", "safetensors"},
-          {"family", serving.family},
-          {"parameter_size", serving.parameters},
-          {"quantization_level", serving.quant}};
+          {"family", server.family},
+          {"parameter_size", server.parameters},
+          {"quantization_level", server.quant}};
 }
 
-OrderedJson model_json(const Serving& serving) {
-  return {{"name", serving.model},        {"model", serving.model},    {"modified_at", now_text(serving.created, 0)},
-          {"size", serving.weight_bytes}, {"digest", serving.weights}, {"details", details_of(serving)}};
+OrderedJson ollama_model(const ServerState& server) {
+  return {{"name", server.model},        {"model", server.model},    {"modified_at", iso_time(server.created, 0)},
+          {"size", server.weight_bytes}, {"digest", server.weights}, {"details", ollama_details(server)}};
 }
 
-// Both chat and generate, of which one has messages and a "message", the other a prompt and a "response".
+// /api/chat has "messages" and replies with "message"; /api/generate has "prompt" and replies with "response".
 struct OllamaRequest {
-  TextFields fields;
+  GenerationFields fields;
   bool is_chat = true;
-  bool only_loads = false;  // nothing is asked
+  bool is_preload = false;  // loads the model, generates nothing
   ChatPrompt prompt;
 };
 
-// "options", with Ollama's names where they are not ours.
-void read_options(const Serving& serving, JsonFields& request, TextFields* out) {
+// "options": generation_config.json's names, and Ollama's own.
+void read_ollama_options(const ServerState& server, JsonFields& request, GenerationFields* out) {
   JsonFields options = request.fields("options");
-  read_text_fields(options, serving, out);
+  read_generation_fields(options, server, out);
   SamplerOptions& sampler = out->options.sampler;
   sampler.repetition_penalty =
       static_cast<float>(options.number("repeat_penalty", sampler.repetition_penalty, 0.01, 100));
-  const int64_t most = options.integer("num_predict", -1, -2, 1 << 30);
-  out->options.max_tokens = most < 0 ? serving.service->context() : most;
+  const int64_t num_predict = options.integer("num_predict", -1, -2, 1 << 30);
+  out->options.max_tokens = num_predict < 0 ? server.service->context() : num_predict;
   out->choices = 1;
   request.error = options.error;
   out->streams = request.boolean("stream", true);
 }
 
-// true or false for the templates that know it, or how much.
+// Sets template variables. `think` is a boolean or a level.
 void read_think(JsonFields& fields, Conversation* out) {
   const Json* think = fields.find("think");
   if (!think) return;
   const bool is_level = *think == "low" || *think == "medium" || *think == "high";
   if (!is_level && !think->is_boolean()) {
-    fields.fail("think", "not known", R"(true, false, "low", "medium" or "high")", brief(*think));
+    fields.fail("think", "unknown value", R"(true, false, "low", "medium" or "high")", brief(*think));
     return;
   }
   out->variables["enable_thinking"] = is_level || *think == true;
   if (is_level) out->variables["reasoning_effort"] = *think;
 }
 
-// Clients send these to have the model loaded before they need it.
-bool is_preload(const OrderedJson& body, bool is_chat) {
-  const auto asked = body.find(is_chat ? "messages" : "prompt");
-  return asked == body.end() || asked->is_null() || *asked == (is_chat ? OrderedJson::array() : OrderedJson(""));
+// Clients load a model ahead of use by a request without messages or prompt.
+bool has_no_prompt(const OrderedJson& body, bool is_chat) {
+  const OrderedJson& prompt = field_of(body, is_chat ? "messages" : "prompt");
+  return prompt.is_null() || prompt == (is_chat ? OrderedJson::array() : OrderedJson(""));
 }
 
-// A prompt as it is, or as the only question of a conversation.
-Error read_generate(const Serving& serving, JsonFields& fields, ChatOrder order, OllamaRequest* out) {
+// A raw prompt, or the only user message of a conversation.
+Error read_generate_prompt(const ServerState& server, JsonFields& fields, ChatInput input, OllamaRequest* out) {
   const std::string prompt = fields.text("prompt"), system = fields.text("system", "");
   const std::string suffix = fields.text("suffix", "");
-  if (const Json* images = fields.find("images"); images && !images->empty()) fields.fail("images", kNoPictures);
-  const bool is_raw = fields.boolean("raw", false) || !serving.chat_template;
+  if (const Json* images = fields.find("images"); images && !images->empty()) fields.fail("images", kTextOnly);
+  const bool is_raw = fields.boolean("raw", false) || !server.chat_template;
   if (fields.error) return fields.error;
-  out->fields.goes_on = is_raw || !suffix.empty();
-  if (!suffix.empty()) return fill_in(serving, prompt, suffix, &out->fields, &out->prompt.ids);
-  if (is_raw) return encode_field(serving, "prompt", prompt, true, &out->prompt.ids);
-  OrderedJson& messages = order.conversation.messages;
+  out->fields.continues_prompt = is_raw || !suffix.empty();
+  if (!suffix.empty()) return fill_in(server, prompt, suffix, &out->fields, &out->prompt.ids);
+  if (is_raw) return encode_field(server, "prompt", prompt, true, &out->prompt.ids);
+  OrderedJson& messages = input.conversation.messages;
   if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
   messages.push_back({{"role", "user"}, {"content", prompt}});
-  return make_chat_prompt(serving, std::move(order), &out->prompt);
+  return make_chat_prompt(server, std::move(input), &out->prompt);
 }
 
-Error read_request(const Serving& serving, const std::string& body, OllamaRequest* out) {
-  Reading reading(*serving.readers);
+Error read_ollama_request(const ServerState& server, const std::string& body, OllamaRequest* out) {
+  Slot slot(*server.parse_slots);
   OrderedJson json;
-  ChatOrder order;
-  AnswerForm form;
+  ChatInput input;
+  OutputConstraint constraint;
   if (Error e = parse_body(body, &json)) return e;
-  if (Error e = take_answer_form(json, Shape::ollama, &form)) return e;
-  out->only_loads = is_preload(json, out->is_chat);
-  if (out->is_chat && !out->only_loads) {
-    if (!serving.chat_template) return error("the model has no chat template; /api/generate continues plain text", "");
-    if (Error e = take_chat_order(json, &order)) return e;
+  if (Error e = take_output_constraint(json, Api::ollama, &constraint)) return e;
+  out->is_preload = has_no_prompt(json, out->is_chat);
+  if (out->is_chat && !out->is_preload) {
+    if (!server.chat_template) return error("the model has no chat template; /api/generate continues plain text", "");
+    if (Error e = take_chat_input(json, &input)) return e;
   }
   const Json rest = json;
   JsonFields fields{rest, "request"};
-  read_options(serving, fields, &out->fields);
-  read_think(fields, &order.conversation);
-  if (fields.error || out->only_loads) return fields.error;
-  if (Error e = out->is_chat ? make_chat_prompt(serving, std::move(order), &out->prompt)
-                             : read_generate(serving, fields, std::move(order), out)) {
+  read_ollama_options(server, fields, &out->fields);
+  read_think(fields, &input.conversation);
+  if (fields.error || out->is_preload) return fields.error;
+  if (Error e = out->is_chat ? make_chat_prompt(server, std::move(input), &out->prompt)
+                             : read_generate_prompt(server, fields, std::move(input), out)) {
     return e;
   }
-  return keep_to_form(serving, form, &out->prompt, reading, &out->fields);
+  return constrain_output(server, constraint, &out->prompt, slot, &out->fields);
 }
 
-// What every line begins with.
-OrderedJson line_json(const Serving& serving, bool is_chat, const std::string& content) {
-  OrderedJson json = {{"model", serving.model}, {"created_at", now_text()}};
+// Fields that every line of a reply has.
+OrderedJson line_json(const ServerState& server, bool is_chat, const std::string& content) {
+  OrderedJson json = {{"model", server.model}, {"created_at", iso_time_now()}};
   if (is_chat) json["message"] = {{"role", "assistant"}, {"content", content}};
   if (!is_chat) json["response"] = content;
   return json;
 }
 
-class OllamaAnswer : public Answer {
+class OllamaFormatter : public ResponseFormatter {
  public:
-  OllamaAnswer(const Serving& serving, const OllamaRequest& request)
-      : serving_(serving), streams_(request.fields.streams), is_chat_(request.is_chat), parser_(request.prompt.reply) {}
+  OllamaFormatter(const ServerState& server, const OllamaRequest& request)
+      : server_(server), streams_(request.fields.streams), is_chat_(request.is_chat), parser_(request.prompt.reply) {}
 
-  std::string put(const TextEvent& event) override {
-    for (const ToolEvent& part : parts_of(parser_, event)) put(part);
+  std::string put(const RequestEvent& event) override {
+    for (const ToolEvent& part : parse_event(parser_, event)) put(part);
     std::string text = streams_ && has_news_ ? line() : "";
     if (event.is_end) end_ = event;
     return text;
@@ -159,7 +157,7 @@ class OllamaAnswer : public Answer {
       case ToolEvent::Kind::kArguments:
         arguments_ += part.text;
         break;
-      case ToolEvent::Kind::kCallEnded: {  // a call comes as a whole
+      case ToolEvent::Kind::kCallEnded: {  // calls are sent complete
         OrderedJson parsed;
         if (parse_ordered_json(arguments_, "arguments", &parsed)) parsed = OrderedJson::object();
         calls_.push_back({{"function", {{"name", name_}, {"arguments", std::move(parsed)}}}});
@@ -168,22 +166,22 @@ class OllamaAnswer : public Answer {
     }
   }
 
-  // What came since the last line; once the text has ended, its figures.
+  // Everything not sent yet; the last line also has the token counts and durations.
   std::string line() {
     has_news_ = false;
-    OrderedJson json = line_json(serving_, is_chat_, std::exchange(content_, ""));
+    OrderedJson json = line_json(server_, is_chat_, std::exchange(content_, ""));
     OrderedJson& message = is_chat_ ? json["message"] : json;
     if (!thoughts_.empty()) message["thinking"] = std::exchange(thoughts_, "");
     if (!calls_.empty()) message["tool_calls"] = std::exchange(calls_, OrderedJson::array());
     json["done"] = end_.is_end;
-    if (end_.is_end) add_figures(end_, now_seconds() - start_seconds_, json);
+    if (end_.is_end) add_statistics(end_, now_seconds() - start_seconds_, json);
     return json_text(json) + "\n";
   }
 
-  static void add_figures(const TextEvent& end, double seconds, OrderedJson& json) {
+  static void add_statistics(const RequestEvent& end, double seconds, OrderedJson& json) {
     const GenerateResult& result = end.result;
     const auto ns = [](double s) { return static_cast<int64_t>(s * 1e9); };
-    json["done_reason"] = finish_word(end);
+    json["done_reason"] = finish_reason_name(end);
     json["total_duration"] = ns(seconds);
     json["load_duration"] = 0;
     json["prompt_eval_count"] = result.reused_tokens + result.prefilled_tokens;
@@ -192,71 +190,72 @@ class OllamaAnswer : public Answer {
     json["eval_duration"] = ns(result.decode_seconds);
   }
 
-  const Serving& serving_;
+  const ServerState& server_;
   bool streams_, is_chat_;
   ToolCallParser parser_;
   double start_seconds_ = now_seconds();
-  TextEvent end_;
+  RequestEvent end_;
   std::string content_, thoughts_, name_, arguments_;
   OrderedJson calls_ = OrderedJson::array();
   bool has_news_ = false;
 };
 
-Reply answer(const Serving& serving, const HttpRequest& http, bool is_chat) {
+Reply ollama_generation(const ServerState& server, const HttpRequest& http, bool is_chat) {
   OllamaRequest request;
   request.is_chat = is_chat;
-  if (Error e = read_request(serving, http.body, &request)) return error_reply(Shape::ollama, field_error(e));
-  if (request.only_loads) {
-    OrderedJson json = line_json(serving, is_chat, "");
+  if (Error e = read_ollama_request(server, http.body, &request)) return error_reply(Api::ollama, field_error(e));
+  if (request.is_preload) {
+    OrderedJson json = line_json(server, is_chat, "");
     json.update({{"done", true}, {"done_reason", "load"}});
     return json_reply(json);
   }
-  Prompted prompted = order_replies(serving, request.fields, request.prompt, false);
-  if (prompted.refused.status != 0) return error_reply(Shape::ollama, prompted.refused);
-  return answer_reply(serving, Shape::ollama, request.fields, http, std::move(prompted.texts),
-                      std::make_unique<OllamaAnswer>(serving, request));
+  return generation_reply(server, Api::ollama, request.fields, http,
+                          submit_chat_requests(server, request.fields, request.prompt, false),
+                          std::make_unique<OllamaFormatter>(server, request));
 }
 
 }  // namespace
 
-Reply ollama_version(const Serving&, const HttpRequest&) { return json_reply({{"version", PINION_VERSION}}); }
+Reply ollama_version(const ServerState&, const HttpRequest&) { return json_reply({{"version", PINION_VERSION}}); }
 
-Reply ollama_tags(const Serving& serving, const HttpRequest&) {
-  return json_reply({{"models", OrderedJson::array({model_json(serving)})}});
+Reply ollama_tags(const ServerState& server, const HttpRequest&) {
+  return json_reply({{"models", OrderedJson::array({ollama_model(server)})}});
 }
 
-// It stays loaded.
-Reply ollama_ps(const Serving& serving, const HttpRequest&) {
-  OrderedJson json = model_json(serving);
+// The model stays loaded for as long as the server runs, so the expiry date is the latest one.
+Reply ollama_ps(const ServerState& server, const HttpRequest&) {
+  OrderedJson json = ollama_model(server);
   json.update(
-      {{"expires_at", "9999-12-31T23:59:59Z"}, {"size_vram", 0}, {"context_length", serving.service->context()}});
+      {{"expires_at", "9999-12-31T23:59:59Z"}, {"size_vram", 0}, {"context_length", server.service->context()}});
   return json_reply({{"models", OrderedJson::array({json})}});
 }
 
-Reply ollama_embed(const Serving&, const HttpRequest&) {
-  return error_reply(Shape::ollama, {501, "this server makes texts, no embeddings"});
+Reply ollama_embed(const ServerState&, const HttpRequest&) {
+  return error_reply(Api::ollama, {501, "this server generates text only, no embeddings"});
 }
 
-Reply ollama_show(const Serving& serving, const HttpRequest&) {
+Reply ollama_show(const ServerState& server, const HttpRequest&) {
   OrderedJson capabilities = {"completion"};
-  if (find_fill_in(*serving.tokenizer)) capabilities.push_back("insert");
-  if (serving.chat_template) {
+  if (find_fill_in(*server.tokenizer)) capabilities.push_back("insert");
+  if (server.chat_template) {
     Conversation with_tools;
     with_tools.tools = OrderedJson::array();
-    const auto source = template_source(*serving.chat_template, with_tools);
+    const auto source = template_source(*server.chat_template, with_tools);
     if (detect_tool_format(source) != ToolFormat::kNone) capabilities.push_back("tools");
     if (source.find("enable_thinking") != std::string_view::npos) capabilities.push_back("thinking");
   }
   return json_reply(
-      {{"details", details_of(serving)},
+      {{"details", ollama_details(server)},
        {"model_info",
-        {{"general.architecture", serving.family}, {serving.family + ".context_length", serving.service->context()}}},
+        {{"general.architecture", server.family}, {server.family + ".context_length", server.service->context()}}},
        {"capabilities", capabilities},
-       {"modified_at", now_text(serving.created, 0)}});
+       {"modified_at", iso_time(server.created, 0)}});
 }
 
-Reply ollama_chat(const Serving& serving, const HttpRequest& http) { return answer(serving, http, true); }
+Reply ollama_chat(const ServerState& server, const HttpRequest& http) { return ollama_generation(server, http, true); }
 
-Reply ollama_generate(const Serving& serving, const HttpRequest& http) { return answer(serving, http, false); }
+Reply ollama_generate(const ServerState& server, const HttpRequest& http) {
+  return ollama_generation(server, http, false);
+}
 
 }  // namespace pinion

@@ -7,34 +7,36 @@
 #include <random>
 
 #include "apps/cli/common.h"
+#include "kernels/base/clock.h"
 #include "tokenizer/templates/fill_in.h"
 
 namespace pinion {
 namespace {
 
-constexpr int64_t kMostLogprobValues = 2'000'000;
-constexpr size_t kMostStops = 64, kMostStopBytes = 8192;
+constexpr int64_t kMaxLogprobValues = 2'000'000;
+constexpr size_t kMaxStops = 64, kMaxStopBytes = 8192;
+constexpr int64_t kClientCheckInterval_ms = 50;  // between checks whether the client of a request is still connected
 
-uint64_t seed_of(JsonFields& fields, const Serving& serving) {
-  if (!fields.has("seed")) return serving.seed ? *serving.seed : std::random_device{}();
+uint64_t read_seed(JsonFields& fields, const ServerState& server) {
+  if (!fields.has("seed")) return server.seed ? *server.seed : std::random_device{}();
   return static_cast<uint64_t>(fields.integer("seed"));
 }
 
-std::vector<std::string> stops_of(JsonFields& fields, std::string_view name) {
+std::vector<std::string> read_stops(JsonFields& fields, std::string_view name) {
   std::vector<std::string> stops = fields.texts(name);
   size_t bytes = 0;
   for (const std::string& stop : stops) {
-    if (stop.empty()) fields.fail(name, "empty", "texts");
+    if (stop.empty()) fields.fail(name, "empty", "non-empty strings");
     bytes += stop.size();
   }
-  // Each token is compared with all of them, on the thread that all texts share.
-  if (stops.size() > kMostStops || bytes > kMostStopBytes) fields.fail(name, "too many", "at most 64, of 8192 bytes");
+  // The engine thread, which all requests share, compares each token with all of them.
+  if (stops.size() > kMaxStops || bytes > kMaxStopBytes) fields.fail(name, "too many", "at most 64, of 8192 bytes");
   return stops;
 }
 
 // {"id": bias}
-std::vector<LogitBias> bias_of(JsonFields& fields) {
-  constexpr double kMost = 100;
+std::vector<LogitBias> read_logit_bias(JsonFields& fields) {
+  constexpr double kMaxBias = 100;
   JsonFields object = fields.fields("logit_bias");
   std::vector<LogitBias> list;
   for (const auto& [name, value] : object.object.items()) {
@@ -43,7 +45,7 @@ std::vector<LogitBias> bias_of(JsonFields& fields) {
     if (code != std::errc() || end != name.data() + name.size() || id < 0) {
       object.fail(name, "not a token id");
     } else {
-      list.push_back({id, static_cast<float>(object.number(name, {}, -kMost, kMost))});
+      list.push_back({id, static_cast<float>(object.number(name, {}, -kMaxBias, kMaxBias))});
     }
   }
   fields.error = object.error;
@@ -51,8 +53,9 @@ std::vector<LogitBias> bias_of(JsonFields& fields) {
   return list;
 }
 
-// How many an answer may have in memory at once.
-int64_t logprob_values(const TextFields& fields, int64_t context, const std::vector<std::vector<int32_t>>& prompts) {
+// Upper bound of the log probabilities that the reply holds in memory.
+int64_t logprob_values(const GenerationFields& fields, int64_t context,
+                       const std::vector<std::vector<int32_t>>& prompts) {
   const GenerateOptions& options = fields.options;
   int64_t values = 0;
   for (const std::vector<int32_t>& prompt : prompts) {
@@ -62,101 +65,136 @@ int64_t logprob_values(const TextFields& fields, int64_t context, const std::vec
   return values * fields.choices;
 }
 
+// Events of a group, until all of its requests have ended.
+class Events {
+ public:
+  explicit Events(std::unique_ptr<RequestGroup> group) : group_(std::move(group)), running_(group_->size()) {}
+
+  // Nothing: the client has disconnected.
+  std::optional<RequestEvent> next(const std::function<bool()>& is_connected) {
+    for (;;) {
+      std::optional<RequestEvent> event = group_->next_event(kClientCheckInterval_ms);
+      const double now = now_seconds();
+      if (now - checked_seconds_ > 1e-3 * kClientCheckInterval_ms) {
+        if (!is_connected()) return {};
+        checked_seconds_ = now;
+      }
+      if (!event) continue;
+      if (event->failure) warn(event->failure.message());
+      running_ -= event->is_end;
+      return event;
+    }
+  }
+  bool are_over() const { return running_ == 0; }
+
+ private:
+  std::unique_ptr<RequestGroup> group_;
+  size_t running_;
+  double checked_seconds_ = now_seconds();
+};
+
+struct StreamedReply {
+  Api api;
+  Events events;
+  std::unique_ptr<ResponseFormatter> formatter;
+  RequestEvent first;
+};
+
+// False: the client has disconnected.
+bool write_stream(StreamedReply& reply, StreamWriter& writer) {
+  std::string text = reply.formatter->begin();
+  std::optional<RequestEvent> event = std::move(reply.first);
+  while (event) {
+    if (event->failure) {
+      return writer.write(error_event(reply.api, failure_error(event->failure_kind, event->failure)));
+    }
+    text += reply.formatter->put(*event);
+    if (reply.events.are_over()) text += reply.formatter->finish();
+    if (!text.empty() && !writer.write(text)) return false;
+    if (reply.events.are_over()) return true;
+    text.clear();
+    event = reply.events.next([&] { return writer.is_open(); });
+  }
+  return false;
+}
+
 }  // namespace
 
-void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* out, std::string_view stop) {
-  out->options.sampler = serving.sampler;
+void read_generation_fields(JsonFields& fields, const ServerState& server, GenerationFields* out,
+                            std::string_view stop) {
+  out->options.sampler = server.sampler;
   out->options.hash_logits = false;
   read_sampler_settings(fields, &out->options.sampler);
-  out->options.sampler.seed = seed_of(fields, serving);
-  out->options.sampler.logit_bias = bias_of(fields);
+  out->options.sampler.seed = read_seed(fields, server);
+  out->options.sampler.logit_bias = read_logit_bias(fields);
   out->options.ignore_eos = fields.boolean("ignore_eos", false);
-  out->stops = stops_of(fields, stop);
-  out->choices = fields.integer("n", 1, 1, kMostChoices);
+  out->stops = read_stops(fields, stop);
+  out->choices = fields.integer("n", 1, 1, kMaxChoices);
   out->streams = fields.boolean("stream", false);
   JsonFields stream = fields.fields("stream_options");
-  out->wants_usage = stream.boolean("include_usage", false);
+  out->include_usage = stream.boolean("include_usage", false);
   fields.error = stream.error;
-  if (Error e = find_dry_breakers({}, serving.tokenizer.get(), &out->options.sampler)) {
+  if (Error e = find_dry_breakers({}, server.tokenizer.get(), &out->options.sampler)) {
     fields.fail("dry_multiplier", e.message());
   }
 }
 
-bool goes_on(const Serving& serving, const TextFields& fields, const std::vector<int32_t>& prompt) {
+bool keeps_leading_blank(const ServerState& server, const GenerationFields& fields,
+                         const std::vector<int32_t>& prompt) {
   if (fields.options.rules) return true;
-  return fields.goes_on && has_text(*serving.tokenizer, prompt);
+  return fields.continues_prompt && has_text(*server.tokenizer, prompt);
 }
 
-Prompted order_texts(const Serving& serving, const TextFields& fields, const std::vector<std::vector<int32_t>>& prompts,
-                     std::function<bool(std::string_view)> is_mark, std::shared_ptr<const ToolCallOptions> one_call) {
-  Prompted out;
-  const int64_t texts = std::ssize(prompts) * fields.choices, most = serving.service->most_texts();
-  if (texts > most) {
-    out.refused = {
-        .message = std::to_string(texts) + " texts are more than this server takes: at most " + std::to_string(most),
+Submitted submit_requests(const ServerState& server, const GenerationFields& fields,
+                          const std::vector<std::vector<int32_t>>& prompts,
+                          std::function<bool(std::string_view)> is_mark,
+                          std::shared_ptr<const ToolCallOptions> single_call) {
+  Submitted out;
+  const int64_t count = std::ssize(prompts) * fields.choices, max_count = server.service->max_requests();
+  if (count > max_count) {
+    out.failure = {
+        .message = std::to_string(count) + " choices exceed this server's limit of " + std::to_string(max_count),
         .param = "n"};
     return out;
   }
-  if (const int64_t values = logprob_values(fields, serving.service->context(), prompts); values > kMostLogprobValues) {
-    out.refused = {.message = std::to_string(values) + " log probabilities are more than this server gives: at most " +
-                              std::to_string(kMostLogprobValues) + "; ask for fewer choices, tokens or likely ones",
+  const int64_t values = logprob_values(fields, server.service->context(), prompts);
+  if (values > kMaxLogprobValues) {
+    out.failure = {.message = std::to_string(values) + " log probabilities exceed this server's limit of " +
+                              std::to_string(kMaxLogprobValues) + "; request fewer choices, tokens or logprobs",
                    .param = "logprobs"};
     return out;
   }
   std::vector<std::string> stops = fields.stops;
   stops.insert(stops.end(), fields.end_tokens.begin(), fields.end_tokens.end());
   if (!fields.end_tokens.empty()) {
-    is_mark = [is_other = std::move(is_mark), ends = fields.end_tokens](std::string_view token) {
-      return std::ranges::find(ends, token) != ends.end() || (is_other && is_other(token));
+    is_mark = [is_other_mark = std::move(is_mark), ends = fields.end_tokens](std::string_view token) {
+      return std::ranges::find(ends, token) != ends.end() || (is_other_mark && is_other_mark(token));
     };
   }
-  std::vector<TextOrder> orders;
+  std::vector<InferenceRequest> requests;
   for (const std::vector<int32_t>& prompt : prompts) {
     for (int64_t i = 0; i < fields.choices; ++i) {
-      TextOrder& order = orders.emplace_back(
-          TextOrder{prompt, fields.options, stops, is_mark, one_call, goes_on(serving, fields, prompt)});
-      order.options.sampler.seed += static_cast<uint64_t>(i);
+      requests.push_back(
+          {prompt, fields.options, stops, is_mark, single_call, keeps_leading_blank(server, fields, prompt)});
+      requests.back().options.sampler.seed += static_cast<uint64_t>(i);
     }
   }
-  Refusal why = Refusal::none;
-  if (Error e = serving.service->submit(std::move(orders), &out.texts, &why)) out.refused = refusal_error(why, e);
+  FailureKind kind = FailureKind::none;
+  if (Error e = server.service->submit(std::move(requests), &out.group, &kind)) out.failure = failure_error(kind, e);
   return out;
 }
 
-Error fill_in(const Serving& serving, std::string_view prefix, std::string_view suffix, TextFields* fields,
+Error fill_in(const ServerState& server, std::string_view prefix, std::string_view suffix, GenerationFields* fields,
               std::vector<int32_t>* out) {
-  const FillInRow* row = find_fill_in(*serving.tokenizer);
-  if (!row) return error("this model's vocabulary has no tokens to fill in with", "request: suffix");
-  const Error failure = encode_fill_in(*serving.tokenizer, *row, prefix, suffix, serving.service->context(), out);
-  fields->end_tokens = fill_in_ends(*serving.tokenizer, *row);
-  return failure.what == "too long" ? too_long(serving, "prompt") : failure;
+  const FillInRow* row = find_fill_in(*server.tokenizer);
+  if (!row) return error("this model's vocabulary has no fill-in-the-middle tokens", "request: suffix");
+  const Error failure = encode_fill_in(*server.tokenizer, *row, prefix, suffix, server.service->context(), out);
+  fields->end_tokens = fill_in_ends(*server.tokenizer, *row);
+  return failure.what == "too long" ? too_long(server, "prompt") : failure;
 }
 
-void Usage::add(const GenerateResult& result, bool is_first_choice) {
-  tokens += std::ssize(result.ids);
-  if (!is_first_choice) return;
-  prompt_tokens += result.reused_tokens + result.prefilled_tokens;
-  cached_tokens += result.reused_tokens;
-}
-
-OrderedJson Usage::json() const {
-  return {{"prompt_tokens", prompt_tokens},
-          {"completion_tokens", tokens},
-          {"total_tokens", prompt_tokens + tokens},
-          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}};
-}
-
-const char* finish_word(const TextEvent& end) {
+const char* finish_reason_name(const RequestEvent& end) {
   return end.result.finish_reason == FinishReason::stop ? "stop" : "length";
-}
-
-std::string stream_end(const TextFields& fields, const OrderedJson& head, const Usage& usage) {
-  const std::string done = "data: [DONE]\n\n";
-  if (!fields.wants_usage) return done;
-  OrderedJson json = head;
-  json["choices"] = OrderedJson::array();
-  json["usage"] = usage.json();
-  return event_text(json) + done;
 }
 
 std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> before, int32_t id) {
@@ -168,18 +206,74 @@ std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> befor
   return decode(tokenizer, std::vector{id}, false);
 }
 
-OrderedJson answer_head(const Serving& serving, const TextFields& fields, const std::string& id, const char* object) {
-  return {{"id", id},
-          {"object", object},
-          {"created", static_cast<int64_t>(std::time(nullptr))},
-          {"model", serving.model},
-          {"system_fingerprint", serving.fingerprint + "-seed-" + std::to_string(fields.options.sampler.seed)}};
-}
-
-std::string answer_id(const char* prefix) {
+std::string response_id(const char* prefix) {
   static const uint64_t kStart = std::random_device{}();
   static std::atomic<uint64_t> count{0};
   return std::string(prefix) + hash_text(kStart << 32 | ++count);
+}
+
+OpenaiFormatter::OpenaiFormatter(const ServerState& server, const GenerationFields& fields, const char* id_prefix,
+                                 const char* object, size_t choice_count)
+    : server_(server),
+      streams_(fields.streams),
+      include_usage_(fields.include_usage),
+      choice_count_(choice_count),
+      head_({{"id", response_id(id_prefix)},
+             {"object", object},
+             {"created", static_cast<int64_t>(std::time(nullptr))},
+             {"model", server.model},
+             {"system_fingerprint", server.fingerprint + "-seed-" + std::to_string(fields.options.sampler.seed)}}) {}
+
+void OpenaiFormatter::add_usage(const GenerateResult& result, bool is_first_choice) {
+  tokens_ += std::ssize(result.ids);
+  if (!is_first_choice) return;
+  prompt_tokens_ += result.reused_tokens + result.prefilled_tokens;
+  cached_tokens_ += result.reused_tokens;
+}
+
+std::string OpenaiFormatter::chunk(OrderedJson choice) const {
+  OrderedJson json = head_;
+  json["choices"] = OrderedJson::array({std::move(choice)});
+  if (include_usage_) json["usage"] = nullptr;
+  return event_text(json);
+}
+
+std::string OpenaiFormatter::finish() {
+  const std::string done = "data: [DONE]\n\n";
+  if (streams_ && !include_usage_) return done;
+  OrderedJson json = head_;
+  json["choices"] = OrderedJson::array();
+  for (size_t i = 0; i < choice_count_ && !streams_; ++i) json["choices"].push_back(whole_choice(i));
+  json["usage"] = {{"prompt_tokens", prompt_tokens_},
+                   {"completion_tokens", tokens_},
+                   {"total_tokens", prompt_tokens_ + tokens_},
+                   {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}}}};
+  return streams_ ? event_text(json) + done : json_text(json) + "\n";
+}
+
+Reply generation_reply(const ServerState& server, Api api, const GenerationFields& fields, const HttpRequest& http,
+                       Submitted submitted, std::unique_ptr<ResponseFormatter> formatter) {
+  if (submitted.failure.status != 0) return error_reply(api, submitted.failure);
+  Reply reply;
+  reply.headers = {{"X-Pinion-Fingerprint", server.fingerprint},
+                   {"X-Pinion-Weights", server.weights},
+                   {"X-Pinion-Seed", std::to_string(fields.options.sampler.seed)}};
+  Events events(std::move(submitted.group));
+  while (!events.are_over()) {
+    std::optional<RequestEvent> event = events.next(http.is_client_connected);
+    if (!event) return error_reply(api, {499, "the client has disconnected"});  // nobody reads it
+    if (event->failure) return error_reply(api, failure_error(event->failure_kind, event->failure));
+    if (fields.streams) {
+      reply.type = api == Api::ollama ? "application/x-ndjson" : "text/event-stream";
+      const auto streamed =
+          std::make_shared<StreamedReply>(api, std::move(events), std::move(formatter), *std::move(event));
+      reply.stream = [streamed](StreamWriter& writer) { return write_stream(*streamed, writer); };
+      return reply;
+    }
+    formatter->put(*event);
+  }
+  reply.body = formatter->finish();
+  return reply;
 }
 
 }  // namespace pinion

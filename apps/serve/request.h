@@ -1,4 +1,4 @@
-// What requests of all shapes have in common: fields about sampling and ending, and the parts of answers.
+// Generation requests of all APIs: the common fields, submission, and the reply, whole or streamed.
 #pragma once
 
 #include <cstdint>
@@ -12,59 +12,87 @@
 
 namespace pinion {
 
-// Field names are those of OpenAI's API reference; samplers beyond it are named as in generation_config.json.
-struct TextFields {
-  GenerateOptions options;  // but max_tokens and logprobs, for which each shape has names of its own
+// Field names are those of OpenAI's API; samplers that it lacks are named as in generation_config.json.
+struct GenerationFields {
+  GenerateOptions options;  // without max_tokens and logprobs, which each API reads itself
   std::vector<std::string> stops;
   int64_t choices = 1;
   bool streams = false;
-  bool wants_usage = false;                  // a last chunk with figures, when it streams
-  std::vector<std::string> end_tokens = {};  // special tokens that end the text as stop texts do
-  bool goes_on = false;                      // with the text of the prompt; else it is a text of its own
+  bool include_usage = false;                // stream_options.include_usage
+  std::vector<std::string> end_tokens = {};  // special tokens that end the text as stop strings do
+  bool continues_prompt = false;             // a completion, not a reply: its leading blank is kept
 };
 
-constexpr int64_t kMostChoices = 128;
+constexpr int64_t kMaxChoices = 128;
 
-// A seed of chance where the request has none. What is wrong is in fields.error. `stop`: what the shape calls stop
-// texts.
-void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* out, std::string_view stop = "stop");
+// Errors are left in fields.error. A request without a seed gets the server's, else a random one. `stop`: the API's
+// name of the field with stop strings.
+void read_generation_fields(JsonFields& fields, const ServerState& server, GenerationFields* out,
+                            std::string_view stop = "stop");
 
-// Takes texts on: `choices` for each prompt, with seeds that follow each other. Status 0: done.
-struct Prompted {
-  std::unique_ptr<Texts> texts;
-  ApiError refused = {.status = 0, .message = {}};
+struct Submitted {
+  std::unique_ptr<RequestGroup> group;
+  ApiError failure = {.status = 0, .message = {}};  // status 0: success
 };
-Prompted order_texts(const Serving& serving, const TextFields& fields, const std::vector<std::vector<int32_t>>& prompts,
-                     std::function<bool(std::string_view)> is_mark = {},
-                     std::shared_ptr<const ToolCallOptions> one_call = {});
 
-// Whether an answer goes on with the text of its prompt: then it has the blank with which it begins. So has one that
-// keeps to a form.
-bool goes_on(const Serving& serving, const TextFields& fields, const std::vector<int32_t>& prompt);
+// Submits `choices` requests for each prompt, with consecutive seeds.
+Submitted submit_requests(const ServerState& server, const GenerationFields& fields,
+                          const std::vector<std::vector<int32_t>>& prompts,
+                          std::function<bool(std::string_view)> is_mark = {},
+                          std::shared_ptr<const ToolCallOptions> single_call = {});
 
-// "suffix": the prompt has the model fill in what stands between the two texts. Errors: it has no tokens for that.
-Error fill_in(const Serving& serving, std::string_view prefix, std::string_view suffix, TextFields* fields,
+// True if the text keeps its leading blank: it continues the prompt's text or is constrained by a grammar.
+bool keeps_leading_blank(const ServerState& server, const GenerationFields& fields, const std::vector<int32_t>& prompt);
+
+// Makes a fill-in-the-middle prompt of the text before the gap and the text after it ("suffix"). Fails when the
+// vocabulary has no tokens for that.
+Error fill_in(const ServerState& server, std::string_view prefix, std::string_view suffix, GenerationFields* fields,
               std::vector<int32_t>* out);
 
-// The tokens of all choices. A prompt counts once, however many choices it has.
-struct Usage {
-  int64_t prompt_tokens = 0, cached_tokens = 0, tokens = 0;
+const char* finish_reason_name(const RequestEvent& end);  // OpenAI's: "stop" or "length"
 
-  void add(const GenerateResult& result, bool is_first_choice);
-  OrderedJson json() const;
-};
-
-// OpenAI's word: "stop" or "length".
-const char* finish_word(const TextEvent& end);
-
-// A token's own text after another token; "\xHH" has no place there: half a character is U+FFFD.
+// A token's text after another token; an incomplete character is U+FFFD.
 std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> before, int32_t id);
 
-// The end of OpenAI's streams: figures, where wanted, and [DONE].
-std::string stream_end(const TextFields& fields, const OrderedJson& head, const Usage& usage);
+std::string response_id(const char* prefix);  // unique
 
-// {"id", "object", "created", "model", "system_fingerprint"}: what computed the answer, and from which seed.
-OrderedJson answer_head(const Serving& serving, const TextFields& fields, const std::string& id, const char* object);
-std::string answer_id(const char* prefix);  // another one each time
+// Converts the events of a request group to an API's format.
+class ResponseFormatter {
+ public:
+  virtual ~ResponseFormatter() = default;
+
+  virtual std::string begin() { return {}; }               // first bytes of a stream
+  virtual std::string put(const RequestEvent& event) = 0;  // next bytes of a stream; ignored for a whole reply
+  virtual std::string finish() = 0;                        // last bytes of a stream, or all of a whole reply
+};
+
+// Common part of OpenAI's two formats: head, chunks, usage.
+class OpenaiFormatter : public ResponseFormatter {
+ public:
+  std::string finish() override;
+
+ protected:
+  OpenaiFormatter(const ServerState& server, const GenerationFields& fields, const char* id_prefix, const char* object,
+                  size_t choice_count);
+
+  virtual OrderedJson whole_choice(size_t index) = 0;  // a choice of a whole reply
+  std::string chunk(OrderedJson choice) const;         // an event with a part of a choice
+  // `is_first_choice`: counts the prompt, which all choices share.
+  void add_usage(const GenerateResult& result, bool is_first_choice);
+
+  const ServerState& server_;
+  const bool streams_;
+
+ private:
+  const bool include_usage_;
+  const size_t choice_count_;
+  OrderedJson head_;
+  int64_t prompt_tokens_ = 0, cached_tokens_ = 0, tokens_ = 0;
+};
+
+// Waits for the last event of a whole reply, or for the first event of a stream: a request that fails before its first
+// token gets a status of its own, later failures are the last event of the stream. Headers name seed and fingerprint.
+Reply generation_reply(const ServerState& server, Api api, const GenerationFields& fields, const HttpRequest& http,
+                       Submitted submitted, std::unique_ptr<ResponseFormatter> formatter);
 
 }  // namespace pinion

@@ -1,4 +1,4 @@
-// pinion serve: the model behind HTTP, with the endpoints that OpenAI's clients know.
+// pinion serve: serves the model over HTTP through the APIs of OpenAI, Anthropic and Ollama.
 #include <sched.h>
 
 #include <csignal>
@@ -11,8 +11,6 @@
 #include "apps/model/build.h"
 #include "apps/serve/api.h"
 #include "apps/serve/http.h"
-#include "apps/serve/http_guard.h"
-#include "apps/serve/page.h"
 #include "engine/forward/rope.h"
 #include "engine/team/memory.h"
 
@@ -20,36 +18,36 @@ namespace pinion {
 namespace {
 
 constexpr Route kRoutes[] = {
-    {"GET", "/", Shape::openai, show_page, true, true},
-    {"GET", "/style.css", Shape::openai, show_style, true, true},
-    {"GET", "/app.js", Shape::openai, show_app, true, true},
-    {"GET", "/chats.js", Shape::openai, show_chats, true, true},
-    {"GET", "/client.js", Shape::openai, show_client, true, true},
-    {"GET", "/markdown.js", Shape::openai, show_markdown, true, true},
-    {"GET", "/messages.js", Shape::openai, show_messages, true, true},
-    {"GET", "/settings.js", Shape::openai, show_settings, true, true},
-    {"GET", "/health", Shape::openai, show_health, true},
-    {"GET", "/metrics", Shape::openai, show_metrics},
-    {"GET", "/v1/models", Shape::openai, list_models},
-    {"GET", "/v1/models/", Shape::openai, show_model},
-    {"GET", "/v1/fingerprint", Shape::openai, show_fingerprint},
-    {"POST", "/v1/chat/completions", Shape::openai, complete_chat},
-    {"POST", "/v1/completions", Shape::openai, complete_text},
-    {"POST", "/v1/messages", Shape::anthropic, answer_messages},
-    {"POST", "/v1/messages/count_tokens", Shape::anthropic, count_tokens},
-    {"GET", "/api/version", Shape::ollama, ollama_version},
-    {"GET", "/api/tags", Shape::ollama, ollama_tags},
-    {"GET", "/api/ps", Shape::ollama, ollama_ps},
-    {"POST", "/api/embed", Shape::ollama, ollama_embed},
-    {"POST", "/api/embeddings", Shape::ollama, ollama_embed},
-    {"POST", "/api/show", Shape::ollama, ollama_show},
-    {"POST", "/api/chat", Shape::ollama, ollama_chat},
-    {"POST", "/api/generate", Shape::ollama, ollama_generate},
-    {"POST", "/tokenize", Shape::openai, tokenize_text},
-    {"POST", "/detokenize", Shape::openai, detokenize_ids},
+    {"GET", "/", Api::openai, show_page_file, true, true},
+    {"GET", "/style.css", Api::openai, show_page_file, true, true},
+    {"GET", "/app.js", Api::openai, show_page_file, true, true},
+    {"GET", "/chats.js", Api::openai, show_page_file, true, true},
+    {"GET", "/client.js", Api::openai, show_page_file, true, true},
+    {"GET", "/markdown.js", Api::openai, show_page_file, true, true},
+    {"GET", "/messages.js", Api::openai, show_page_file, true, true},
+    {"GET", "/settings.js", Api::openai, show_page_file, true, true},
+    {"GET", "/health", Api::openai, show_health, true},
+    {"GET", "/metrics", Api::openai, show_metrics},
+    {"GET", "/v1/models", Api::openai, list_models},
+    {"GET", "/v1/models/", Api::openai, show_model},
+    {"GET", "/v1/fingerprint", Api::openai, show_fingerprint},
+    {"POST", "/v1/chat/completions", Api::openai, complete_chat},
+    {"POST", "/v1/completions", Api::openai, complete_text},
+    {"POST", "/v1/messages", Api::anthropic, answer_messages},
+    {"POST", "/v1/messages/count_tokens", Api::anthropic, count_tokens},
+    {"GET", "/api/version", Api::ollama, ollama_version},
+    {"GET", "/api/tags", Api::ollama, ollama_tags},
+    {"GET", "/api/ps", Api::ollama, ollama_ps},
+    {"POST", "/api/embed", Api::ollama, ollama_embed},
+    {"POST", "/api/embeddings", Api::ollama, ollama_embed},
+    {"POST", "/api/show", Api::ollama, ollama_show},
+    {"POST", "/api/chat", Api::ollama, ollama_chat},
+    {"POST", "/api/generate", Api::ollama, ollama_generate},
+    {"POST", "/tokenize", Api::openai, tokenize_text},
+    {"POST", "/detokenize", Api::openai, detokenize_ids},
 };
 
-struct Options {
+struct ServeOptions {
   RunOptions run;
   SamplingFlags sampling;
   HttpOptions http;
@@ -59,57 +57,57 @@ struct Options {
   int64_t context = 0;  // 0: the model's, up to kDefaultContext
   int64_t queue = 64;
   std::string speculate = "off";
-  int64_t roof_mb = 0;  // that the roof reads; 0: far beyond the caches
+  int64_t roof_mb = 0;  // buffer of the bandwidth measurement; 0: far larger than the caches
 };
 
-// Places for `parallel` texts, and as many positions of theirs as half of the free memory holds.
-SchedulerOptions scheduler_options(const Options& options, const Runtime& runtime) {
+// The KV cache holds `parallel` full contexts, unless that exceeds half of the free memory.
+SchedulerOptions scheduler_options(const ServeOptions& options, const Runtime& runtime) {
   const ModelConfig& config = runtime.model->config;
   SchedulerOptions out = scheduler_options(runtime);
   out.sequences = options.parallel;
   out.context = std::min(context_length(config), options.context > 0 ? options.context : kDefaultContext);
   out.pass_rows = std::max(out.pass_rows, 2 * options.parallel);
-  const int64_t chunk_bytes = kv_shape_of(config, runtime.kv).bytes(kAttentionChunk);
+  const int64_t block_bytes = kv_shape_of(config, runtime.kv).bytes(kAttentionChunk);
   const int64_t free_bytes = available_memory_bytes() - mapped_bytes(*runtime.model);
-  const int64_t one = round_up(out.context, kAttentionChunk), all = options.parallel * one;
-  const int64_t held = chunk_bytes > 0 ? free_bytes / 2 / chunk_bytes * kAttentionChunk : all;
-  out.positions = std::clamp(held, one, all);
+  const int64_t sequence = round_up(out.context, kAttentionChunk), all = options.parallel * sequence;
+  const int64_t available = block_bytes > 0 ? free_bytes / 2 / block_bytes * kAttentionChunk : all;
+  out.positions = std::clamp(available, sequence, all);
   return out;
 }
 
-std::atomic<TextService*> serving_now{nullptr};
-std::atomic<int> signals_handled{0};  // right now, on any thread
+std::atomic<InferenceService*> signalled_service{nullptr};
+std::atomic<int> signals_handled{0};  // handlers that run now, on any thread
 
-// The first SIGTERM or Ctrl-C lets texts end, the second one does not. Goes before the service does, however that ends.
-// On several boards SIGTERM says that one is lost (apps/cli/boards.h), without which no text ends.
+// The first SIGTERM or SIGINT drains the service, the second stops it. Destroyed before the service, on every path.
+// With several boards SIGTERM reports a lost board (apps/cli/boards.h), without which no request can finish.
 class DrainOnSignals {
  public:
-  DrainOnSignals(TextService* service, bool has_boards) {
-    serving_now = service;
+  DrainOnSignals(InferenceService* service, bool has_boards) {
+    signalled_service = service;
     struct sigaction action = {};
     action.sa_handler = [](int) {
       ++signals_handled;
-      if (TextService* one = serving_now.load()) one->drain();
+      if (InferenceService* drained = signalled_service.load()) drained->drain();
       --signals_handled;
     };
     if (!has_boards) sigaction(SIGTERM, &action, nullptr);
     sigaction(SIGINT, &action, nullptr);
   }
   ~DrainOnSignals() {
-    serving_now = nullptr;
+    signalled_service = nullptr;
     while (signals_handled.load() > 0) sched_yield();
   }
   DrainOnSignals(const DrainOnSignals&) = delete;
   DrainOnSignals& operator=(const DrainOnSignals&) = delete;
 };
 
-Error check_host(const Options& options) {
+Error check_host(const ServeOptions& options) {
   if (is_loopback(options.http.host) || !options.key_file.empty() || options.no_key) return {};
-  return error("others could use the model: --api-key-file F names a file of keys, --no-key lets everybody in",
+  return error("other machines could use the model: set --api-key-file, or --no-key to allow that",
                "--host " + options.http.host);
 }
 
-void fill(const Options& options, const Runtime& runtime, Serving* out) {
+void fill_server_state(const ServeOptions& options, const Runtime& runtime, ServerState* out) {
   const std::string repository = repository_name(options.run.model);
   const std::filesystem::path folder = std::filesystem::absolute(options.run.model).lexically_normal();
   const std::string name = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
@@ -133,22 +131,22 @@ void fill(const Options& options, const Runtime& runtime, Serving* out) {
   out->seed = options.sampling.seed;
 }
 
-int run(const Options& options) {
-  if (options.quiet) be_quiet();
+int serve(const ServeOptions& options) {
+  if (options.quiet) set_quiet();
   HttpOptions http = options.http;
   if (Error e = check_host(options)) return fail_usage(e.message());
   if (Error e = read_keys(options.key_file, &http.keys)) return fail(e);
   if (Error e = check_model_folder(options.run.model)) return fail(e);
-  Serving serving;
-  if (Error e = load_own_tokenizer(options.run.model, &serving.tokenizer)) return fail(e);
-  if (Error e = load_chat_template(options.run.model, &serving.chat_template)) return fail(e);
-  serving.grammars = std::make_shared<GrammarCompiler>(serving.tokenizer);
-  if (Error e = sampler_options(options.run.model, options.sampling, &serving.sampler)) return fail(e);
+  ServerState server;
+  if (Error e = load_model_tokenizer(options.run.model, &server.tokenizer)) return fail(e);
+  if (Error e = load_chat_template(options.run.model, &server.chat_template)) return fail(e);
+  server.grammars = std::make_shared<GrammarCompiler>(server.tokenizer);
+  if (Error e = sampler_options(options.run.model, options.sampling, &server.sampler)) return fail(e);
 
   Runtime runtime;
-  std::unique_ptr<TextService> service;
-  HttpListener listener;  // whose threads use all of these: it goes first
-  // Before the team pins this thread: those that it starts are where it is.
+  std::unique_ptr<InferenceService> service;
+  HttpListener listener;  // declared last, because its threads use all of the above
+  // Started before the team pins this thread: new threads inherit its cores.
   if (Error e = listener.bind(http, kRoutes)) return fail(e);
   if (Error e = listener.listen()) return fail(e);
   if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
@@ -156,55 +154,61 @@ int run(const Options& options) {
   if (Error e = open_scheduler(*runtime.model, *runtime.team, scheduler_options(options, runtime), &scheduler)) {
     return fail(e);
   }
-  const ServiceOptions how{.most_waiting = options.queue,
-                           .speculates = options.speculate == "ngram",
-                           .roof_buffer_bytes = options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes()};
-  service = std::make_unique<TextService>(std::move(scheduler), serving.tokenizer, how);
-  if (const int64_t most = service->context(); options.context > most) note_smaller_context(options.context, most);
-  fill(options, runtime, &serving);
-  serving.service = service.get();
-  listener.open(&serving);
+  const ServiceOptions service_options{
+      .max_waiting = options.queue,
+      .speculate_ngram = options.speculate == "ngram",
+      .roof_buffer_bytes = options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes()};
+  service = std::make_unique<InferenceService>(std::move(scheduler), server.tokenizer, service_options);
+  if (const int64_t max = service->context(); options.context > max) note_smaller_context(options.context, max);
+  fill_server_state(options, runtime, &server);
+  server.service = service.get();
+  listener.open(&server);
   const DrainOnSignals drain_on_signals(service.get(), options.run.exchange != nullptr);
   const bool is_v6 = http.host.find(':') != std::string::npos;
-  print("serving " + serving.model + " at http://" + (is_v6 ? "[" + http.host + "]" : http.host) + ":" +
+  print("serving " + server.model + " at http://" + (is_v6 ? "[" + http.host + "]" : http.host) + ":" +
         std::to_string(listener.port()) + "\n");
   service->run();
-  listener.finish([&] { return service->is_hurried(); });
+  listener.finish([&] { return service->is_stopping(); });
   return kSuccess;
 }
 
 }  // namespace
 
 Run setup_serve(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ServeOptions>();
   add_run_options(app, &options->run);
-  app.add_option("--host", options->http.host, "Where to listen; only on this machine, unless another address is given")
+  app.add_option("--host", options->http.host, "Address to listen on; the default admits this machine only")
       .type_name("ADDRESS")
       .show_default();
-  app.add_option("--port", options->http.port, "0: any that is free").range(0, 65535).type_name("N").show_default();
-  Option keys =
-      app.add_option("--api-key-file", options->key_file, "Clients must send a key that this file has, one a line")
-          .path("F");
-  app.add_flag("--no-key", options->no_key, "Let everybody in who reaches the address").excludes(keys);
-  app.add_option("--parallel", options->parallel, "How many texts at once; each is what it is alone")
+  app.add_option("--port", options->http.port, "Port to listen on; 0: any free one")
+      .range(0, 65535)
+      .type_name("N")
+      .show_default();
+  Option keys = app.add_option("--api-key-file", options->key_file,
+                               "Accept only clients that send a key of this file (one per line)")
+                    .path("F");
+  app.add_flag("--no-key", options->no_key, "Accept clients of other machines without a key").excludes(keys);
+  app.add_option("--parallel", options->parallel, "Requests that run at once; none changes the text of another")
       .range(1, 1024)
       .type_name("N")
       .show_default();
-  app.add_option("--queue", options->queue, "How many more may wait; beyond that clients are told to come again")
+  app.add_option("--queue", options->queue, "Requests that may wait; more are refused with status 429")
       .range(0, 1 << 20)
       .type_name("N")
       .show_default();
-  app.add_option("-c,--context", options->context, "Tokens that a text may have (default: the model's, up to 8192)")
+  app.add_option("-c,--context", options->context, "Context length in tokens (default: the model's, up to 8192)")
       .range(1, 1 << 30)
       .type_name("N");
   app.add_option("--speculate", options->speculate,
-                 "Try what a text said before in the same words (ngram): the same texts, sooner where they repeat")
+                 "Draft from the request's own text (ngram): the same text, faster if it repeats itself")
       .one_of({"off", "ngram"})
       .show_default();
   add_sampling_options(app, &options->sampling);
   add_quiet_option(app, &options->quiet);
-  app.add_option("--roof-mb", options->roof_mb, "Memory that the roof reads").range(2, 1 << 20).hidden();  // for tests
-  return {[options] { return run(*options); }, {&options->run}};
+  app.add_option("--roof-mb", options->roof_mb, "Buffer of the bandwidth measurement")
+      .range(2, 1 << 20)
+      .hidden();  // for tests
+  return {[options] { return serve(*options); }, {&options->run}};
 }
 
 }  // namespace pinion

@@ -1,4 +1,4 @@
-"""Asks a running server through the clients that people have: clients.py URL. Exits 77 where they are not installed."""
+"""Tests a running server with the official clients: clients.py URL. Exits with 77 if they are not installed."""
 
 import sys
 
@@ -53,7 +53,7 @@ def ask_openai():
     assert fails(openai.BadRequestError, lambda: client.chat.completions.create(model=model, messages=long)).code == (
         "context_length_exceeded"
     )
-    # The demo model's template has no calls; a request with tools is answered all the same.
+    # The demo model's template has no tool calls; a request with tools still gets an answer.
     tools = [{"type": "function", "function": tool}]
     assert client.chat.completions.create(**asked, tools=tools).choices[0].message.content
 
@@ -104,4 +104,4 @@ def ask_ollama():
 ask_openai()
 ask_anthropic()
 ask_ollama()
-print("all three clients are content")
+print("all three clients work")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What people do with the page of `pinion serve`, done in a browser.
+"""Uses the page of `pinion serve` in a browser.
 
-page_in_browser.py CHROMIUM URL URL_WITH_KEY [--shots DIR]: the second server's key is "secret". Exit status 0: all is
-well. --shots also writes pictures of the page."""
+page_in_browser.py CHROMIUM URL URL_WITH_KEY [--shots DIR]: the second server's key is "secret". Exit status 0: success.
+--shots also writes screenshots of the page."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ def equal(is_value, want):
 
 
 def settle(browser, limit_s=60):
-    """Until no answer runs and the last one has its figures."""
+    """Waits until the last answer is complete and has its statistics."""
     browser.wait(f"{IDLE} && ({ANSWER}?.getAttribute('aria-busy') === 'false')", limit_s)
 
 
@@ -37,7 +37,7 @@ def send(browser, text):
     browser.key("Enter")
 
 
-def said_by_api(url, messages, **settings):
+def api_reply(url, messages, **settings):
     body = json.dumps({"messages": messages, **settings}).encode()
     request = urllib.request.Request(f"{url}/v1/chat/completions", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request) as answer:
@@ -58,7 +58,7 @@ def check_answers(browser, url):
     browser.key("Enter")
     settle(browser)
     question = "Tell me a story\nabout an owl."
-    want = said_by_api(url, [user(question)], seed=5, max_tokens=60)
+    want = api_reply(url, [user(question)], seed=5, max_tokens=60)
     stored = "JSON.parse(localStorage['pinion.chat.' + localStorage['pinion.open']]).messages"
     equal(browser.run(f"{stored}.map((m) => m.content)"), [question, want])
     figures = browser.run(f"{ANSWER}.querySelector('.figures').textContent")
@@ -69,20 +69,20 @@ def check_answers(browser, url):
 
 def check_conversation(browser, url):
     question, want, stored = check_answers(browser, url)
-    # The next message goes with what was said.
+    # The next message includes the conversation so far.
     send(browser, "Tell me another one.")
     settle(browser)
     before = [user(question), {"role": "assistant", "content": want}, user("Tell me another one.")]
-    second = said_by_api(url, before, seed=5, max_tokens=60)
+    second = api_reply(url, before, seed=5, max_tokens=60)
     equal(browser.run(f"{stored}.slice(3).map((m) => m.content)"), [second])
-    # Again with another seed.
+    # Regenerates with another seed.
     set_settings(browser, seed="6", max_tokens="60")
     click(browser, f"{ANSWER}.querySelector('footer')", "Regenerate")
     browser.wait(f"{IDLE} && {ANSWER}?.querySelector('.figures').textContent.includes('seed 6')")
-    third = said_by_api(url, before, seed=6, max_tokens=60)
+    third = api_reply(url, before, seed=6, max_tokens=60)
     equal(browser.run(f"{stored}.slice(3).map((m) => m.content)"), [third])
     assert second != third
-    # An edited message begins from there.
+    # An edited message replaces all that follows it.
     click(browser, "document.querySelector('.message.user footer')", "Edit")
     browser.run("document.querySelector('.edit textarea').select()")
     browser.type("Who are you?")
@@ -90,7 +90,7 @@ def check_conversation(browser, url):
     browser.wait(f"document.querySelectorAll('.message').length === 2 && {IDLE}")
     settle(browser)
     equal(browser.run(f"{stored}.map((m) => m.content)"),
-          ["Who are you?", said_by_api(url, [user("Who are you?")], seed=6, max_tokens=60)])
+          ["Who are you?", api_reply(url, [user("Who are you?")], seed=6, max_tokens=60)])
 
 
 def click(browser, within, text):
@@ -104,18 +104,18 @@ def metric(url, name):
     return float(value.split("\n")[0] or -1)
 
 
-def wait_for(is_so, what, limit_s=60):
+def wait_for(condition, what, limit_s=60):
     end = time.monotonic() + limit_s
-    while not is_so():
-        assert time.monotonic() < end, f"no sign of {what}"
+    while not condition():
+        assert time.monotonic() < end, f"timeout: {what}"
         time.sleep(0.05)
 
 
 def check_stop(browser, url):
-    """Escape ends the server's work; what was said stays."""
+    """Escape ends the server's work; the text so far stays."""
     before = metric(url, "texts_cancelled_total")
     wait_for(lambda: metric(url, "roof_bytes_per_second") > 0, "a roof")
-    # Of 64 answers at once, so that there is work to end: the demo model is done with one in a blink.
+    # 64 answers at once, because the demo model finishes one too quickly to be stopped.
     browser.run("""const send = window.fetch;
         window.fetch = (path, options) => send(path, !options.body ? options :
             {...options, body: JSON.stringify({...JSON.parse(options.body), n: 64, ignore_eos: true})})""")
@@ -134,7 +134,7 @@ def check_stop(browser, url):
 
 
 def check_list(browser, url):
-    """Conversations outlive a reload, have titles, and go."""
+    """Conversations survive a reload, can be renamed, exported and deleted."""
     count = "document.querySelectorAll('#chats li').length"
     equal(browser.run(count), 2)
     browser.run("document.querySelectorAll('#chats button')[1].click()")
@@ -155,7 +155,7 @@ def check_list(browser, url):
 
 
 def check_use(browser, url):
-    """Copies, the switch between dark and light, names for screen readers, the model that comes late."""
+    """Copying, dark and light, accessible names, a model that is still being loaded."""
     browser.call("Browser.grantPermissions", origin=url, permissions=["clipboardReadWrite"])
     browser.open(url, f"{READY} && !!{ANSWER}")
     browser.call("Page.bringToFront")
@@ -172,7 +172,7 @@ def check_use(browser, url):
         role = node.get("role", {}).get("value")
         if not node["ignored"] and role in ("button", "textbox", "spinbutton", "link", "log", "dialog"):
             assert node["name"]["value"], node
-    # The server's words while the model is being loaded, then the model.
+    # The status during loading, then the model.
     loading = {"error": {"message": "the model is being loaded"}}
     browser.answer_once("*/v1/models", 503, json.dumps(loading))
     browser.open(url, "document.getElementById('status')?.textContent === 'the model is being loaded'")
@@ -187,7 +187,7 @@ def check_errors(browser, url, locked):
     settle(browser)
     words = browser.run(f"{ANSWER}.querySelector('.failure').textContent")
     assert "temperature" in words, words
-    # Without a key the settings open and say why; with it all works.
+    # Without a key the settings open and show the reason; with the key everything works.
     browser.open(locked, "document.getElementById('settings')?.open")
     equal(browser.run("document.querySelector('#settings .failure').textContent"), "the key is missing or wrong")
     equal(browser.run("document.activeElement.name"), "key")
@@ -205,7 +205,7 @@ def check_units(browser, url):
 
 
 def check_widths(browser, url):
-    """Nothing is wider than a small phone, whatever the model writes."""
+    """No text of the model makes the page wider than a small phone."""
     text = "\n\n".join(["A" * 300, "`" + "b" * 200 + "`", "```js\n" + "c" * 300 + "\n```",
                         "|" + "d | " * 30 + "\n|" + "-|" * 30, "# " + "E" * 100, "- " * 8 + "deep"])
     chat = {"id": "wide", "title": "", "changed": 9e15, "messages": [user("F" * 200), {

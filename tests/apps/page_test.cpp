@@ -1,5 +1,5 @@
-// The page of the server: its files, and, where a Chromium is at hand, what people do with it.
-#include "apps/serve/page.h"
+// The web page of the server: its files and, if Chromium is installed, its use.
+#include "apps/serve/api.h"
 #include "apps/serve/http.h"
 #include "tests/apps/server.h"
 
@@ -17,7 +17,7 @@ const std::vector<std::pair<std::string, std::string>> kFiles = {
     {"/settings.js", "text/javascript"},
 };
 
-TEST(Page, IsServedToAllAndLoadsNothingFromElsewhere) {
+TEST(Page, IsPublicAndSelfContained) {
   const Folder folder;
   write_file(folder / "keys", "secret\n");
   Server server(kStories, {"--api-key-file", folder / "keys"});
@@ -37,15 +37,15 @@ TEST(Page, IsServedToAllAndLoadsNothingFromElsewhere) {
       EXPECT_EQ(text.find(other), std::string::npos) << path << ": " << other;
     }
   }
-  // What the page names is served, too.
+  // The page references the files above.
   const std::string page = server.get("/");
   for (const char* name : {"href=\"style.css\"", "src=\"app.js\""}) EXPECT_NE(page.find(name), std::string::npos);
 }
 
-// Whoever opens it too early learns why, and it goes on by itself.
-TEST(Page, IsThereWhileTheModelIsBeingLoaded) {
-  constexpr Route kRoutes[] = {{"GET", "/", Shape::openai, show_page, true, true},
-                               {"GET", "/v1/models", Shape::openai, list_models}};
+// The page shows the status of loading and continues by itself.
+TEST(Page, IsAvailableDuringLoading) {
+  constexpr Route kRoutes[] = {{"GET", "/", Api::openai, show_page_file, true, true},
+                               {"GET", "/v1/models", Api::openai, list_models}};
   HttpListener listener;
   HttpOptions options;
   options.port = 0;

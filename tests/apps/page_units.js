@@ -1,5 +1,4 @@
-// The page's renderer against what it must make of texts, and answers put together from pieces. The value: what differs,
-// [] where nothing does.
+// Tests the Markdown renderer and the assembly of messages from chunks. Evaluates to the list of differences.
 (async () => {
   const { Markdown } = await import("/markdown.js");
   const htmlOf = (text) => {
@@ -22,7 +21,7 @@
     ["| a | b |\n|---|--:|\n| 1 | **2** |\n| 3 \\| 4 |", '<div class="table"><table><thead><tr><th class="">a</th><th class="right">b</th></tr></thead><tbody><tr><td class="">1</td><td class="right"><strong>2</strong></td></tr><tr><td class="">3 | 4</td><td class="right"></td></tr></tbody></table></div>'],
     ["[a](https://b.example/c_(d)) <https://e.example> see https://f.example/g.", '<p><a href="https://b.example/c_(d)">a</a> <a href="https://e.example/">https://e.example</a> see <a href="https://f.example/g">https://f.example/g</a>.</p>'],
     ["(https://a.example/b) [https://c.example](http://d.example)", '<p>(<a href="https://a.example/b">https://a.example/b</a>) <a href="http://d.example/">https://c.example</a></p>'],
-    // What must not become markup, scripts or requests.
+    // Must not become markup, scripts or requests.
     ["<img src=x onerror=alert(1)>", "<p>&lt;img src=x onerror=alert(1)&gt;</p>"],
     ["<script>alert(1)</script>", "<p>&lt;script&gt;alert(1)&lt;/script&gt;</p>"],
     ["[a](javascript:alert(1)) [b](data:text/html,x) [c](/local)", "<p>[a](javascript:alert(1)) [b](data:text/html,x) [c](/local)</p>"],
@@ -34,7 +33,7 @@
   const code = htmlOf("```html\n<b onclick=x>\n  in\n");
   if (!code.includes("<code>&lt;b onclick=x&gt;\n  in\n</code>")) wrong.push(code);
 
-  // Growing letter by letter ends as all at once, and what is complete stays in place.
+  // Growing letter by letter gives the same result as rendering once; complete blocks are not rebuilt.
   const text = cases.map(([one]) => one).join("\n\n") + "\n\n```c\nint x;\n```\nend";
   const root = document.createElement("div");
   const growing = new Markdown(root);
@@ -44,9 +43,9 @@
   const whole = document.createElement("div");
   new Markdown(whole).show("first\n\n" + text);
   if (root.innerHTML !== whole.innerHTML) wrong.push(["growing", root.innerHTML, whole.innerHTML]);
-  if (root.firstChild !== first) wrong.push("the first block was built anew");
+  if (root.firstChild !== first) wrong.push("the first block was rebuilt");
 
-  // Calls come in pieces that name their place; thoughts and calls are folded until somebody wants them.
+  // Calls arrive in pieces with an index; thoughts and calls are folded at first.
   const { MessageView, addDelta } = await import("/messages.js");
   const message = { role: "assistant", content: "" };
   const view = new MessageView(message, {});
@@ -75,7 +74,7 @@
   const shown = ["ThoughtsI <b>wonder</b>.", 'Call of look{"at": "<i>"}', "Call of go{}"];
   if (folded.join("|") !== shown.join("|")) wrong.push(folded);
 
-  // Hostile texts take no time that grows as their square.
+  // Hostile texts must not take quadratic time.
   for (const piece of ["*", "**a ", "_a ", "`", "``a`", "[", "[a](", '[a](b "', "> ", "- ", "- a\n1. b\n", "|", "|\n-|\n", "~~", "<https:", "  - a\n"]) {
     const start = performance.now();
     htmlOf(piece.repeat(20000));

@@ -1,6 +1,6 @@
-"""Has lm-eval put tests/data/lm_eval to a running server: run_lm_eval.py URL TOKENIZER. Prints one line of JSON: the accuracy,
-and for each end of each item the text, the log likelihood and whether it is what greedy decoding says. Exits 77 where
-lm-eval is not installed."""
+"""Runs lm-eval on tests/data/lm_eval against a server: run_lm_eval.py URL TOKENIZER. Prints one line of JSON: the accuracy and,
+for each ending of each item, its text, its log likelihood and whether it is the greedy choice. Exits with 77 if lm-eval is
+not installed."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 home = tempfile.TemporaryDirectory()
-# Nothing is fetched and nothing left behind.
+# No downloads, no files left behind.
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": home.name, "TOKENIZERS_PARALLELISM": "false"}
 try:
     import lm_eval

@@ -1,4 +1,4 @@
-// What completions alone have: log probabilities, offsets, texts to fill in.
+// /v1/completions: log probabilities, offsets, fill in the middle.
 #include "tests/apps/server.h"
 
 namespace pinion {
@@ -6,7 +6,7 @@ namespace {
 
 const std::string kOnce = "Once upon a time";
 
-TEST(ServeCompletions, LogprobsAreThoseOfGenerate) {
+TEST(ServeCompletions, LogprobsEqualGenerate) {
   Server server(kStories);
   const json want = run_json(
       generate(kStories, {"--prompt", kOnce, "--max-tokens", "5", "--temperature", "0", "--json", "--logprobs", "2"}));
@@ -26,7 +26,7 @@ TEST(ServeCompletions, LogprobsAreThoseOfGenerate) {
   std::string joined;
   for (const json& token : lists["tokens"]) joined += token;
   EXPECT_TRUE(joined.ends_with(answer["text"].get<std::string>())) << joined;
-  // A stream brings the same in pieces; without a token to generate the prompt's come alone.
+  // The stream has the same entries; with max_tokens 0 there are only those of the prompt.
   json pieces = json::array();
   for (const json& chunk : server.stream("/v1/completions", request)) {
     for (const json& one : chunk["choices"][0]["logprobs"]["token_logprobs"]) pieces.push_back(one);
@@ -37,10 +37,10 @@ TEST(ServeCompletions, LogprobsAreThoseOfGenerate) {
   EXPECT_EQ(server.post("/v1/completions", none)["choices"][0]["logprobs"]["token_logprobs"].size(), prompt);
 }
 
-// Where each token's text begins, in characters.
+// text_offset is the position of a token's text in characters.
 TEST(ServeCompletions, TextOffsetsCountCharacters) {
   Server server(kStories);
-  // A token that begins a word, and of a character that takes two.
+  // Tokens: the beginning of a word, and both halves of a character.
   const int32_t next = server.post("/tokenize", {{"content", "é"}})["tokens"].back();
   json request = {{"prompt", "Café é"}, {"max_tokens", 2}, {"temperature", 0},
                   {"logprobs", 0},      {"echo", true},    {"logit_bias", {{std::to_string(next), 100}}}};
@@ -68,8 +68,8 @@ TEST(ServeCompletions, TextOffsetsCountCharacters) {
   EXPECT_EQ(words["logprobs"]["text_offset"], json({0, 0, 4, 9, 11, 16, 17, 23, 27}));  // the first token is <s>
 }
 
-// The stories model with a vocabulary that has the marks, and with one that ends what is filled in.
-TEST(ServeCompletions, FillsInBetweenTwoTexts) {
+// The stories model; its vocabulary gets the tokens of fill-in-the-middle and one that ends the text.
+TEST(ServeCompletions, FillsInTheMiddle) {
   const Folder model;
   copy_stories(model);
   json tokenizer = read_json(model.path / "tokenizer.json");
@@ -89,7 +89,7 @@ TEST(ServeCompletions, FillsInBetweenTwoTexts) {
   const json tokens = server.post("/tokenize", {{"content", "▁<PRE>Once upon▁<SUF>▁<MID>"}, {"add_special", true}});
   json request = {{"prompt", "Once upon"}, {"suffix", "."}, {"max_tokens", 9}, {"temperature", 0}, {"seed", 1}};
   const json filled = server.post("/v1/completions", request);
-  // "." is one token more, without the blank that a text begins with.
+  // "." is one more token; it has no leading blank.
   EXPECT_EQ(filled["usage"]["prompt_tokens"], tokens["count"].get<int>() + 1) << tokens;
   EXPECT_EQ(filled["usage"]["completion_tokens"], 9);
   const json options = {{"num_predict", 9}, {"temperature", 0}};

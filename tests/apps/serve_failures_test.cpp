@@ -1,6 +1,5 @@
-// Texts that fail: before their first token with a status, later with the last event of a stream, and alone. And what
-// gives way to texts.
-#include "apps/serve/text_service.h"
+// Failed requests: a status before the first token, later the last event of the stream; other requests continue.
+#include "apps/serve/inference_service.h"
 #include "engine/runtime/runtime.h"
 #include "tests/apps/overflowing.h"
 #include "tests/apps/server.h"
@@ -10,7 +9,7 @@ namespace {
 
 const json kHello = {{{"role", "user"}, {"content", "Hello"}}};
 
-TEST(ServeFailures, BeforeTheFirstTokenHaveAStatus) {
+TEST(ServeFailures, EarlyFailureHasStatus) {
   const Overflowing model(kDemo);
   Server server(model.path);
   for (const bool streams : {false, true}) {
@@ -33,7 +32,7 @@ struct Stream {
   std::string path, type, failure;  // how its last event begins
 };
 
-TEST(ServeFailures, LaterOnesAreTheLastEventOfAStream) {
+TEST(ServeFailures, LateFailureIsLastEvent) {
   const Stream streams[] = {
       {"/v1/completions", "text/event-stream", "data: {\"error\":{\"message\":"},
       {"/v1/chat/completions", "text/event-stream", "data: {\"error\":{\"message\":"},
@@ -55,7 +54,7 @@ TEST(ServeFailures, LaterOnesAreTheLastEventOfAStream) {
     request.path = stream.path;
     request.body = body.dump();
     request.content_receiver = [&](const char* data, size_t bytes, uint64_t, uint64_t) {
-      server.signal(SIGTERM);  // the second one ends what is under way; two that come at once count as one
+      server.signal(SIGTERM);  // the second one stops the server; two pending ones count as one
       text.append(data, bytes);
       return true;
     };
@@ -67,7 +66,7 @@ TEST(ServeFailures, LaterOnesAreTheLastEventOfAStream) {
   }
 }
 
-TEST(ServeFailures, WhoHasGoneIsNotedBeforeTheAnswerBegins) {
+TEST(ServeFailures, DisconnectCancelsBeforeReply) {
   Server server(kStories, {"--parallel", "2"});
   httplib::Client impatient = server.client();
   impatient.set_read_timeout(0, 200'000);
@@ -77,73 +76,73 @@ TEST(ServeFailures, WhoHasGoneIsNotedBeforeTheAnswerBegins) {
   EXPECT_LT(server.metric("texts_total"), 64);
 }
 
-// A service in this process.
-struct Served {
+// An InferenceService in this process.
+struct LocalService {
   Runtime runtime;
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::unique_ptr<TextService> service;
+  std::unique_ptr<InferenceService> service;
 
-  explicit Served(const ServiceOptions& how) {
+  explicit LocalService(const ServiceOptions& service_options) {
     RuntimeOptions options;
     options.model = kStories;
     EXPECT_EQ(open_runtime(options, &runtime).message(), "");
     EXPECT_EQ(load_tokenizer(kStories, &tokenizer).message(), "");
     std::unique_ptr<Scheduler> scheduler;
     EXPECT_EQ(open_scheduler(*runtime.model, *runtime.team, scheduler_options(runtime), &scheduler).message(), "");
-    service = std::make_unique<TextService>(std::move(scheduler), tokenizer, how);
+    service = std::make_unique<InferenceService>(std::move(scheduler), tokenizer, service_options);
   }
 };
 
-// A text for whose words there is no memory fails, and no other one does.
-TEST(ServeFailures, OutOfMemoryEndsOneText) {
-  Served served({});
-  TextService& service = *served.service;
-  const std::shared_ptr<const Tokenizer>& tokenizer = served.tokenizer;
+// A bad_alloc while an event is delivered fails that request only.
+TEST(ServeFailures, OutOfMemoryEndsOneRequest) {
+  LocalService local({});
+  InferenceService& service = *local.service;
+  const std::shared_ptr<const Tokenizer>& tokenizer = local.tokenizer;
   const int32_t eos = *eos_id(*tokenizer);
-  TextOrder order;
-  order.prompt = {1, 5, 9};
-  order.options.max_tokens = 20;
-  order.options.ignore_eos = true;
-  const TextOrder good = order;
-  // Asked about special tokens alone, on the thread of all texts.
-  order.is_mark = [](std::string_view) -> bool { throw std::bad_alloc(); };
-  order.options.sampler.logit_bias = {{eos, 100}};
-  std::unique_ptr<Texts> bad_texts, good_texts;
-  Refusal why = Refusal::none;
-  ASSERT_EQ(service.submit({order}, &bad_texts, &why).message(), "");
-  ASSERT_EQ(service.submit({good}, &good_texts, &why).message(), "");
+  InferenceRequest request;
+  request.prompt = {1, 5, 9};
+  request.options.max_tokens = 20;
+  request.options.ignore_eos = true;
+  const InferenceRequest good = request;
+  // Called on the engine thread, for special tokens only.
+  request.is_mark = [](std::string_view) -> bool { throw std::bad_alloc(); };
+  request.options.sampler.logit_bias = {{eos, 100}};
+  std::unique_ptr<RequestGroup> failed, completed;
+  FailureKind kind = FailureKind::none;
+  ASSERT_EQ(service.submit({request}, &failed, &kind).message(), "");
+  ASSERT_EQ(service.submit({good}, &completed, &kind).message(), "");
   service.drain();
   service.run();
-  std::optional<TextEvent> event = bad_texts->take(0);
+  std::optional<RequestEvent> event = failed->next_event(0);
   ASSERT_TRUE(event);
-  EXPECT_EQ(event->failure.message(), "text: out of memory");
-  EXPECT_EQ(event->why, Refusal::failed);
+  EXPECT_EQ(event->failure.message(), "request: out of memory");
+  EXPECT_EQ(event->failure_kind, FailureKind::internal);
   int64_t tokens = 0;
-  while ((event = good_texts->take(0))) {
+  while ((event = completed->next_event(0))) {
     EXPECT_EQ(event->failure.message(), "");
     tokens += event->id.has_value();
   }
   EXPECT_EQ(tokens, 20);
 }
 
-// A large one, so that it takes longer than the text that comes while it is measured.
-TEST(ServeFailures, TheRoofGivesWay) {
-  ServiceOptions how;
-  how.roof_buffer_bytes = int64_t{512} << 20;
-  Served served(how);
-  TextService& service = *served.service;
-  TextOrder order;
-  order.prompt = {1, 5, 9};
-  order.options.max_tokens = 1;
+// The buffer is large, so that the measurement takes longer than the request that arrives meanwhile.
+TEST(ServeFailures, RequestsAbortBandwidthMeasurement) {
+  ServiceOptions options;
+  options.roof_buffer_bytes = int64_t{512} << 20;
+  LocalService local(options);
+  InferenceService& service = *local.service;
+  InferenceRequest request;
+  request.prompt = {1, 5, 9};
+  request.options.max_tokens = 1;
   std::thread client([&] {
     std::ignore = service.metrics();
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    std::unique_ptr<Texts> texts;
-    Refusal why = Refusal::none;
+    std::unique_ptr<RequestGroup> group;
+    FailureKind kind = FailureKind::none;
     const bool is_measured = service.metrics().roof_bytes_per_second > 0;
-    EXPECT_EQ(service.submit({order}, &texts, &why).message(), "");
-    EXPECT_TRUE(texts->take(60'000));
-    EXPECT_EQ(service.metrics().roof_bytes_per_second > 0, is_measured) << "the text waited for it";
+    EXPECT_EQ(service.submit({request}, &group, &kind).message(), "");
+    EXPECT_TRUE(group->next_event(60'000));
+    EXPECT_EQ(service.metrics().roof_bytes_per_second > 0, is_measured) << "the request waited for it";
     while (service.metrics().roof_bytes_per_second == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     service.drain();
   });

@@ -1,5 +1,5 @@
-// Golden files and a running server: what is recorded here is checked there and the other way round, bit by bit, and
-// what is no such server, or answers wrongly, is one line.
+// `pinion golden --url`: files recorded locally pass at a server and the reverse, bit by bit; other servers and wrong
+// replies are errors of one line.
 #include "tests/apps/server.h"
 
 namespace pinion {
@@ -22,7 +22,7 @@ Outcome check_at(const std::string& url, const std::string& file) {
 constexpr const char* kPrompts =
     R"(["Once upon a time", {"prompt": "Tom had a", "max_tokens": 5}, {"prompt_ids": [1, 403], "max_tokens": 0}])";
 
-TEST(ServeGolden, AFileOfAnotherMachineChecksAtAServer) {
+TEST(ServeGolden, FileOfAnotherMachinePasses) {
   const Server server(kDemo, {"--quant", "w8a8", "--kv", "bf16"});
   const std::string file = PINION_TEST_DATA "/golden/demo_w8a8.json";
   const Outcome same = check_at(url_of(server), file);
@@ -30,8 +30,8 @@ TEST(ServeGolden, AFileOfAnotherMachineChecksAtAServer) {
   EXPECT_EQ(std::ranges::count(same.out, '\n'), read_json(file)["prompts"].size());
 }
 
-// Greedy and sampled, while others are answered, and whatever the server samples by on its own.
-TEST(ServeGolden, WhatAServerRecordsIsWhatTheModelRecords) {
+// Greedy and sampled, beside other requests, whatever the server's own sampling defaults.
+TEST(ServeGolden, RecordsFromServerEqualLocalOnes) {
   const Server server(kStories, {"--speculate", "ngram", "--temperature", "0.7", "--seed", "9", "--parallel", "4"});
   std::atomic<bool> is_over{false};
   std::thread other([&] {
@@ -64,7 +64,7 @@ TEST(ServeGolden, WhatAServerRecordsIsWhatTheModelRecords) {
   other.join();
 }
 
-TEST(ServeGolden, OtherWeightsAndOtherNumbersAreNamed) {
+TEST(ServeGolden, DifferentSettingsAreNamed) {
   const Server server(kStories, {"--kv", "bf16"});
   const Folder folder;
   write_file(folder / "prompts.json", kPrompts);
@@ -81,13 +81,13 @@ TEST(ServeGolden, OtherWeightsAndOtherNumbersAreNamed) {
                  "not the recorded weights: want " + w4["weights_hash"].get<std::string>() + ", have " + served);
   record({"--kv", "q8"});
   expect_failure(check_at(url_of(server), folder / "G.json"), 1, "kv: not the recorded setting: want \"q8\"");
-  json before = w4;  // a file from when weights had no hash
+  json before = w4;  // a file without a hash of the weights
   before.erase("weights_hash");
   write_file(folder / "G.json", before.dump());
   expect_failure(check_at(url_of(server), folder / "G.json"), 1, "quant: not the recorded setting: want \"w4a8\"");
 }
 
-TEST(ServeGolden, ShowsWhereAServerParts) {
+TEST(ServeGolden, ShowsFirstDifferentToken) {
   const Server server(kStories, {"--context", "40"});
   const Folder folder;
   write_file(folder / "prompts.json", kPrompts);
@@ -118,7 +118,7 @@ TEST(ServeGolden, ShowsWhereAServerParts) {
   EXPECT_NE(xml.find("<testcase classname=\"" + url_of(server) + "\" name=\"prompt 2\""), std::string::npos) << xml;
 }
 
-TEST(ServeGolden, KeysAreSentAndAskedFor) {
+TEST(ServeGolden, KeysAreSent) {
   const Folder folder;
   write_file(folder / "keys", "first-key\nsecond-key\n");
   write_file(folder / "own", "second-key\n");
@@ -132,7 +132,7 @@ TEST(ServeGolden, KeysAreSentAndAskedFor) {
     options.insert(options.end(), key.begin(), key.end());
     return golden("record", options);
   };
-  expect_failure(record({}), 1, "/v1/fingerprint: wants a key: want --api-key-file, have HTTP 401");
+  expect_failure(record({}), 1, "/v1/fingerprint: needs a key: want --api-key-file, have HTTP 401");
   expect_failure(record({"--api-key-file", folder / "wrong"}), 1, "refuses the key");
   expect_failure(record({"--api-key-file", folder / "hostile"}), 1, "hostile: not a token");
   expect_failure(record({"--api-key-file", folder / "none"}), 1, "none: ");
@@ -141,7 +141,7 @@ TEST(ServeGolden, KeysAreSentAndAskedFor) {
   EXPECT_EQ(outcome.status, 0) << outcome.err;
 }
 
-// Answers as it is told to.
+// Returns the replies that the test sets.
 class Impostor {
  public:
   Impostor() {
@@ -169,7 +169,7 @@ class Impostor {
   std::string url() const { return url_of(port_); }
 
   std::map<std::string, std::pair<int, std::string>> answers;
-  std::atomic<int> full_times = 0;  // so often it says that its queue is full
+  std::atomic<int> full_times = 0;  // number of replies with status 429
 
  private:
   httplib::Server server_;
@@ -177,17 +177,17 @@ class Impostor {
   std::thread thread_;
 };
 
-TEST(ServeGolden, WhatIsNoSuchServerIsOneLine) {
+TEST(ServeGolden, WrongServerIsOneLine) {
   const std::string file = PINION_TEST_DATA "/golden/stories260k_w8a8.json";
   Impostor impostor;
   const struct {
     int status;
     const char *body, *cause;
   } kCases[] = {
-      {404, "no", "/v1/fingerprint: no answer of a pinion server: want `pinion serve` of this version or newer, have"},
-      {404, R"({"error": {"message": "no such path"}})", "no answer of a pinion server"},
-      {307, "", "no answer of a pinion server"},
-      {500, "<html>", "no answer of a pinion server"},
+      {404, "no", "/v1/fingerprint: not a pinion server: want `pinion serve` of this version or newer, have"},
+      {404, R"({"error": {"message": "no such path"}})", "not a pinion server"},
+      {307, "", "not a pinion server"},
+      {500, "<html>", "not a pinion server"},
       {503, R"({"error": {"message": "the model is being\nloaded"}})", R"(HTTP 503, "the model is being\nloaded")"},
       {200, "<html>", "/v1/fingerprint: "},
       {200, "{}", "system_fingerprint"},
@@ -204,7 +204,7 @@ TEST(ServeGolden, WhatIsNoSuchServerIsOneLine) {
   expect_failure(check_at(url_of(gone), file), 1, url_of(gone) + "/v1/fingerprint: ");
 }
 
-TEST(ServeGolden, DamagedAnswersAreRefused) {
+TEST(ServeGolden, DamagedRepliesAreRefused) {
   Impostor impostor;
   const Folder folder;
   write_file(folder / "prompts.json", R"([{"prompt_ids": [1, 403], "max_tokens": 9}])");
@@ -240,18 +240,18 @@ TEST(ServeGolden, DamagedAnswersAreRefused) {
       {changed([](json& answer) { answer["choices"][0].erase("logits_hash"); }), "logits_hash: missing field"},
       {changed([](json& answer) { answer["choices"].push_back(answer["choices"][0]); }), "choices: not one text"},
       {changed([](json& answer) { answer.erase("choices"); }), "choices: not one text"},
-      {changed([](json& answer) { answer["system_fingerprint"] = "another"; }), "not the server that it was"},
+      {changed([](json& answer) { answer["system_fingerprint"] = "another"; }), "the server has changed"},
       {in_choice("token_ids", {-1}), "token_ids"},
       {in_choice("token_ids", "many"), "token_ids"},
       {in_choice("text", 3), "text"},
-      {in_choice("logits_hash", "short"), "no hashes of its logits"},
-      {in_choice("logits_hash_by_8", json::array()), "no hashes of its logits"},
-      {in_choice("logits_hash_by_8", {"0123456789ABCDEF"}), "no hashes of its logits"},
+      {in_choice("logits_hash", "short"), "invalid hashes of the logits"},
+      {in_choice("logits_hash_by_8", json::array()), "invalid hashes of the logits"},
+      {in_choice("logits_hash_by_8", {"0123456789ABCDEF"}), "invalid hashes of the logits"},
   };
   for (const auto& [answer, cause] : kCases) expect_failure(record(answer), 1, cause);
   expect_failure(record("", 307), 1, "have HTTP 307");
-  expect_failure(record(R"({"error": {"message": "too many texts wait already"}})", 429), 1,
-                 R"(HTTP 429, "too many texts wait already")");
+  expect_failure(record(R"({"error": {"message": "too many requests are waiting"}})", 429), 1,
+                 R"(HTTP 429, "too many requests are waiting")");
   EXPECT_FALSE(fs::exists(folder / "G.json"));
   impostor.full_times = 2;
   EXPECT_EQ(record(good).status, 0);
@@ -259,8 +259,8 @@ TEST(ServeGolden, DamagedAnswersAreRefused) {
   EXPECT_EQ(golden("check", {"--model", kStories, "--golden", folder / "G.json"}).status, 0);
 }
 
-// What `golden` asks for is there for every client: whole and streamed.
-TEST(ServeGolden, IdsAndHashesAreGivenOnRequest) {
+// Every client may use the fields of `golden`, whole and streamed.
+TEST(ServeGolden, ReturnsIdsAndHashesOnRequest) {
   const Server server(kStories);
   json asked = {{"prompt", "Once upon a time"}, {"max_tokens", 12}, {"seed", 2}, {"temperature", 0.8}};
   const json plain = server.post("/v1/completions", asked)["choices"][0];

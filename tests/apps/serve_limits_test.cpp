@@ -1,33 +1,33 @@
-// What one request may take of the machine, and all of them together.
+// Limits on the resources of one request and of all together.
 #include "apps/serve/api.h"
 #include "tests/apps/server.h"
 
 namespace pinion {
 namespace {
 
-TEST(ServeLimits, FewReadAtOnce) {
-  Readers readers(2);
-  std::atomic<int> now{0}, most{0}, all{0};
+TEST(ServeLimits, SlotsLimitConcurrency) {
+  Slots slots(2);
+  std::atomic<int> running{0}, max_running{0}, total{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
       for (int round = 0; round < 20; ++round) {
-        const Reading reading(readers);
-        const int here = ++now;
-        for (int seen = most.load(); seen < here && !most.compare_exchange_weak(seen, here);) {
+        const Slot slot(slots);
+        const int here = ++running;
+        for (int seen = max_running.load(); seen < here && !max_running.compare_exchange_weak(seen, here);) {
         }
         std::this_thread::sleep_for(std::chrono::microseconds(100));
-        ++all;
-        --now;
+        ++total;
+        --running;
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(most, 2);
-  EXPECT_EQ(all, 160);
+  EXPECT_EQ(max_running, 2);
+  EXPECT_EQ(total, 160);
 }
 
-// Before all of it is encoded: this one is 2 MB.
+// A prompt of 2 MB is refused before all of it is encoded.
 TEST(ServeLimits, LongPromptsAreRefusedEarly) {
   Server server(kDemo);
   std::string text;

@@ -1,10 +1,10 @@
-// lm-eval against a running server: its log likelihoods are those of `generate --logprobs`.
+// lm-eval against a running server: its log likelihoods equal those of `generate --logprobs`.
 #include "tests/apps/server.h"
 
 namespace pinion {
 namespace {
 
-// The stories model with a token that ends sequences and is likely behind whole sentences: ".".
+// The stories model with "." as end of sequence, which is likely after whole sentences.
 struct EndingStories : Folder {
   EndingStories() {
     copy_stories(*this);
@@ -15,8 +15,8 @@ struct EndingStories : Folder {
   int full_stop = 0;
 };
 
-// Who asks for one token behind an echo takes the lists' last entry for it, as lm-eval does.
-TEST(ServeLmEval, TheEndOfSequenceIsInTheLists) {
+// lm-eval requests one token and an echo, and takes the last entry of the lists for that token.
+TEST(ServeLmEval, EndOfSequenceIsInLogprobs) {
   const EndingStories model;
   const Server server(model.path);
   const json asked = {{"prompt", "The dog ran to the park. It was very happy"},
@@ -40,7 +40,7 @@ TEST(ServeLmEval, TheEndOfSequenceIsInTheLists) {
   EXPECT_EQ(last["tokens"], lists["tokens"]);
 }
 
-TEST(ServeLmEval, ItsLogLikelihoodsAreOurs) {
+TEST(ServeLmEval, LogLikelihoodsEqualGenerate) {
   const EndingStories model;
   const Server server(model.path);
   const Folder folder;

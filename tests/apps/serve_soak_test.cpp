@@ -1,5 +1,5 @@
-// Many connections at once, some of which mean no good: each answer that comes is the one that the request gets alone.
-// Longer, and against another build of the program:
+// Many concurrent connections, some of them hostile: every reply equals that of a lone request.
+// A longer run against another build of the program:
 //   PINION_SOAK_SECONDS=600 PINION_SOAK_CLIENTS=200 PINION_PROGRAM=build/sanitize/pinion apps_serve_soak_test
 #include <random>
 
@@ -15,7 +15,7 @@ int64_t number_of(const char* name, int64_t absent) {
   return text ? std::atoll(text) : absent;
 }
 
-// Some begin alike; some are longer than a pass beside decoding takes.
+// Some prompts share a prefix; some exceed the rows that a decoding pass has for prompts.
 json request_of(size_t i) {
   std::string prompt = i % 3 == 0 ? "Once upon a time" : "Lily and Tom went to the park. They saw";
   for (size_t word = 0; word < i * 4; ++word) prompt += word % 2 == 0 ? " a big dog and" : " a red ball";
@@ -87,7 +87,7 @@ class Client {
     ++counts_.broken;
   }
 
-  // Socket of its own, to send and to read as no client does.
+  // A plain socket, to misbehave as no HTTP client does.
   int connect_plainly() const {
     const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = {};
@@ -129,7 +129,7 @@ class Client {
   std::mt19937 random_;
 };
 
-TEST(ServeSoak, AnswersAreThoseOfRequestsAlone) {
+TEST(ServeSoak, RepliesEqualThoseOfLoneRequests) {
   const auto end = Clock::now() + std::chrono::seconds(number_of("PINION_SOAK_SECONDS", 3));
   const int64_t clients = number_of("PINION_SOAK_CLIENTS", 16);
   Server server(kStories, {"--parallel", "4", "--queue", "8", "--speculate", "ngram"});

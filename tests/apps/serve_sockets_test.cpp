@@ -1,4 +1,4 @@
-// Connections that mean harm: heads without end, bytes that trickle, ranges, and clients that hold up the end.
+// Hostile connections: endless heads, ambiguous heads, slow senders and readers, many at once, at shutdown too.
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -33,7 +33,7 @@ class Client {
   bool send(const std::string& text) const {
     return ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
   }
-  // Throws away what has come. False: the other side has closed.
+  // Discards received bytes. False: the server has closed the connection.
   bool drop() const {
     char c[4096];
     ssize_t bytes = 0;
@@ -41,7 +41,7 @@ class Client {
     }
     return bytes < 0 && errno == EAGAIN;
   }
-  // All that comes until the other side closes, or nothing for so long.
+  // Receives until the server closes the connection or is silent for `most_ms`.
   std::string receive(int most_ms = 8'000) const {
     std::string text;
     pollfd one = {.fd = socket_, .events = POLLIN, .revents = 0};
@@ -60,7 +60,7 @@ class Client {
 const std::string kBegun = "GET /health HTTP/1.1\r\nHost: localhost\r\nX: ";
 const std::string kBegunBody = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{";
 
-TEST(ServeSockets, AHeadHasAnEnd) {
+TEST(ServeSockets, HeadSizeIsLimited) {
   Server server(kDemo);
   for (const std::string& begin : {kBegun, std::string("GET /")}) {
     const Client client(server);
@@ -68,7 +68,7 @@ TEST(ServeSockets, AHeadHasAnEnd) {
     const std::string much(1 << 16, 'a');
     int sent = 0;
     while (sent < 400 && client.send(much)) ++sent;
-    EXPECT_LT(sent, 200) << "of 64 kB, most of it in the sockets' buffers";
+    EXPECT_LT(sent, 200) << "blocks of 64 kB, most of them in socket buffers";
   }
   const Client many(server);
   EXPECT_TRUE(many.send("GET /health HTTP/1.1\r\nHost: localhost\r\n"));
@@ -85,7 +85,7 @@ size_t answers_in(const std::string& text) {
   return count;
 }
 
-// What a server says to all of it, until it closes.
+// Sends `text` and returns all replies, until the server closes the connection.
 std::string conversation(const Server& server, const std::string& text) {
   const Client client(server);
   EXPECT_TRUE(client.send(text));
@@ -99,7 +99,7 @@ std::string with_inner_body(const std::string& line, const std::string& headers 
          "\r\n\r\n" + kInner;
 }
 
-TEST(ServeSockets, ABodyThatNobodyReadIsNoRequest) {
+TEST(ServeSockets, UnreadBodyIsNoRequest) {
   Server server(kDemo);
   const std::string long_path = "/" + std::string(9000, 'a');
   for (const auto& [text, status] : std::vector<std::pair<std::string, std::string>>{
@@ -121,7 +121,7 @@ TEST(ServeSockets, ABodyThatNobodyReadIsNoRequest) {
   }
 }
 
-TEST(ServeSockets, WhoSendsMuchStillHearsWhyItIsRefused) {
+TEST(ServeSockets, LargeRefusedBodyStillGetsReply) {
   Server server(kDemo);
   const std::string much(20 << 20, ' ');
   for (int i = 0; i < 3; ++i) {
@@ -132,7 +132,7 @@ TEST(ServeSockets, WhoSendsMuchStillHearsWhyItIsRefused) {
   }
 }
 
-TEST(ServeSockets, WhatIsReadToItsEndLeavesTheConnectionOpen) {
+TEST(ServeSockets, CompleteRequestKeepsConnection) {
   Server server(kDemo);
   const std::string body = "{\"content\": \"Once\"}";
   const std::string post =
@@ -144,7 +144,7 @@ TEST(ServeSockets, WhatIsReadToItsEndLeavesTheConnectionOpen) {
   EXPECT_EQ(answers_in(answers), 5) << answers;
 }
 
-TEST(ServeSockets, HeadsOfTwoMeaningsAreRefused) {
+TEST(ServeSockets, AmbiguousHeadsAreRefused) {
   Server server(kDemo);
   const std::string body = "{\"content\": \"Once\"}", size = std::to_string(body.size());
   const std::string fine = "Content-Length: " + size + "\r\n", other = "Content-Length: 3\r\n";
@@ -161,7 +161,7 @@ TEST(ServeSockets, HeadsOfTwoMeaningsAreRefused) {
       "Content-Length: abc\r\n",
       "Content-Length: " + size + "x\r\n",
       "Content-Length: " + size + ", " + size + "\r\n",
-      "Content-Length: %31%39\r\n",  // the library decodes it
+      "Content-Length: %31%39\r\n",  // cpp-httplib decodes it
       "Content-Length:\r\n",
       "Transfer-Encoding: identity\r\n",
       "Transfer-Encoding: gzip, chunked\r\n",
@@ -186,7 +186,7 @@ TEST(ServeSockets, HeadsOfTwoMeaningsAreRefused) {
   EXPECT_TRUE(conversation(server, plain).starts_with("HTTP/1.1 200"));
 }
 
-TEST(ServeSockets, RangesAreNotHeeded) {
+TEST(ServeSockets, RangesAreIgnored) {
   Server server(kDemo);
   const std::string whole = server.get("/app.js");
   std::string many = "bytes=0-,";
@@ -200,14 +200,14 @@ TEST(ServeSockets, RangesAreNotHeeded) {
   }
 }
 
-TEST(ServeSockets, ManyThatTrickleLockNobodyOut) {
+TEST(ServeSockets, SlowConnectionsLockNobodyOut) {
   const std::string much = json({{"prompt", "Once"}, {"max_tokens", 500}, {"ignore_eos", true}, {"n", 24}}).dump();
   std::string pages;
   for (int i = 0; i < 300; ++i) pages += "GET /markdown.js HTTP/1.1\r\n\r\n";
-  // Each keeps a thread waiting for a head, for a body, or to be read.
+  // Each connection makes a thread wait: for a head, for a body, or for the client to read.
   for (const std::string& begun : {kBegun, kBegunBody, pages}) {
     Server server(kDemo);
-    const Client patient(server);  // it waits for the engine, and not the server for it
+    const Client patient(server);  // waits for the engine, so the server must not evict it
     patient.send("POST /v1/completions HTTP/1.1\r\nConnection: close\r\nContent-Length: " +
                  std::to_string(much.size()) + "\r\n\r\n" + much);
     std::vector<std::unique_ptr<Client>> slow;
@@ -217,12 +217,12 @@ TEST(ServeSockets, ManyThatTrickleLockNobodyOut) {
     }
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < 5; ++i) EXPECT_EQ(server.get("/health"), "{\"status\":\"ok\"}\n");
-    EXPECT_LT(seconds_since(start), 4) << "less than any of them may be silent: " << begun.substr(0, 20);
-    EXPECT_TRUE(patient.receive(60'000).starts_with("HTTP/1.1 200"));  // twelve thousand tokens, under the sanitizer
+    EXPECT_LT(seconds_since(start), 4) << "the timeout for silent clients is longer: " << begun.substr(0, 20);
+    EXPECT_TRUE(patient.receive(60'000).starts_with("HTTP/1.1 200"));  // 12,000 tokens, slow with sanitizers
   }
 }
 
-TEST(ServeSockets, ManyThatAskAllTheTimeLockNobodyOut) {
+TEST(ServeSockets, BusyConnectionsLockNobodyOut) {
   Server server(kDemo);
   const std::string ask = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
   const std::jthread others([&](const std::stop_token& ends) {
@@ -241,14 +241,14 @@ TEST(ServeSockets, ManyThatAskAllTheTimeLockNobodyOut) {
   EXPECT_LT(seconds_since(start), 4);
 }
 
-TEST(ServeSockets, RefusingWhatHasNoBodyKeepsTheConnection) {
+TEST(ServeSockets, RefusalWithoutBodyKeepsConnection) {
   Server server(kDemo);
   const std::string foreign = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nOrigin: http://elsewhere\r\n\r\n";
   const std::string last = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
   EXPECT_EQ(answers_in(conversation(server, foreign + foreign + last)), 3);
 }
 
-TEST(ServeSockets, OneThatTricklesDoesNotHoldUpTheEnd) {
+TEST(ServeSockets, SlowConnectionsDoNotDelayShutdown) {
   Server server(kDemo);
   const Client head(server), body(server), idle(server);
   EXPECT_TRUE(head.send(kBegun));
@@ -257,10 +257,10 @@ TEST(ServeSockets, OneThatTricklesDoesNotHoldUpTheEnd) {
   EXPECT_EQ(server.get("/health"), "{\"status\":\"ok\"}\n");
   const Clock::time_point start = Clock::now();
   EXPECT_EQ(server.end(), 0);
-  EXPECT_LT(seconds_since(start), 4);  // less than any of them may be silent
+  EXPECT_LT(seconds_since(start), 4);  // below the timeout for silent clients
 }
 
-TEST(ServeSockets, AReaderThatIsSlowEndsWithTheSecondSignal) {
+TEST(ServeSockets, SecondSignalEndsSlowReader) {
   Server server(kDemo);
   const Client client(server);
   const std::string request =
@@ -271,13 +271,13 @@ TEST(ServeSockets, AReaderThatIsSlowEndsWithTheSecondSignal) {
                           std::to_string(request.size()) + "\r\n\r\n" + request));
   while (server.metric("tokens_total") < 50) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   server.signal(SIGTERM);
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // two that come at once count as one
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // two pending signals count as one
   const Clock::time_point start = Clock::now();
   EXPECT_EQ(server.end(), 0);
   EXPECT_LT(seconds_since(start), 4);
 }
 
-TEST(ServeSockets, LogProbabilitiesHaveALimit) {
+TEST(ServeSockets, LogprobsAreLimited) {
   Server server(kDemo);
   const json body = {
       {"prompt", std::vector<int>(400, 5)}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 100}, {"n", 60}};

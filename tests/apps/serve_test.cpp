@@ -1,4 +1,4 @@
-// The server's endpoints: what they answer is what `generate` says, byte for byte, whatever runs beside it.
+// Endpoints of the server: replies equal those of `generate`, byte for byte, beside any other request.
 #include "tests/apps/server.h"
 
 namespace pinion {
@@ -14,7 +14,7 @@ std::string generated(const std::vector<std::string>& options, const std::string
   }()))["text"];
 }
 
-TEST(Serve, TellsWhenItListensAndWhatItServes) {
+TEST(Serve, ReadyLineAndModels) {
   Server server(kStories);
   EXPECT_EQ(server.ready_line(), "serving stories260k at http://127.0.0.1:" + std::to_string(server.port()));
   EXPECT_EQ(json::parse(server.get("/health")), json({{"status", "ok"}}));
@@ -30,14 +30,14 @@ TEST(Serve, TellsWhenItListensAndWhatItServes) {
   EXPECT_EQ(server.errors(), "");
 }
 
-TEST(Serve, CompletesAsGenerateDoes) {
+TEST(Serve, CompletionsEqualGenerate) {
   Server server(kStories);
   const json greedy = server.post("/v1/completions", {{"prompt", kOnce}, {"max_tokens", 30}, {"temperature", 0}});
   EXPECT_EQ(greedy["object"], "text_completion");
   EXPECT_EQ(greedy["choices"][0]["text"], generated({"--max-tokens", "30", "--temperature", "0"}));
   EXPECT_EQ(greedy["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(greedy["usage"]["completion_tokens"], 30);
-  // Choices have seeds that follow each other.
+  // Choices have consecutive seeds.
   const json drawn = server.post(
       "/v1/completions", {{"prompt", {kOnce, kOnce}}, {"max_tokens", 20}, {"temperature", 1}, {"seed", 7}, {"n", 2}});
   ASSERT_EQ(drawn["choices"].size(), 4);
@@ -47,7 +47,7 @@ TEST(Serve, CompletesAsGenerateDoes) {
     EXPECT_EQ(drawn["choices"][i]["text"], generated({"--max-tokens", "20", "--temperature", "1", "--seed", seed}))
         << i;
   }
-  // Of each prompt once.
+  // A prompt counts once, not once per choice.
   EXPECT_EQ(drawn["usage"]["prompt_tokens"], 2 * greedy["usage"]["prompt_tokens"].get<int>());
   const json by_ids = server.post("/tokenize", {{"content", kOnce}, {"add_special", true}});
   const json same = server.post("/v1/completions",
@@ -55,7 +55,7 @@ TEST(Serve, CompletesAsGenerateDoes) {
   EXPECT_EQ(same["choices"][0]["text"], kOnce + greedy["choices"][0]["text"].get<std::string>());
 }
 
-TEST(Serve, StopsAndDefaultsAreTheApisOwn) {
+TEST(Serve, StopStringsAndDefaults) {
   Server server(kStories);
   const json once = server.post("/v1/completions", {{"prompt", kOnce}, {"temperature", 0}});
   EXPECT_EQ(once["usage"]["completion_tokens"], 16);
@@ -65,7 +65,7 @@ TEST(Serve, StopsAndDefaultsAreTheApisOwn) {
   EXPECT_EQ(stopped["choices"][0]["finish_reason"], "stop");
 }
 
-TEST(Serve, ManyClientsAtOnceGetWhatEachGetsAlone) {
+TEST(Serve, ConcurrentRepliesEqualLoneOnes) {
   Server server(kStories, {"--parallel", "3"});
   const auto ask = [&](size_t seed) {
     return server.post("/v1/completions", {{"prompt", kOnce + std::string(seed % 5, '!')},
@@ -81,7 +81,7 @@ TEST(Serve, ManyClientsAtOnceGetWhatEachGetsAlone) {
   EXPECT_EQ(together, alone);
 }
 
-TEST(Serve, StreamsWhatItSaysAtOnce) {
+TEST(Serve, StreamEqualsWholeReply) {
   Server server(kDemo);
   const json request = {{"messages", {{{"role", "user"}, {"content", "Tell me a story about an owl."}}}},
                         {"max_tokens", 40},
@@ -113,7 +113,7 @@ TEST(Serve, StreamsWhatItSaysAtOnce) {
   EXPECT_EQ(whole["choices"][0]["message"]["role"], "assistant");
 }
 
-TEST(Serve, ChatsAsTheTemplateSays) {
+TEST(Serve, ChatEqualsChatCommand) {
   Server server(kDemo);
   const json parts = {{{"type", "text"}, {"text", "Who are "}}, {{"type", "text"}, {"text", "you?"}}};
   const json answer = server.post(
@@ -126,7 +126,7 @@ TEST(Serve, ChatsAsTheTemplateSays) {
   EXPECT_EQ(server.post("/v1/chat/completions", old, 400)["error"]["param"], "functions");
 }
 
-// The stories model with a template of calls. It never saw one; its tokens are chosen for it.
+// The stories model with a template that has tool calls. It was not trained on them; logit_bias chooses its tokens.
 struct CallingModel : Folder {
   CallingModel() {
     copy_stories(*this);
@@ -136,7 +136,7 @@ struct CallingModel : Folder {
   }
 };
 
-TEST(Serve, ToolsAreCalledWhereAskedFor) {
+TEST(Serve, ToolChoiceForcesCalls) {
   const CallingModel model;
   Server server(model.path);
   const json tool = {{"type", "function"}, {"function", {{"name", "weather"}, {"parameters", {{"type", "object"}}}}}};
@@ -169,14 +169,14 @@ TEST(Serve, ToolsAreCalledWhereAskedFor) {
   EXPECT_EQ(server.post("/v1/chat/completions", request, 400)["error"]["param"], "tool_choice");
   request["tool_choice"] = "required";
   EXPECT_EQ(server.post("/v1/chat/completions", request)["choices"][0]["message"].count("tool_calls"),
-            0);  // no name came
-  // Without tools in the request, or with none to choose, the template is told of none.
+            0);  // the call has no name yet
+  // tool_choice "none" leaves the tools out of the prompt.
   const json prompt_tokens = server.post("/v1/chat/completions", request)["usage"]["prompt_tokens"];
   request["tool_choice"] = "none";
   EXPECT_LT(server.post("/v1/chat/completions", request)["usage"]["prompt_tokens"], prompt_tokens);
 }
 
-TEST(Serve, TellsWhatWasInTheCache) {
+TEST(Serve, UsageReportsCachedTokens) {
   Server server(kStories);
   const std::string prompt =
       "Once upon a time there was a small dog who liked to play with a big red ball in the park.";
@@ -188,7 +188,7 @@ TEST(Serve, TellsWhatWasInTheCache) {
   EXPECT_EQ(cold["choices"], warm["choices"]);
 }
 
-TEST(Serve, AnswersCarryWhatComputedThem) {
+TEST(Serve, RepliesHaveFingerprintAndSeed) {
   Server server(kStories);
   const httplib::Result result =
       server.client().Post("/v1/completions", R"({"prompt": "A", "max_tokens": 1, "seed": 11})", "application/json");
@@ -208,7 +208,7 @@ struct Mistake {
   std::string words;
 };
 
-TEST(Serve, SaysWhatIsWrongWithARequest) {
+TEST(Serve, ErrorsNameTheMistake) {
   Server server(kStories);
   std::string long_prompt;
   for (int i = 0; i < 600; ++i) long_prompt += "dog ";
@@ -225,7 +225,7 @@ TEST(Serve, SaysWhatIsWrongWithARequest) {
       {"/v1/completions", R"({"prompt": "a", "n": 1000})", 400, "n: out of range"},
       {"/v1/completions", R"({"prompt": "a", "stop": ""})", 400, "stop"},
       {"/v1/completions", R"({"prompt": "a", "stream_options": 1})", 400, "stream_options"},
-      {"/v1/completions", R"({"prompt": "a", "suffix": "b"})", 400, "no tokens to fill in"},
+      {"/v1/completions", R"({"prompt": "a", "suffix": "b"})", 400, "fill-in-the-middle"},
       {"/v1/completions", R"({"prompt": "a", "suffix": "b", "echo": true})", 400, "echo"},
       {"/v1/completions", R"({"prompt": [1], "suffix": "b"})", 400, "prompt"},
       {"/v1/completions", R"({"prompt": "a", "logit_bias": {"x": 1}})", 400, "logit_bias"},
@@ -250,7 +250,7 @@ TEST(Serve, SaysWhatIsWrongWithARequest) {
   EXPECT_EQ(server.post("/v1/completions", {{"prompt", "a"}, {"top_p", 2}}, 400)["error"]["param"], "top_p");
 }
 
-TEST(Serve, LetsInWhoHasAKey) {
+TEST(Serve, KeysAreChecked) {
   const Folder folder;
   write_file(folder / "keys", "\xEF\xBB\xBFsecret\r\n other \n\n");
   Server server(kStories, {"--api-key-file", folder / "keys"});
@@ -268,7 +268,7 @@ TEST(Serve, LetsInWhoHasAKey) {
   EXPECT_EQ(server.client().Get("/nothing")->status, 401);
 }
 
-// A page of another site must not use the model of whoever looks at it.
+// A page of another site must not use the model of its visitor.
 TEST(Serve, RefusesPagesOfOtherSites) {
   Server server(kStories);
   const auto status = [&](const httplib::Headers& headers) {
@@ -282,8 +282,8 @@ TEST(Serve, RefusesPagesOfOtherSites) {
   EXPECT_EQ(status({{"Host", "localhost:" + std::to_string(server.port())}}), 200);
 }
 
-// What stands in the body of a refused request is no request.
-TEST(Serve, ClosesARefusedConnection) {
+// The body of a refused request must not be parsed as a request.
+TEST(Serve, RefusedBodyClosesConnection) {
   Server server(kStories);
   const std::string hidden =
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
@@ -299,7 +299,7 @@ TEST(Serve, ClosesARefusedConnection) {
   EXPECT_EQ(server.metric("texts_total"), 0);
 }
 
-TEST(Serve, MistakesAtTheStartAreALine) {
+TEST(Serve, StartErrorsAreOneLine) {
   Server server(kStories);
   const std::string port = std::to_string(server.port());
   expect_failure(run_pinion({"serve", "--model", kStories, "--port", port}), 1, "in use");
@@ -315,7 +315,7 @@ TEST(Serve, MistakesAtTheStartAreALine) {
 // More work than any test waits for.
 const json kLong = {{"prompt", kOnce}, {"max_tokens", 400}, {"ignore_eos", true}, {"n", 64}, {"stream", true}};
 
-TEST(Serve, AClosedConnectionEndsItsWork) {
+TEST(Serve, DisconnectCancelsStream) {
   Server server(kStories, {"--parallel", "2"});
   int64_t bytes = 0;
   const auto leave = [&](const char*, size_t count) { return (bytes += static_cast<int64_t>(count)) < 2000; };
@@ -332,7 +332,7 @@ TEST(Serve, AClosedConnectionEndsItsWork) {
   EXPECT_LT(server.metric("texts_total"), 64);
 }
 
-TEST(Serve, AFullQueueSaysComeAgain) {
+TEST(Serve, FullQueueReturns429) {
   Server server(kStories, {"--parallel", "1", "--queue", "63"});
   std::thread busy([&] { std::ignore = server.client().Post("/v1/completions", kLong.dump(), "application/json"); });
   server.await("texts_waiting", 50);
@@ -343,7 +343,7 @@ TEST(Serve, AFullQueueSaysComeAgain) {
   EXPECT_EQ(result->get_header_value("Retry-After"), "1");
   EXPECT_EQ(json::parse(result->body)["error"]["code"], "queue_full");
   EXPECT_GE(server.metric("requests_refused_total"), 1);
-  // The second one ends texts, too. Two that come at once count as one.
+  // The second signal ends running requests. Two pending ones count as one.
   std::atomic<bool> is_over{false};
   std::thread impatient([&] {
     for (; !is_over; std::this_thread::sleep_for(std::chrono::milliseconds(20))) server.signal(SIGTERM);
@@ -354,7 +354,7 @@ TEST(Serve, AFullQueueSaysComeAgain) {
   EXPECT_EQ(server.wait(), 0);
 }
 
-TEST(Serve, ASignalLetsAnswersEnd) {
+TEST(Serve, SignalDrainsRequests) {
   Server server(kStories, {"--parallel", "1"});
   std::string body;
   const json request = {{"prompt", kOnce}, {"max_tokens", 300}, {"ignore_eos", true}, {"n", 4}, {"seed", 1}};

@@ -1,4 +1,4 @@
-// A running `pinion serve`, asked over HTTP.
+// A running `pinion serve` and its HTTP client.
 #pragma once
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@ class Server {
   explicit Server(const std::string& model, const std::vector<std::string>& options = {}) {
     std::vector<std::string> arguments = {"serve", "--model", model, "--port", "0", "--quiet"};
     arguments.insert(arguments.end(), options.begin(), options.end());
-    // `exec`, so that a signal meets the program and not a shell.
+    // `exec`: signals must reach the program, not a shell.
     const std::string command = "XDG_CACHE_HOME=" + quoted(home_.path) + " XDG_CONFIG_HOME=" + quoted(home_.path) +
                                 " exec " + command_line(arguments) + " 2>" + quoted(home_ / "err");
     std::array<int, 2> ends = {};
@@ -53,7 +53,7 @@ class Server {
   std::string errors() const { return read_file(home_ / "err"); }
   void signal(int number) const { kill(process_, number); }
 
-  // Ends it as a service manager does. The exit status.
+  // Stops the server as a service manager does. Returns the exit status.
   int end() {
     if (process_ < 0) return status_;
     signal(SIGTERM);
@@ -67,7 +67,7 @@ class Server {
     return status_;
   }
 
-  // The answer's JSON, null where it is none.
+  // The reply's JSON; null if it is none.
   json post(const std::string& path, const json& body, int status = 200) const {
     const httplib::Result result = client().Post(path, body.dump(), "application/json");
     EXPECT_TRUE(result) << path << ": " << httplib::to_string(result.error());
@@ -83,7 +83,7 @@ class Server {
     return result->body;
   }
 
-  // The chunks of a stream, without the [DONE] that must end it.
+  // The chunks of a stream without the final [DONE].
   std::vector<json> stream(const std::string& path, json body) const {
     body["stream"] = true;
     const httplib::Result result = client().Post(path, body.dump(), "application/json");
@@ -103,14 +103,14 @@ class Server {
     return chunks;
   }
 
-  // One of the figures at /metrics.
+  // A value of /metrics; -1: absent.
   double metric(const std::string& name) const {
     const std::string text = get("/metrics"), line = "\npinion_" + name + " ";
     const size_t at = text.find(line);
     return at == std::string::npos ? -1 : std::atof(text.c_str() + at + line.size());
   }
 
-  // Waits until a figure has come to a value; the test's own limit ends it.
+  // Waits until a metric reaches a value, until the test's timeout at most.
   void await(const std::string& name, double value) const {
     while (metric(name) < value) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

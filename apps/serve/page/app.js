@@ -1,4 +1,4 @@
-// The page's state, a conversation that is open and an answer that may be running, and what people do with it.
+// The state of the page (the open conversation, the running answer) and the user's actions.
 import { complete, figures, model, roofShare } from "./client.js";
 import {
   deleteChat, exportChat, isChatEntry, listChats, newChat, openId, readChat, saveChat, setOpenId, titleOf,
@@ -29,13 +29,13 @@ async function findModel() {
     byId("context").textContent = `${server.context.toLocaleString("en")} tokens of context`;
     document.title = `${server.name} – Pinion`;
     say("");
-    // The roof is measured once somebody asks: better while people write than while they wait for an answer.
+    // The first request for metrics starts the bandwidth measurement: better while the user writes than during an answer.
     figures(readSettings().key).catch(() => {});
   } catch (failure) {
     server = null;
     say(failure.message);
     if (failure.status === 401) openSettings(failure.message);
-    else setTimeout(findModel, 1000); // it is being loaded, or the server is about to start
+    else setTimeout(findModel, 1000); // the model is being loaded, or the server is starting
   }
 }
 
@@ -67,7 +67,7 @@ function showChat() {
   setOpenId(chat.id);
   showList();
   scrollToEnd();
-  if (matchMedia("(pointer: fine)").matches) input.focus(); // elsewhere a keyboard would cover the page
+  if (matchMedia("(pointer: fine)").matches) input.focus(); // an on-screen keyboard would cover the page
 }
 
 async function open(id) {
@@ -77,7 +77,7 @@ async function open(id) {
   showChat();
 }
 
-// On narrow pages the conversations are shown on demand.
+// Narrow pages hide the list of conversations until it is opened.
 function showSide(isOpen) {
   byId("side").classList.toggle("open", isOpen);
   byId("open-chats").setAttribute("aria-expanded", isOpen);
@@ -110,7 +110,7 @@ function scrollToEnd() {
 
 const isAtEnd = ({ scrollTop, scrollHeight, clientHeight }) => scrollHeight - scrollTop - clientHeight < 60;
 
-// At most once a frame: building the page must not take the processor's time from the model.
+// Updates at most once per frame, because the browser shares the CPU with the model.
 function painter(view) {
   let isWaiting = false;
   return () => {
@@ -125,7 +125,7 @@ function painter(view) {
   };
 }
 
-// How fast pieces come. A piece is a token, mostly; the end tells how many there were.
+// Rate of chunks. Most chunks are one token; the usage at the end has the exact number.
 class Speed {
   constructor() {
     this.start = performance.now();
@@ -155,7 +155,7 @@ function figuresText({ ending, speed, usage, share, seed }) {
   return parts.filter((part) => part).join(" · ");
 }
 
-// Streams the next message into `message`. Figures of the server are wanted, not needed.
+// Streams the next answer into `message`. A failed request for metrics only omits the share of the roof.
 async function receive(message, view, signal) {
   const settings = readSettings();
   const look = () => figures(settings.key).catch(() => null);
@@ -228,7 +228,7 @@ function send() {
   answer();
 }
 
-// Takes this message and what follows it away.
+// Removes this message and all later ones.
 async function cutFrom(message) {
   await stop();
   chat.messages.length = chat.messages.indexOf(message);

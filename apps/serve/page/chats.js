@@ -1,4 +1,4 @@
-// Conversations, kept in this browser: one entry of its storage each.
+// Conversations, one entry each in the browser's local storage.
 
 const PREFIX = "pinion.chat.";
 
@@ -7,7 +7,7 @@ export function newChat() {
   return { id, title: "", changed: 0, messages: [] };
 }
 
-// Null where it is not there, or not a conversation.
+// Null if the entry is absent or not a conversation.
 export function readChat(id) {
   try {
     const chat = JSON.parse(localStorage.getItem(PREFIX + id));
@@ -17,7 +17,7 @@ export function readChat(id) {
   }
 }
 
-// The newest first.
+// Newest first.
 export function listChats() {
   return Object.keys(localStorage)
     .filter((name) => name.startsWith(PREFIX))
@@ -26,7 +26,7 @@ export function listChats() {
     .sort((a, b) => b.changed - a.changed);
 }
 
-// False where the browser's storage is full.
+// False if the storage is full.
 export function saveChat(chat) {
   chat.changed = Date.now();
   try {
@@ -41,7 +41,7 @@ export function deleteChat(id) {
   localStorage.removeItem(PREFIX + id);
 }
 
-// Which one is shown; after a reload it is again.
+// Id of the open conversation, which a reload opens again.
 export function openId() {
   return localStorage.getItem("pinion.open");
 }
@@ -50,7 +50,7 @@ export function setOpenId(id) {
   try {
     localStorage.setItem("pinion.open", id);
   } catch {
-    // The storage is full, which is said where a conversation is saved.
+    // The storage is full; saving a conversation reports it.
   }
 }
 

@@ -1,4 +1,4 @@
-// What the page asks of the server.
+// Requests to the server.
 
 export class ServerError extends Error {
   constructor(status, message) {
@@ -21,7 +21,7 @@ async function ask(path, key, options = {}) {
   throw new ServerError(response.status, words(text) ?? `The server answered with status ${response.status}.`);
 }
 
-// The server's own words for what is wrong.
+// The error message of a response.
 function words(text) {
   try {
     return JSON.parse(text).error.message;
@@ -35,20 +35,20 @@ export async function model(key) {
   return { name: list.data[0].id, context: list.data[0].max_model_len };
 }
 
-// The figures of /metrics that tell how fast weights are read.
+// The metrics needed for the bandwidth at which weights are read.
 export async function figures(key) {
   const text = await (await ask("/metrics", key)).text();
   const of = (name) => Number(text.match(new RegExp(`^pinion_${name} (\\S+)`, "m"))?.[1]);
   return { bytes: of("weight_bytes_total"), seconds: of("busy_seconds_total"), roof: of("roof_bytes_per_second") };
 }
 
-// The share of the memory's bandwidth that was used between two of them; NaN where it is not known.
+// Share of the memory bandwidth used between two readings; NaN if unknown.
 export function roofShare(before, after) {
   const share = (after.bytes - before.bytes) / (after.seconds - before.seconds) / after.roof;
   return share > 0 && share < Infinity ? share : NaN;
 }
 
-// Server-sent events: the data of each, as it comes.
+// Yields the data of server-sent events.
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -63,7 +63,7 @@ async function* events(body) {
   }
 }
 
-// Asks for the next message and hands over its chunks. Returns the seed that the answer has.
+// Requests the next message; calls onChunk for each chunk. Returns the answer's seed.
 export async function complete(request, key, signal, onChunk) {
   const response = await ask("/v1/chat/completions", key, {
     method: "POST",

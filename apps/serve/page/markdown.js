@@ -1,4 +1,4 @@
-// Markdown as models write it, made into elements. All of the text goes in as text: what looks like markup stays words.
+// Renders Markdown as models write it. Builds DOM elements with text nodes only, so HTML in the text stays text.
 
 const DEEPEST = 12; // lists in quotes in lists
 
@@ -8,7 +8,7 @@ export function element(name, properties = {}, ...children) {
   return made;
 }
 
-// Shows a text that grows: only the blocks that have changed are built anew, so a selection in the others stays.
+// Shows a growing text: rebuilds changed blocks only, so that a selection in the others survives.
 export class Markdown {
   constructor(root) {
     this.root = root;
@@ -27,7 +27,7 @@ export class Markdown {
   }
 }
 
-// Blocks: each kind looks at the lines from `at` on and says where its block ends and how to build it, or nothing.
+// Block parsers: each tries the lines from `at` on and returns the end of its block and a builder, or nothing.
 const KINDS = [fence, heading, rule, quote, list, table];
 
 function* blocksOf(lines, depth) {
@@ -63,13 +63,13 @@ function paragraph(lines, at) {
   return { end, build: () => addInline(element("p"), text) };
 }
 
-// Without reading the block: it is asked of every line.
+// Called for every line, so it does not parse the block.
 function startsBlock(lines, at) {
   const line = lines[at];
   return fenceAt(line) || HEADING.test(line) || isRule(line) || QUOTE.test(line) || itemAt(line) || isTable(lines, at);
 }
 
-// A number at the beginning of a line need not be a list: "the year\n1984. It was".
+// A number at the beginning of a line does not interrupt a paragraph: "the year\n1984. It was".
 function interrupts(lines, at) {
   return startsBlock(lines, at) && !/^\s*(?!1[.)])\d+[.)]/.test(lines[at]);
 }
@@ -79,7 +79,7 @@ function fenceAt(line) {
   return marks && !language.includes("`") ? { indent, marks, language } : null;
 }
 
-// Without its end it is code, too: it is still being written.
+// A fence without an end is code as well: the text is still growing.
 function fence(lines, at) {
   const { indent, marks, language } = fenceAt(lines[at]) ?? {};
   if (!marks) return null;
@@ -132,7 +132,7 @@ function itemAt(line) {
   return { indent: indent.length, inner, mark, text };
 }
 
-// Items of one list have the same kind of mark and about the same indent; what stands deeper is in the item.
+// Items of a list share the kind of mark and about the same indent; deeper lines belong to the item.
 function list(lines, at, depth) {
   const first = itemAt(lines[at]);
   if (!first) return null;
@@ -193,7 +193,7 @@ function table(lines, at) {
   return { end, build };
 }
 
-// Inside of a paragraph: code, emphasis, links, ends of lines.
+// Inline parsers: code, emphasis, links, line breaks.
 function addInline(parent, text, isInLink = false, depth = 0) {
   const context = { text, isInLink, depth, absent: new Set() };
   let plain = "";
@@ -211,7 +211,7 @@ function addInline(parent, text, isInLink = false, depth = 0) {
   return parent;
 }
 
-// An element or plain text, and where what it stands for ends. Nothing: this character is itself.
+// Returns a node and the end of its source, or nothing for a plain character.
 function inlineAt(context, at) {
   const { text } = context;
   switch (text[at]) {
@@ -314,7 +314,7 @@ function link(context, at) {
   return { end: at + (isFramed ? bare[0].length : address.length), node: anchor(href, address) };
 }
 
-// What a click may open: the web, not scripts and not files.
+// Links may open http(s) addresses only, not scripts or files.
 function safeAddress(address) {
   try {
     const url = new URL(address);
@@ -338,7 +338,7 @@ export function copyButton(label, textOf) {
   return button;
 }
 
-// Browsers have a clipboard only for pages of this machine or with TLS; elsewhere the old way works.
+// navigator.clipboard exists on localhost and with TLS only; execCommand works elsewhere.
 async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);

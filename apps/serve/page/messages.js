@@ -1,7 +1,7 @@
-// Messages as the page shows them, and how the pieces of an answer become one.
+// Views of messages, and the assembly of an answer from its chunks.
 import { Markdown, copyButton, element } from "./markdown.js";
 
-// What a chunk brings. Calls come in pieces that name their place.
+// Adds a chunk. Tool calls arrive in pieces, identified by their index.
 export function addDelta(message, delta) {
   message.content += delta.content ?? "";
   if (delta.reasoning_content) message.thoughts = (message.thoughts ?? "") + delta.reasoning_content;
@@ -20,7 +20,7 @@ function action(text, run) {
   return button;
 }
 
-// A message's place in the page. `actions`: { onEdit(message, text), onRegenerate(message) }.
+// The view of a message. `actions`: { onEdit(message, text), onRegenerate(message) }.
 export class MessageView {
   constructor(message, actions) {
     this.message = message;
@@ -47,7 +47,7 @@ export class MessageView {
       : [copy, action("Regenerate", () => this.actions.onRegenerate(this.message))];
   }
 
-  // While an answer grows, nothing can be done with it, and screen readers wait.
+  // A growing answer has no actions, and screen readers wait for its end.
   setBusy(isBusy) {
     this.root.setAttribute("aria-busy", isBusy);
     this.root.classList.toggle("busy", isBusy);
@@ -81,7 +81,7 @@ export class MessageView {
     text.textContent = call.function.arguments;
   }
 
-  // The text becomes a field. Whether it is sent or not, the message is shown as it was or anew.
+  // Replaces the text by a text field until it is sent or cancelled.
   edit() {
     const field = element("textarea", { value: this.message.content, rows: 4 });
     field.setAttribute("aria-label", "Edit your message");
@@ -108,7 +108,7 @@ export class MessageView {
   }
 }
 
-// Enter alone, and not the one that ends a word of an input method.
+// Enter without Shift, unless it confirms input of an input method editor.
 export function isSendKey(event) {
   return event.key === "Enter" && !event.shiftKey && !event.isComposing;
 }

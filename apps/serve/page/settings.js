@@ -1,4 +1,4 @@
-// What the person has set, kept in this browser. An empty field leaves the choice to the server.
+// The user's settings, in the browser's local storage. The server decides about empty fields.
 
 const ENTRY = "pinion.settings";
 const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "seed", "max_tokens"];
@@ -15,7 +15,7 @@ function write(settings) {
   localStorage.setItem(ENTRY, JSON.stringify(settings));
 }
 
-// The fields of a request for the message that follows these.
+// The request for the message after `messages`.
 export function requestFor(messages, settings) {
   const request = { messages: [] };
   if (settings.system) request.messages.push({ role: "system", content: settings.system });
@@ -28,7 +28,7 @@ export function requestFor(messages, settings) {
   return request;
 }
 
-// Shows the form. `reason` is why it was not the person who opened it.
+// Opens the settings. `reason`: the failure because of which the page opens them itself.
 export function openSettings(reason = "") {
   const dialog = document.getElementById("settings");
   const form = dialog.querySelector("form");
@@ -50,7 +50,7 @@ export function prepareSettings(onSaved) {
   document.getElementById("cancel-settings").addEventListener("click", () => dialog.close());
 }
 
-// "dark" or "light"; at first as the system has it.
+// "dark" or "light"; the system's preference until the user chooses.
 function theme() {
   return readSettings().theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 }

@@ -1,4 +1,4 @@
-// Answers that keep to a schema, a regex, a grammar or a choice, in the words of each API.
+// Structured outputs: JSON schema, regex, grammar and choice, in the fields of each API.
 #include "tests/apps/server.h"
 
 namespace pinion {
@@ -27,7 +27,7 @@ std::string content(const Server& server, const json& more) {
   return server.post("/v1/chat/completions", chat(more))["choices"][0]["message"]["content"];
 }
 
-TEST(ServeForms, ASchemaInEachApisWords) {
+TEST(ServeStructuredOutput, JsonSchemaInEachApi) {
   Server server(kDemo);
   const json form = {{"type", "json_schema"},
                      {"json_schema", {{"name", "story"}, {"strict", true}, {"schema", kSchema}}}};
@@ -52,13 +52,13 @@ TEST(ServeForms, ASchemaInEachApisWords) {
   }
   EXPECT_EQ(streamed, text);
   EXPECT_EQ(last["choices"][0]["finish_reason"], "stop");
-  // A text that is cut is the beginning of one that keeps to the schema, and says so.
+  // A text cut at max_tokens is a prefix of a valid one, with finish_reason "length".
   const json cut = server.post("/v1/chat/completions", chat({{"response_format", form}, {"max_tokens", 5}}));
   EXPECT_EQ(cut["choices"][0]["finish_reason"], "length");
   EXPECT_TRUE(text.starts_with(cut["choices"][0]["message"]["content"].get<std::string>()));
 }
 
-TEST(ServeForms, PropertiesComeInTheOrderOfTheSchema) {
+TEST(ServeStructuredOutput, PropertiesKeepSchemaOrder) {
   Server server(kDemo);
   const std::string body = R"({"prompt": "Once", "max_tokens": 60, "json_schema": {"type": "object",
       "properties": {"b": {"type": "null"}, "a": {"type": "null"}}, "required": ["a", "b"]}})";
@@ -67,7 +67,7 @@ TEST(ServeForms, PropertiesComeInTheOrderOfTheSchema) {
   EXPECT_EQ(json::parse(result->body)["choices"][0]["text"], "{\"b\": null, \"a\": null}");
 }
 
-TEST(ServeForms, OtherFormsAndManyChoices) {
+TEST(ServeStructuredOutput, RegexGrammarAndChoice) {
   Server server(kDemo);
   EXPECT_EQ(content(server, {{"response_format", {{"type", "json_object"}}}})[0], '{');
   EXPECT_EQ(content(server, {{"structured_outputs", {{"json_object", true}}}})[0], '{');
@@ -85,7 +85,7 @@ TEST(ServeForms, OtherFormsAndManyChoices) {
     EXPECT_EQ(text.find_first_not_of("abc"), text.size() - 1) << text;
     EXPECT_EQ(text.back(), '!');
   }
-  // Each is what it is alone.
+  // Concurrent choices equal lone requests.
   json alone = regex;
   alone["n"] = 1, alone["seed"] = 4;
   EXPECT_EQ(server.post("/v1/completions", alone)["choices"][0]["text"], answer["choices"][3]["text"]);
@@ -96,18 +96,19 @@ TEST(ServeForms, OtherFormsAndManyChoices) {
   EXPECT_EQ(server.post("/api/generate", generate)["response"].get<std::string>()[0], '{');
 }
 
-TEST(ServeForms, WhatIsWrongIsSaid) {
+TEST(ServeStructuredOutput, ErrorsNameTheField) {
   Server server(kDemo);
   const std::pair<json, std::string> cases[] = {
-      {{{"response_format", {{"type", "yaml"}}}}, "response_format: not known"},
+      {{{"response_format", {{"type", "yaml"}}}}, "response_format: unknown value"},
       {{{"response_format", {{"type", "json_schema"}}}}, "response_format: missing field: want a JSON schema"},
       {{{"json_schema", {{"not", json::object()}}}}, "json_schema: #/not: not supported"},
-      {{{"grammar", 3}}, "grammar: wrong type: want a text"},
+      {{{"grammar", 3}}, "grammar: wrong type: want a string"},
       {{{"grammar", "root ::= x"}}, "grammar: EBNF parser error"},
-      {{{"grammar", "root ::= \"a\""}, {"json_schema", true}}, "grammar: a second form: want one, json_schema has it"},
-      {{{"structured_outputs", {{"choice", json::array()}}}}, "structured_outputs: wrong type: want a list of texts"},
-      {{{"guided_choice", json::array()}}, "guided_choice: wrong type: want a list of texts"},
-      {{{"structured_outputs", {{"yaml", 1}}}}, "structured_outputs: yaml: not known"},
+      {{{"grammar", "root ::= \"a\""}, {"json_schema", true}},
+       "grammar: a second output constraint: want one; json_schema is given"},
+      {{{"structured_outputs", {{"choice", json::array()}}}}, "structured_outputs: wrong type: want a list of strings"},
+      {{{"guided_choice", json::array()}}, "guided_choice: wrong type: want a list of strings"},
+      {{{"structured_outputs", {{"yaml", 1}}}}, "structured_outputs: yaml: unknown value"},
   };
   for (const auto& [fields, message] : cases) {
     const json failure = server.post("/v1/chat/completions", chat(fields), 400)["error"];
@@ -115,7 +116,7 @@ TEST(ServeForms, WhatIsWrongIsSaid) {
     EXPECT_NE(failure["message"].get<std::string>().find(message), std::string::npos) << failure;
   }
   EXPECT_TRUE(server.post("/api/chat", {{"messages", kStory}, {"format", "yaml"}}, 400)["error"].is_string());
-  // One that would hold up the others ends alone.
+  // A grammar that is too slow fails its own request only.
   const json slow = {{"prompt", "a"},
                      {"max_tokens", 2000},
                      {"seed", 1},

@@ -1,4 +1,4 @@
-// The server in the words of other APIs, and asked by their own clients.
+// The APIs of Anthropic and Ollama, and the official clients.
 #include "tests/apps/server.h"
 
 namespace pinion {
@@ -11,7 +11,7 @@ std::string chatted(const Server& server, const json& messages) {
                      {{"messages", messages}, {"max_tokens", 40}, {"seed", 3}})["choices"][0]["message"]["content"];
 }
 
-// The events of a stream, each under its name.
+// Events of a stream by name.
 std::vector<json> events(const Server& server, json body) {
   body["stream"] = true;
   const std::string text = server.client().Post("/v1/messages", body.dump(), "application/json")->body;
@@ -26,7 +26,7 @@ std::vector<json> events(const Server& server, json body) {
   return list;
 }
 
-TEST(ServeShapes, MessagesAreAnthropics) {
+TEST(ServeApis, AnthropicMessages) {
   Server server(kDemo);
   const json request = {{"messages", kStory}, {"max_tokens", 40}, {"seed", 3}};
   const json whole = server.post("/v1/messages", request);
@@ -46,7 +46,7 @@ TEST(ServeShapes, MessagesAreAnthropics) {
   EXPECT_EQ(text, whole["content"][0]["text"].get<std::string>());
   EXPECT_EQ(last["delta"]["stop_reason"], whole["stop_reason"]);
   EXPECT_EQ(last["usage"]["output_tokens"], whole["usage"]["output_tokens"]);
-  // Blocks, a system message, and results of calls are what a conversation in OpenAI's words would be.
+  // Blocks, a system message and tool results give the same prompt as OpenAI's format.
   const json blocks = {
       {{"role", "user"}, {"content", {{{"type", "text"}, {"text", "Tell me a story about an owl."}}}}}};
   EXPECT_EQ(server.post("/v1/messages", {{"messages", blocks}, {"max_tokens", 40}, {"seed", 3}})["content"],
@@ -55,7 +55,7 @@ TEST(ServeShapes, MessagesAreAnthropics) {
             server.post("/v1/chat/completions", {{"messages", kStory}, {"max_tokens", 1}})["usage"]["prompt_tokens"]);
 }
 
-TEST(ServeShapes, MistakesInMessagesAreAnthropicsErrors) {
+TEST(ServeApis, AnthropicErrors) {
   Server server(kDemo);
   const std::pair<json, std::string> mistakes[] = {
       {{{"messages", kStory}}, "max_tokens"},
@@ -75,7 +75,7 @@ TEST(ServeShapes, MistakesInMessagesAreAnthropicsErrors) {
   }
 }
 
-TEST(ServeShapes, OllamasWords) {
+TEST(ServeApis, OllamaChatAndGenerate) {
   Server server(kDemo);
   EXPECT_TRUE(json::parse(server.get("/api/version")).contains("version"));
   EXPECT_EQ(json::parse(server.get("/api/tags"))["models"][0]["name"], "demo");
@@ -88,7 +88,7 @@ TEST(ServeShapes, OllamasWords) {
   EXPECT_EQ(server.post("/api/generate",
                         {{"prompt", kStory[0]["content"]}, {"options", options}, {"stream", false}})["response"],
             said);
-  // It streams unless told not to.
+  // Ollama streams by default.
   const std::string lines =
       server.client()
           .Post("/api/chat", json({{"messages", kStory}, {"options", options}}).dump(), "application/json")
@@ -104,7 +104,7 @@ TEST(ServeShapes, OllamasWords) {
   EXPECT_TRUE(server.post("/api/nothing", json::object(), 404)["error"].is_string());
 }
 
-TEST(ServeShapes, OllamaIsAskedToLoadOrForWhatIsNotThere) {
+TEST(ServeApis, OllamaPreloadAndUnsupported) {
   Server server(kDemo);
   for (const json& nothing : {json::object(), json({{"messages", json::array()}, {"prompt", ""}, {"stream", false}})}) {
     const json chat = server.post("/api/chat", nothing), generate = server.post("/api/generate", nothing);
@@ -131,8 +131,8 @@ TEST(ServeShapes, OllamaIsAskedToLoadOrForWhatIsNotThere) {
   }
 }
 
-// How much a model thinks is its template's to say.
-TEST(ServeShapes, ThinkIsForTheTemplate) {
+// "think" sets variables of the template.
+TEST(ServeApis, ThinkSetsTemplateVariables) {
   const Folder model;
   copy_stories(model);
   write_file(model.path / "chat_template.jinja", "{{ reasoning_effort }}/{{ enable_thinking }}");
@@ -153,7 +153,7 @@ TEST(ServeShapes, ThinkIsForTheTemplate) {
   EXPECT_NE(tokens_of("medium/True"), tokens_of("/False"));
 }
 
-// The stories model with one token, and it says no other, that is all of a call.
+// The stories model, which generates one token only: a complete tool call.
 struct Caller : Folder {
   Caller() {
     copy_stories(*this);
@@ -170,7 +170,7 @@ struct Caller : Folder {
   int32_t token;
 };
 
-TEST(ServeShapes, OneCallIsAllWhereNoMoreAreWanted) {
+TEST(ServeApis, SingleToolCallEndsReply) {
   const Caller model;
   Server server(model.path);
   const json schema = {{"name", "weather"}, {"parameters", {{"type", "object"}}}};
@@ -200,7 +200,7 @@ TEST(ServeShapes, OneCallIsAllWhereNoMoreAreWanted) {
   EXPECT_EQ(message["usage"]["output_tokens"], 1);
 }
 
-TEST(ServeShapes, AnthropicsThoughts) {
+TEST(ServeApis, AnthropicThinkingBlocks) {
   const Folder model;
   copy_stories(model);
   write_file(model.path / "chat_template.jinja", "{% if enable_thinking %}<think>\n{% else %}No.{% endif %}");
@@ -225,8 +225,8 @@ TEST(ServeShapes, AnthropicsThoughts) {
   EXPECT_EQ(signature, block["signature"].get<std::string>());
 }
 
-// The clients of PyPI, where somebody has installed them: `pip install openai anthropic ollama`.
-TEST(ServeShapes, TheClientsOfTheApisAreContent) {
+// The clients from PyPI, if installed: `pip install openai anthropic ollama`.
+TEST(ServeApis, OfficialClientsWork) {
   Server server(kDemo);
   const Folder folder;
   const std::string url = "http://127.0.0.1:" + std::to_string(server.port());

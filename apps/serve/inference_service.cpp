@@ -1,0 +1,300 @@
+#include "apps/serve/inference_service.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <new>
+#include <utility>
+
+#include "apps/cli/console.h"
+#include "engine/measure/bandwidth.h"
+#include "kernels/base/clock.h"
+
+namespace pinion {
+namespace {
+
+Error out_of_memory() { return error("out of memory", "request"); }
+
+// Runs `deliver`; a bad_alloc in it fails this group only. The engine thread, which serves all of them, goes on.
+void deliver_or_fail(auto& queue, const auto& deliver) {
+  try {
+    deliver();
+  } catch (const std::bad_alloc&) {
+    queue.fail();
+  }
+}
+
+bool ends_call(ToolCallParser& parser, std::string_view text) {
+  const auto is_end = [](const ToolEvent& event) { return event.kind == ToolEvent::Kind::kCallEnded; };
+  return std::ranges::any_of(parser.put(text), is_end);
+}
+
+int64_t rows_of_last_pass(const Scheduler& scheduler) {
+  int64_t rows = 0;
+  for (const Segment& segment : scheduler.segments) rows += std::ssize(segment.tokens);
+  return rows;
+}
+
+}  // namespace
+
+void Histogram::add(double seconds) {
+  const auto bound = std::ranges::lower_bound(kBounds_s, seconds);
+  if (bound != kBounds_s.end()) ++counts[bound - kBounds_s.begin()];
+  ++count;
+  sum_s += seconds;
+}
+
+void RequestGroup::EventQueue::put(RequestEvent event) {
+  {
+    const std::lock_guard lock(mutex);
+    events.push_back(std::move(event));
+  }
+  filled.notify_one();
+}
+
+void RequestGroup::EventQueue::fail() {
+  {
+    const std::lock_guard lock(mutex);
+    is_out_of_memory = true;
+  }
+  filled.notify_one();
+}
+
+RequestGroup::~RequestGroup() {
+  if (service_) service_->cancel(std::move(requests_));
+}
+
+std::optional<RequestEvent> RequestGroup::next_event(int64_t timeout_ms) {
+  std::unique_lock lock(queue_->mutex);
+  const auto is_ready = [&] { return queue_->is_out_of_memory || !queue_->events.empty(); };
+  if (!queue_->filled.wait_for(lock, std::chrono::milliseconds(timeout_ms), is_ready)) return {};
+  if (queue_->is_out_of_memory) {
+    return RequestEvent{.is_end = true, .failure = out_of_memory(), .failure_kind = FailureKind::internal};
+  }
+  std::optional<RequestEvent> event = std::move(queue_->events.front());
+  queue_->events.pop_front();
+  return event;
+}
+
+InferenceService::InferenceService(std::unique_ptr<Scheduler> scheduler, std::shared_ptr<const Tokenizer> tokenizer,
+                                   const ServiceOptions& options)
+    : scheduler_(std::move(scheduler)),
+      tokenizer_(std::move(tokenizer)),
+      options_(options),
+      wake_up_(eventfd(0, EFD_CLOEXEC)) {}
+
+InferenceService::~InferenceService() { close(wake_up_); }
+
+void InferenceService::wake() {
+  has_news_ = true;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_up_, &one, sizeof one);
+}
+
+void InferenceService::sleep() const {
+  uint64_t count;
+  [[maybe_unused]] const ssize_t bytes = read(wake_up_, &count, sizeof count);
+}
+
+void InferenceService::drain() {
+  const int saved_errno = errno;  // of the code that a signal interrupted
+  drain_calls_.fetch_add(1);
+  wake();
+  errno = saved_errno;
+}
+
+Error InferenceService::submit(std::vector<InferenceRequest> requests, std::unique_ptr<RequestGroup>* out,
+                               FailureKind* kind) {
+  *kind = FailureKind::invalid;
+  for (const InferenceRequest& request : requests) {
+    if (Error e = check_prompt(scheduler_->model->config, request.prompt, context())) return e;
+    if (Error e = check_generate_options(scheduler_->model->config, request.options)) return e;
+  }
+  auto group = std::unique_ptr<RequestGroup>(new RequestGroup);
+  const double now = now_seconds();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    group->requests_.push_back(std::make_shared<Request>(std::move(requests[i]), i, tokenizer_, group->queue_));
+    group->requests_.back()->submit_seconds = now;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    *kind = FailureKind::draining;
+    if (is_draining() || is_over_) return error("the server is shutting down", "");
+    *kind = FailureKind::queue_full;
+    const int64_t waiting = metrics_.waiting + std::ssize(submitted_) + std::ssize(group->requests_);
+    const int64_t free_slots = scheduler_->options.sequences - metrics_.running;
+    if (waiting > options_.max_waiting + free_slots) {
+      ++metrics_.refused;
+      return error("too many requests are waiting", "", "at most " + std::to_string(options_.max_waiting));
+    }
+    submitted_.insert(submitted_.end(), group->requests_.begin(), group->requests_.end());
+  }
+  *kind = FailureKind::none;
+  group->service_ = this;
+  *out = std::move(group);
+  wake();
+  return {};
+}
+
+void InferenceService::cancel(std::vector<std::shared_ptr<Request>> requests) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_over_) return;
+    cancelled_.insert(cancelled_.end(), requests.begin(), requests.end());
+  }
+  wake();
+}
+
+ServiceMetrics InferenceService::metrics() {
+  const std::lock_guard lock(mutex_);
+  if (!std::exchange(is_roof_requested_, true)) wake();
+  return metrics_;
+}
+
+bool InferenceService::must_measure_roof() {
+  const std::lock_guard lock(mutex_);
+  return is_roof_requested_ && !is_roof_measured_;
+}
+
+// A new request aborts the measurement; it starts over when the engine is idle again.
+void InferenceService::measure_roof() {
+  Team& team = *scheduler_->team;
+  ReadBuffer buffer;
+  buffer.stop = &has_news_;
+  double roof = 0;  // stays 0 without memory for the buffer
+  if (!allocate_read_buffer(team, options_.roof_buffer_bytes, &buffer)) roof = read_bandwidth(team, buffer, 3);
+  if (roof == 0 && buffer.is_stopped()) return;
+  const std::lock_guard lock(mutex_);
+  metrics_.roof_bytes_per_second = roof;
+  is_roof_measured_ = true;
+}
+
+// False: the text ends with this token.
+bool InferenceService::put_token(Request& request, int32_t id, const GenerateResult& so_far) {
+  const double now = now_seconds();
+  {
+    const std::lock_guard lock(mutex_);
+    ++metrics_.tokens;
+    if (request.last_token_seconds == 0) {
+      metrics_.first_token_s.add(now - request.submit_seconds);
+    } else {
+      metrics_.token_s.add(now - request.last_token_seconds);
+    }
+  }
+  request.last_token_seconds = now;
+  bool continues = false;
+  deliver_or_fail(*request.queue, [&] {
+    RequestEvent event{.choice = request.choice, .text = request.text.put(id), .id = id};
+    if (!so_far.logprobs.empty()) event.logprobs = so_far.logprobs.back();
+    if (so_far.ids.size() == 1) event.prompt_logprobs = so_far.prompt_logprobs;
+    continues = !request.text.is_stopped() && !(request.call_parser && ends_call(*request.call_parser, event.text));
+    request.queue->put(std::move(event));
+  });
+  return continues && !request.queue->is_out_of_memory;
+}
+
+void InferenceService::finish(Request& request, const Error& failure, GenerateResult result, FailureKind kind) {
+  request.is_ended = true;
+  std::erase_if(active_, [&](const auto& other) { return other.get() == &request; });
+  {
+    const std::lock_guard lock(mutex_);
+    ++metrics_.finished;
+    metrics_.prompt_tokens += result.reused_tokens + result.prefilled_tokens;
+    metrics_.cached_tokens += result.reused_tokens;
+  }
+  deliver_or_fail(*request.queue, [&] {
+    RequestEvent event{.choice = request.choice, .text = request.text.finish(), .is_end = true};
+    event.stop_text = request.text.stop_text();
+    event.failure = failure;
+    if (failure) event.failure_kind = kind;
+    if (result.ids.empty()) event.prompt_logprobs = std::move(result.prompt_logprobs);
+    event.result = std::move(result);
+    request.queue->put(std::move(event));
+  });
+}
+
+void InferenceService::start(const std::shared_ptr<Request>& request) {
+  bool is_started = false;
+  deliver_or_fail(*request->queue, [&] {
+    active_.push_back(request);
+    TextRequest order = {
+        .prompt = std::move(request->input.prompt),
+        .options = request->input.options,
+        .speculate_ngram = options_.speculate_ngram,
+        .on_token = [this, request](int32_t id,
+                                    const GenerateResult& so_far) { return put_token(*request, id, so_far); },
+        .on_end = [this, request](const Error& e, GenerateResult result) { finish(*request, e, std::move(result)); }};
+    if (Error e = pinion::submit(*scheduler_, std::move(order), &request->id)) finish(*request, e, {});
+    is_started = true;
+  });
+  if (!is_started) finish(*request, out_of_memory(), {});
+}
+
+// Passes submissions and cancellations of other threads on to the scheduler.
+void InferenceService::take_submissions() {
+  has_news_ = false;
+  std::vector<std::shared_ptr<Request>> submitted, cancelled;
+  {
+    const std::lock_guard lock(mutex_);
+    submitted.swap(submitted_);
+    metrics_.waiting += std::ssize(submitted);  // corrected below, once the scheduler has counted them
+    cancelled.swap(cancelled_);
+  }
+  for (const auto& request : submitted) start(request);
+  int64_t cancelled_count = 0;
+  for (const auto& request : cancelled) {
+    if (request->is_ended) continue;
+    cancelled_count += pinion::cancel(*scheduler_, request->id);
+    request->is_ended = true;
+    std::erase(active_, request);
+  }
+  const std::lock_guard lock(mutex_);
+  metrics_.cancelled += cancelled_count;
+  metrics_.running = std::ssize(scheduler_->running);
+  metrics_.waiting = std::ssize(scheduler_->waiting);
+}
+
+void InferenceService::run() {
+  struct FailRemaining {  // a destructor, because step() may throw bad_alloc
+    InferenceService* service;
+    ~FailRemaining() { service->fail_all(); }
+  } const fail_remaining{this};
+  while (!is_stopping()) {
+    take_submissions();
+    const double start_seconds = now_seconds();
+    if (step(*scheduler_)) {
+      const double seconds = now_seconds() - start_seconds;
+      const std::lock_guard lock(mutex_);
+      metrics_.busy_seconds += seconds;
+      metrics_.weight_bytes += static_cast<double>(scheduler_->model->bytes_per_pass(rows_of_last_pass(*scheduler_)));
+      metrics_.passes = scheduler_->passes;
+      metrics_.preempted = scheduler_->preempted;
+      continue;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = is_draining() && submitted_.empty();
+      if (is_over_) break;
+    }
+    if (must_measure_roof()) {
+      measure_roof();
+    } else {
+      sleep();
+    }
+  }
+}
+
+void InferenceService::fail_all() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
+  const Error over = error("the server has shut down", "");
+  for (const auto& request : std::exchange(submitted_, {})) finish(*request, over, {}, FailureKind::draining);
+  while (!active_.empty()) finish(*std::shared_ptr(active_.back()), over, {}, FailureKind::draining);
+}
+
+}  // namespace pinion
