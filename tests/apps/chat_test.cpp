@@ -51,7 +51,7 @@ TEST(Chat, RegenAndUndoRemoveOneTurn) {
                                "/regen\n/undo\n/system Be kind.\nOne day\nThe cat\n/regen\n/save " + file +
                                    "\n/undo\n/undo\n/undo\n/save " + file + ".undone\n",
                                {greedy, "0"}, 1);
-  EXPECT_NE(outcome.err.find("no answer to do again"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("no answer to regenerate"), std::string::npos) << outcome.err;
   EXPECT_EQ(outcome.err.find("no question"), outcome.err.find("no question to undo")) << outcome.err;
   const json saved = read_json(file);
   ASSERT_EQ(saved.size(), 5u) << saved;

@@ -144,7 +144,7 @@ TEST(Inspect, FourBits) {
   EXPECT_GT(none["memory_bytes"]["head"], w8["memory_bytes"]["head"]);
   EXPECT_EQ(inspect({"--head", "none", "--keep", "lm_head"})["memory_bytes"]["head"], none["memory_bytes"]["head"]);
   const std::vector<std::string> contradiction = {"inspect", "--model", kStories, "--head", "w8", "--keep", "lm_head"};
-  expect_failure(run_pinion(contradiction), 1, "lm_head.weight: to be kept");
+  expect_failure(run_pinion(contradiction), 1, "lm_head.weight: kept by the pattern");
 }
 
 TEST(Inspect, ActiveParametersOfExperts) {
