@@ -277,6 +277,7 @@ int run_inspect(const InspectOptions& options) {
   const Error bound = bind_model(run.model, load, &model, &jobs);
   note_ignored_fields(model.config);
   note_incomplete_files(model.checkpoint);
+  for (const Error& peculiarity : model.notes) note(peculiarity.message());
   if (bound) return fail(bound);
   GenerationDefaults defaults;
   if (Error e = read_generation_config(run.model, &defaults)) return fail(e);

@@ -175,10 +175,9 @@ struct Binder : VectorReader {
   Error check_all_bound() const {
     std::vector<std::string_view> left;
     for (const TensorView& tensor : model->checkpoint.tensors) {
-      const bool is_embedding_copy = model->config.tied_head && tensor.name == model->config.names.head + ".weight";
       const bool is_rope_table = tensor.name.ends_with(".rotary_emb.inv_freq");  // in old files; redundant
       const bool is_outside_mtp = options.mtp && !tensor.name.starts_with(kMtpPrefix);
-      if (bound.contains(tensor.name) || is_embedding_copy || is_rope_table || is_outside_mtp) continue;
+      if (bound.contains(tensor.name) || is_rope_table || is_outside_mtp) continue;
       left.push_back(tensor.name);
     }
     if (left.empty()) return {};
@@ -355,9 +354,49 @@ struct Binder : VectorReader {
     return c.experts.fused ? bind_fused(index, experts) : bind_stacked(experts);
   }
 
+  // The checkpoint has weights of the head, as floats or as codes.
+  bool has_head() const {
+    const std::string prefix = model->config.names.head + ".";
+    return std::ranges::any_of(model->checkpoint.tensors, [&](const TensorView& tensor) {
+      return tensor.name.starts_with(prefix) && tensor.name != prefix + "bias";
+    });
+  }
+
+  // True if the head's tensor repeats the embedding. Compares some rows only: comparing all would read the whole
+  // embedding at every start.
+  bool head_repeats_embedding() const {
+    constexpr int64_t kComparedRows = 64;
+    const TensorView* head = model->checkpoint.find(model->config.names.head + ".weight");
+    const TensorView& embedding = model->embedding;
+    if (!head || head->data == embedding.data) return head != nullptr;
+    if (!is_float(head->dtype) || head->shape != embedding.shape) return false;
+    const int64_t rows = embedding.shape[0], width = embedding.shape[1];
+    std::vector<float> row(width), embedding_row(width);
+    const int64_t compared = std::min(rows, kComparedRows);
+    for (int64_t i = 0; i < compared; ++i) {
+      const int64_t index = compared > 1 ? i * (rows - 1) / (compared - 1) : 0;
+      read_row(*head, index, row.data());
+      read_row(embedding, index, embedding_row.data());
+      if (row != embedding_row) return false;
+    }
+    return true;
+  }
+
+  // A head in the file counts even if config.json ties it to the embedding, as in transformers 5. Files often repeat
+  // the embedding; only another head is worth a note.
+  void untie_stored_head() {
+    ModelConfig& c = model->config;
+    if (!c.tied_head || !has_head() || head_repeats_embedding()) return;
+    c.tied_head = false;
+    model->notes.push_back(
+        error("differs from the embedding that tie_word_embeddings ties it to; using this head, as transformers 5 does "
+              "(set tie_word_embeddings to false in config.json to confirm it; delete the tensor to tie)",
+              where(c.names.head)));
+  }
+
   Error bind_head() {
     const MatrixTensor spec = head_matrix(model->config);
-    if (!model->config.tied_head) return bind_matrix({&spec, 1});
+    if (!model->config.tied_head || has_head()) return bind_matrix({&spec, 1});
     std::span<float> bias;
     if (Error e = bind_bias({&spec, 1}, spec.n, &bias)) return e;
     matrices.insert(spec.module() + ".weight");
@@ -381,9 +420,14 @@ struct Binder : VectorReader {
     return read_norm(c.names.mtp_hidden_norm, c.hidden_size, &model->mtp.hidden_norm);
   }
 
+  // Some files of models with a tied head store it in place of the embedding.
   Error bind_embedding() {
     const ModelConfig& c = model->config;
-    return bind(c.names.embedding + ".weight", {c.vocab_size, c.hidden_size}, &model->embedding);
+    const std::string name = c.names.embedding + ".weight", head = c.names.head + ".weight";
+    const bool is_under_head = c.tied_head && !model->checkpoint.find(name) && model->checkpoint.find(head);
+    if (Error e = bind(is_under_head ? head : name, {c.vocab_size, c.hidden_size}, &model->embedding)) return e;
+    untie_stored_head();
+    return {};
   }
 
   // Per-layer embeddings and AltUp's projections.

@@ -68,6 +68,7 @@ struct Model {
   int64_t expert_bytes = 0;  // share of the experts in weight_bytes
   double load_seconds = 0;
   std::vector<Conversion> conversions;
+  std::vector<Error> notes;  // peculiarities of the checkpoint that the user should know; the model is usable
 
   Checkpoint checkpoint;                          // owns the mapped files
   Arena arena;                                    // owns the packed matrices, unless `cached` does

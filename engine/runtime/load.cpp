@@ -216,6 +216,7 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
     if (e) return e;
   }
 
+  for (const Error& peculiarity : model->notes) report_to(options.warn, peculiarity);
   model->load_seconds = now_seconds() - start;
   *out = std::move(model);
   return {};

@@ -13,6 +13,7 @@
 
 namespace pinion {
 
+// Reports the model's notes to options.warn.
 Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out);
 
 // The first step of load_model(): reads everything except the matrices, which become jobs. Fails if the folder cannot
