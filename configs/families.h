@@ -59,6 +59,7 @@ namespace pinion {
 //   rope                         false: no layer has positional encoding
 //   rope_if                      {field, is}: no layer has it unless the field has this value
 //   rope_theta, partial_rotary_factor    FIELD, if they have other names
+//   rope_aliases                 values of rope_type that stand for another, as in older files of the family
 //   rope_interleaved             true or FIELD: elements 0 and 1 of a head are rotated together, then 2 and 3 (GPT-J)
 //   rope_where_sliding           layers without a window have no positional encoding: always, or with_window (only if
 //                                sliding_window is given)

@@ -29,6 +29,7 @@ struct RopeContext {
   bool has_alpha;
   bool scales_queries;
   bool has_sections;
+  const Json& aliases;  // names of kinds -> other names
 };
 
 void read_rotated_dims(JsonFields& rope, const RopeContext& context, int64_t head_dim, Rope* r) {
@@ -69,6 +70,10 @@ void read_factors(JsonFields& rope, int64_t max_positions, Rope* r) {
   if (r->kind == RopeKind::yarn || r->kind == RopeKind::longrope) {
     factor = static_cast<double>(max_positions) / static_cast<double>(r->original_max_positions);
   }
+  if (r->kind == RopeKind::yarn && !rope.object.contains("factor")) {
+    rope.fail("factor", "missing in yarn",
+              "a number, or null for max_position_embeddings / original_max_position_embeddings");
+  }
   r->factor = rope.number("factor", factor, 1e-3, 1e6);
   const bool is_llama3 = r->kind == RopeKind::llama3;
   const std::optional<double> absent = is_llama3 ? std::nullopt : std::optional(0.0);
@@ -99,6 +104,7 @@ Rope read_rope(JsonFields& rope, const RopeContext& context, const ModelConfig& 
   const std::string old_name = rope.text("type", "default");
   std::string name = rope.text("rope_type", old_name);
   if (context.has_sections && name == "mrope") name = "default";
+  name = context.aliases.value(name, name);
   const auto row = std::ranges::find(kRopeKinds, name, &RopeKindRow::name);
   if (row == std::end(kRopeKinds)) {
     rope.fail("rope_type", "unknown kind", "default, linear, dynamic, yarn, llama3 or longrope", brief(name));
@@ -114,8 +120,10 @@ Rope read_rope(JsonFields& rope, const RopeContext& context, const ModelConfig& 
   if (rope.has("attention_factor")) r.attention_factor = rope.number("attention_factor", {}, 0.0, 1e6);
   r.mscale = rope.number("mscale", r.mscale, 0.0, 1e6);
   r.mscale_all_dim = rope.number("mscale_all_dim", r.mscale_all_dim, 0.0, 1e6);
-  r.beta_fast = rope.number("beta_fast", r.beta_fast, 1e-3, 1e6);
-  r.beta_slow = rope.number("beta_slow", r.beta_slow, 1e-3, 1e6);
+  for (const auto& [field, beta] : {std::pair{"beta_fast", &r.beta_fast}, {"beta_slow", &r.beta_slow}}) {
+    const double value = rope.number(field, *beta, 0.0, 1e6);
+    if (value > 0.0) *beta = value;  // 0 stands for the default, as in transformers
+  }
   r.truncate = rope.boolean("truncate", r.truncate);
   read_longrope(rope, &r);
   if (context.has_alpha) read_alpha(rope, &r);
@@ -230,7 +238,8 @@ void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
                          family.boolean("partial_rotary", false),
                          family.boolean("ntk_alpha", false),
                          family.boolean("query_scaling", false),
-                         family.boolean("mrope", false)};
+                         family.boolean("mrope", false),
+                         family.fields("rope_aliases").object};
   if (file.has("original_max_position_embeddings")) {
     context.original_max_positions = file.integer("original_max_position_embeddings", {}, 1, kMaxPositions);
   }
@@ -247,7 +256,7 @@ void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
     if (!file.error) file.error = parameters.error;
     // In the older spelling, rope_scaling applies to the layers without a window.
     add(scaling.object.empty() ? full : scaling);
-    context.theta = file.number("rope_local_base_freq", 10000.0, 1.0, 1e15);
+    context.theta = file.number("rope_local_base_freq", context.theta, 1.0, 1e15);
     add(sliding);
   } else {
     add(scaling.object.empty() ? parameters : scaling);

@@ -189,7 +189,8 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
     given[to.get<std::string>()] = *value;
     given.erase(from);
   }
-  // A null in the file stays and so overrides a default with "none".
+  // A null in the file stays and so overrides a default with "none", except in rope_parameters.
+  if (const auto rope = given.find("rope_parameters"); rope != given.end() && rope->is_null()) given.erase(rope);
   const Json& defaults = family.fields("defaults").object;
   Json merged = defaults;
   merged.update(given);

@@ -43,7 +43,7 @@ TEST(Phi3, FusedTensorsAndPartialRotation) {
 }
 
 TEST(Phi3, LongRope) {
-  for (const char* name : {"longrope", "su"}) {
+  for (const char* name : {"longrope", "su", "yarn"}) {  // the last two in older files
     const std::string changes = R"({"original_max_position_embeddings": 128, "rope_scaling": {"short_factor": [1, 1, 1],
         "long_factor": [1.5, 2, 4], "original_max_position_embeddings": 7, "type": ")" +
                                 std::string(name) + R"("}, "partial_rotary_factor": 0.75})";
@@ -54,6 +54,32 @@ TEST(Phi3, LongRope) {
     EXPECT_EQ(rope.original_max_positions, 128) << "the outer field wins";
     EXPECT_EQ(rope.factor, 4.0) << "512 / 128";
   }
+  EXPECT_EQ(message("Phi3ForCausalLM", R"({"rope_scaling": {"type": "yarn", "factor": 4}})"),
+            "config.json: rope_scaling: short_factor, long_factor: wrong length: want 4, have 0 and 0");
+}
+
+// Spellings for which transformers computes other frequencies than their first reading suggests.
+TEST(Rope, SpellingsThatChangeMeaning) {
+  const auto rope = [](const char* architecture, const char* changes) { return read(architecture, changes).ropes[0]; };
+  EXPECT_EQ(
+      message("LlamaForCausalLM", R"({"rope_scaling": {"type": "yarn", "original_max_position_embeddings": 64}})"),
+      "config.json: rope_scaling: factor: missing in yarn: want a number, or null for max_position_embeddings / "
+      "original_max_position_embeddings");
+  EXPECT_EQ(message("LlamaForCausalLM", R"({"rope_scaling": {"type": "yarn", "short_factor": [1, 1, 1, 1],
+      "long_factor": [2, 2, 2, 2]}})"),
+            "config.json: rope_scaling: factor: missing in yarn: want a number, or null for max_position_embeddings / "
+            "original_max_position_embeddings");
+  const Rope zero = rope("LlamaForCausalLM", R"({"rope_scaling": {"type": "yarn", "factor": 2, "beta_fast": 0,
+      "beta_slow": 0}})");
+  EXPECT_EQ(zero.beta_fast, 32.0);
+  EXPECT_EQ(zero.beta_slow, 1.0);
+  EXPECT_EQ(rope("CwmForCausalLM", R"({"rope_parameters": null})").kind, RopeKind::llama3);
+  EXPECT_EQ(rope("GptOssForCausalLM", R"({"rope_parameters": null, "num_local_experts": 4})").kind, RopeKind::yarn);
+  EXPECT_EQ(rope("CwmForCausalLM", R"({"rope_scaling": {"type": "linear", "factor": 2}})").theta, 1e6);
+  const ModelConfig olmo3 = read("Olmo3ForCausalLM", R"({"rope_theta": 70000, "rope_scaling": {"rope_type": "linear",
+      "factor": 2}})");
+  EXPECT_EQ(olmo3.ropes[0].theta, 70000.0);
+  EXPECT_EQ(olmo3.ropes[1].theta, 70000.0) << "sliding layers";
 }
 
 TEST(Gemma3, RopesByLayerTypeInBothSpellings) {

@@ -178,7 +178,7 @@ TEST(ModelConfig, RopeKindsAndTheirParameters) {
   EXPECT_EQ(rope(R"({"type": "linear", "factor": 2.5})").factor, 2.5);
   EXPECT_EQ(rope(R"({"type": "linear", "factor": 2.5})").kind, RopeKind::linear);
   EXPECT_EQ(rope(R"({"rope_type": "dynamic", "factor": 2})").kind, RopeKind::dynamic);
-  const Rope plain = rope(R"({"rope_type": "yarn", "original_max_position_embeddings": 128})");
+  const Rope plain = rope(R"({"rope_type": "yarn", "factor": null, "original_max_position_embeddings": 128})");
   EXPECT_EQ(plain.kind, RopeKind::yarn);
   EXPECT_EQ(plain.factor, 4.0) << "512 / 128";
   EXPECT_EQ(plain.beta_fast, 32.0);
