@@ -1,4 +1,4 @@
-// The order of the checks is that of Hugging Face's tokenizers library.
+// split_added() checks the flags of a token in the order of Hugging Face's tokenizers library.
 #include "tokenizer/tokens/added_tokens.h"
 
 #include <algorithm>

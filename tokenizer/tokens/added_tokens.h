@@ -1,5 +1,5 @@
-// Added tokens: texts that are one token each, found before the model sees a text. And the escapes that keep special
-// tokens typed by users from being found.
+// Added tokens: texts that are one token each, split off before the BPE model runs. Escapes keep special tokens that
+// users type from being found.
 #pragma once
 
 #include <bitset>
@@ -13,8 +13,8 @@ namespace pinion {
 struct AddedToken {
   std::string content;
   int32_t id = -1;
-  bool single_word = false;  // matches only between characters that are no word characters
-  bool lstrip = false;       // includes white space on its left
+  bool single_word = false;  // matches only if no word character stands directly before or behind it
+  bool lstrip = false;       // the match includes white space on its left
   bool rstrip = false;       // ... on its right
   bool normalized = false;   // matches in the normalised text; `content` is normalised too
   bool special = false;
@@ -45,7 +45,7 @@ struct Escape {
   std::string escaped, original;  // one character each
 };
 
-// Restores the original characters; `restored`: their offsets in the result.
+// Replaces escapes by the original characters; `restored` receives the offsets of these in the result.
 std::string unescaped(std::string_view text, const std::vector<Escape>& escapes,
                       std::vector<size_t>* restored = nullptr);
 

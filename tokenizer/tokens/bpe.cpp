@@ -1,6 +1,6 @@
 #include "tokenizer/tokens/bpe.h"
 
-#define XXH_INLINE_ALL  // most texts are shorter than a call takes
+#define XXH_INLINE_ALL  // a call would take longer than hashing most token texts
 #include <xxhash.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace pinion {
 namespace {
 
 constexpr size_t kMinSlots = 16;            // all slot counts are powers of two; a quarter stays free
-constexpr uint64_t kNoPair = ~uint64_t{0};  // ids are not negative
+constexpr uint64_t kNoPair = ~uint64_t{0};  // a free slot; no pair of ids, which are not negative
 
 size_t slots_for(size_t entries) { return std::max(kMinSlots, std::bit_ceil(entries + entries / 3 + 1)); }
 bool is_full(size_t entries, size_t slots) { return entries >= slots - slots / 4; }
@@ -32,7 +32,7 @@ size_t hash_of(uint64_t pair) {
 
 constexpr std::string_view kSpaceMark = "\u2581";
 
-// Offset of the first mark after another character; the size of the text if there is none.
+// Offset of the first U+2581 that follows another character; the size of the text if there is none.
 size_t next_mark(std::string_view text) {
   for (size_t at = text.find(kSpaceMark, 1); at != std::string_view::npos; at = text.find(kSpaceMark, at + 1)) {
     if (!text.substr(0, at).ends_with(kSpaceMark)) return at;
@@ -54,8 +54,9 @@ bool add_bytes(const BpeModel& model, std::string_view text, std::vector<BpeSymb
   return true;
 }
 
-// Adds one symbol per character; unknown characters become bytes or else the unknown token. As in the reference, the
-// unknown token is added before the next known character, so bytes that follow it overtake it.
+// Adds one symbol per character; an unknown character becomes <0xXX> tokens, or else the unknown token. As in Hugging
+// Face's library, the unknown token is added only before the next known character, so <0xXX> tokens of characters
+// behind it come before it.
 void split_characters(const BpeModel& model, std::string_view word, std::vector<BpeSymbol>* symbols) {
   bool has_pending_unknown = false;
   for (size_t at = 0; at < word.size();) {

@@ -1,6 +1,6 @@
 // Byte-pair encoding of one word at a time: the model of all file formats but sentencepiece's. Vocabularies have some
-// 100,000 tokens and as many merges, and a program's start waits for them. So the tables allocate nothing per entry and
-// use open addressing (linear probing), where a miss usually touches one cache line.
+// 100,000 tokens and as many merges, and building the tables delays the start of the program. So they allocate nothing
+// per entry and use open addressing (linear probing), where a miss usually touches one cache line.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace pinion {
 
-// Token texts, 4 GiB at most, and their ids from 0.
+// Map of token texts (4 GiB together at most) to ids (0 or greater), and back.
 class TokenTable {
  public:
   void reserve(size_t texts, size_t bytes);
@@ -23,7 +23,8 @@ class TokenTable {
 
   // Indexes the texts by id. Call it after the last set() and before the functions below.
   void index_by_id();
-  // The text of an id (the greatest of several), empty if there is none. Valid until the table changes.
+  // The text of an id; empty: none. If several texts have the id, the greatest in byte order. Valid until the table
+  // changes.
   std::string_view text(int32_t id) const;
   int32_t highest_id() const { return static_cast<int32_t>(by_id_.size()) - 1; }
 
@@ -33,7 +34,7 @@ class TokenTable {
     int32_t id;
   };
   struct Slot {
-    uint32_t hash;   // its lowest bits are the slot where a search begins
+    uint32_t hash;   // its lowest bits are the index of the slot where a search begins
     uint32_t entry;  // index + 1; 0: the slot is free
   };
 
@@ -56,8 +57,9 @@ struct Merge {
 class MergeTable {
  public:
   void reserve(size_t pairs);
-  Merge* insert(int32_t left, int32_t right, Merge merge);  // the stored merge: the old one if the pair had one
-  const Merge* find(int32_t left, int32_t right) const;     // null: the two do not merge
+  // Returns the stored merge; a pair that has one keeps it.
+  Merge* insert(int32_t left, int32_t right, Merge merge);
+  const Merge* find(int32_t left, int32_t right) const;  // null: the two do not merge
   size_t size() const { return size_; }
 
  private:
@@ -76,7 +78,7 @@ class MergeTable {
 struct BpeModel {
   TokenTable tokens;
   MergeTable merges;
-  std::array<int32_t, 256> byte_ids;  // of <0x00> to <0xFF>, -1: none; all -1 without byte_fallback
+  std::array<int32_t, 256> byte_ids;  // ids of <0x00> to <0xFF>; -1: none, or no byte_fallback
   int32_t unknown_id = -1;            // -1: unknown characters are dropped
   bool fuse_unknown = false;          // adjacent unknown characters become one token
   bool ignore_merges = false;         // a word in the vocabulary is one token
@@ -85,17 +87,18 @@ struct BpeModel {
   BpeModel() { byte_ids.fill(-1); }
 };
 
-// Sets cuts_before_marks if no token has U+2581, the mark for a space, after another character. Then no merge crosses
-// the boundary before a mark, and a whole text that comes as one word is encoded in sections, which bounds the memory.
+// Sets cuts_before_marks if no token contains U+2581, which stands for a space, after another character. Then no merge
+// crosses the boundary before a U+2581. Without pre-tokenizers a whole text comes as one word; it is then encoded in
+// sections, which bounds the memory.
 void find_cuts(BpeModel* model);
 
-struct BpeSymbol {  // of the linked list of tokens that a word consists of
+struct BpeSymbol {  // one token of the word, in a linked list
   int32_t id;
   int32_t previous, next;  // indices, -1: none
-  bool is_merged;          // into its left neighbour
+  bool is_merged;          // into its left neighbour, so no longer in the list
 };
 
-struct BpeCandidate {
+struct BpeCandidate {  // a merge of two neighbours; may be outdated when it is reached
   int32_t rank;
   int32_t left;  // index of the left symbol
   int32_t id;    // of the merged token

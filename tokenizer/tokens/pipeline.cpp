@@ -10,7 +10,7 @@
 namespace pinion {
 namespace {
 
-// Sets `*cut_front` if the beginning of the text was removed.
+// Replaces the matches by `content`. Sets `*cut_front` if this removed the beginning of the text.
 Error replace_matches(const Regex& pattern, std::string_view content, RegexFinder& finder, std::string* text,
                       bool* cut_front) {
   std::string result;
@@ -91,7 +91,7 @@ bool is_joined(SplitBehavior behavior, const Span& before, const Span& span) {
   return false;
 }
 
-// Calls `on_word` with the bounds of one word after the other.
+// Calls `on_word` with the bounds of each word in turn.
 Error split_words(const PreTokenizer& step, std::string_view text, RegexFinder& finder,
                   const std::function<Error(size_t begin, size_t end)>& on_word) {
   Span before{};
@@ -159,7 +159,7 @@ bool is_utf8(std::string_view text) {
   return text.empty();
 }
 
-// A run of byte tokens is one text if it is UTF-8 as a whole, else U+FFFD for every byte of it.
+// A run of <0xXX> tokens becomes its bytes if they are UTF-8 as a whole, else one U+FFFD per byte.
 std::vector<std::string> decode_byte_tokens(const std::vector<std::string>& tokens) {
   std::vector<std::string> result;
   std::string run;
@@ -270,7 +270,7 @@ std::string decode_tokens(const Pipeline& pipeline, std::vector<std::string> tok
   }
   bool joined = false;
   for (const Decoder& step : pipeline.decoders) {
-    // A joined text is stripped once, at its start.
+    // Behind a decoder that joins the tokens, Strip acts on the whole text: only its first part is stripped.
     const bool done_before = joined && !at_start && step.kind == Decoder::Kind::kStrip;
     if (!done_before) tokens = apply_decoder(step, std::move(tokens), at_start);
     joined = joined || joins_tokens(step);

@@ -30,7 +30,7 @@ enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWith
 struct PreTokenizer {
   enum class Kind {
     kSplit,
-    kMetaspace,    // replaces spaces by `text`, and prepends it by `prepend`
+    kMetaspace,    // replaces each space by `text`; `prepend`: when `text` is also put in front
     kPrefixSpace,  // prepends a space if there is none
     kBytes,        // maps bytes to characters (bytes_to_chars)
   };
@@ -38,7 +38,7 @@ struct PreTokenizer {
   Kind kind;
   Regex pattern = {};
   SplitBehavior behavior = SplitBehavior::kIsolated;
-  bool invert = false;  // the pattern describes the text between matches
+  bool invert = false;  // swaps matches and the text between them
   std::string text = {};
   Prepend prepend = Prepend::kAlways;
 };
@@ -51,26 +51,27 @@ struct Decoder {
       {};  // kReplace: the replacement; kStrip: the text to remove; kMetaspace: the text that becomes a space
   int64_t start = 0;      // kStrip: maximum count at the start of each token
   int64_t stop = 0;       // ... and at the end
-  bool prepended = true;  // kMetaspace: drops that of the first token
+  bool prepended = true;  // kMetaspace: `text` was put in front; in the first token it is removed
 };
 
-constexpr size_t kMaxPreTokenizers = 64;  // each calls the next one
+constexpr size_t kMaxPreTokenizers = 64;  // limits the recursion: each step calls the next one
 
 struct Pipeline {
   std::vector<Normalizer> normalizers;
   std::vector<PreTokenizer> pre_tokenizers;
   std::vector<Decoder> decoders;
-  bool spaced = false;  // no decoder: tokens are joined by spaces
+  bool spaced = false;  // the file has no decoder: decoding joins tokens by spaces
 };
 
 struct NormalizedText {
   std::string text;
-  bool at_start;  // it begins where the input begins
+  bool at_start;  // the text begins where the input begins: no normaliser has removed its front
 };
 
 Error normalize(const Pipeline& pipeline, RegexFinder& finder, NormalizedText* text);
 
-// Calls `on_word` for one word after the other: a list of all words would take ten times the memory of the text.
+// Calls `on_word` for each word in turn: a list of all words would take ten times the memory of the text. `at_start`:
+// as in NormalizedText.
 using OnWord = std::function<Error(std::string_view word)>;
 Error pre_tokenize(const Pipeline& pipeline, std::string_view text, bool at_start, RegexFinder& finder,
                    const OnWord& on_word);

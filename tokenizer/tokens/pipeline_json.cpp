@@ -26,7 +26,8 @@ constexpr std::array<std::pair<std::string_view, PreTokenizer::Prepend>, 3> kPre
      {"first", PreTokenizer::Prepend::kFirst},
      {"never", PreTokenizer::Prepend::kNever}}};
 
-// Looks up the text of field `name` in the table; an unknown text is an error.
+// The value that the table has for the text of field `name`; `absent` is the text of a missing field. An unknown text
+// is an error.
 template <typename Table>
 auto choice(JsonFields& fields, std::string_view name, const Table& table, std::string absent) {
   const std::string text = fields.text(name, std::move(absent));

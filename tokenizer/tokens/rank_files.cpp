@@ -73,7 +73,7 @@ bool decode_base64(std::string_view text, std::string* bytes) {
 
 std::string byte_token(int byte) { return bytes_to_chars(std::string(1, static_cast<char>(byte))); }
 
-// `tokens`: by rank, in the alphabet of byte-level BPE; empty: not read yet. The caller sets the place of the error.
+// `tokens`: by rank, in the alphabet of byte-level BPE; empty: not read yet. The caller sets Error::where.
 Error set_token(std::string_view base64, int64_t rank, std::vector<std::string>* tokens) {
   std::string bytes;
   if (!decode_base64(base64, &bytes) || bytes.empty() || bytes.size() > kMaxTokenBytes) {
@@ -159,7 +159,7 @@ Error find_token(const Tokenizer& tokenizer, const std::string& named, const std
   return {};
 }
 
-// `names`: of the special tokens, by id. The settings may rename reserved ones.
+// `names`: of the special tokens, for consecutive ids from `first_id`. The settings may rename reserved ones.
 Error add_special_tokens(const std::vector<std::string>& names, size_t first_id, const TokenizerSettings& settings,
                          const std::string& where, Tokenizer* out) {
   std::set<int32_t> renamed;
@@ -184,7 +184,8 @@ Error read_tekken_vocabulary(JsonFields& file, std::vector<std::string>* tokens)
     return error("too few tokens", file.where + ": vocab", std::to_string(tokens->size()),
                  std::to_string(list->size()));
   }
-  for (size_t i = 0; i < tokens->size(); ++i) {  // files list more tokens than the model has
+  // Files may list more tokens than default_vocab_size; the rest is unused.
+  for (size_t i = 0; i < tokens->size(); ++i) {
     JsonFields fields{(*list)[i], file.where + ": vocab: " + std::to_string(i)};
     const int64_t rank = fields.integer("rank", {}, 0, static_cast<int64_t>(tokens->size()) - 1);
     const std::string base64 = fields.text("token_bytes");
@@ -221,7 +222,7 @@ Error read_tekken_names(JsonFields& file, const std::string& version, std::vecto
   return {};
 }
 
-// The caller sets the place of the error.
+// The caller sets Error::where.
 Error read_rank_line(std::string_view line, std::vector<std::string>* tokens) {
   const size_t space = std::min(line.find(' '), line.size());
   const char* const end = line.data() + line.size();

@@ -1,4 +1,4 @@
-// Translates constructs that the two dialects read differently. A construct that no known tokenizer uses is an error.
+// Translates Oniguruma's syntax into PCRE2's where they differ. A difference that no known tokenizer uses is an error.
 #include "tokenizer/tokens/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -15,8 +15,8 @@ namespace {
 
 constexpr size_t kMinJitStackBytes = size_t{32} << 10;
 constexpr size_t kMaxJitStackBytes = size_t{16} << 20;
-// Start positions that one call of PCRE2 tries, each with PCRE2's own limit of steps: compiled code neither counts its
-// steps nor can be interrupted.
+// Range of start positions that one call of PCRE2 tries. PCRE2's limit of steps applies to each position anew, and its
+// compiled code cannot be interrupted. So the clock is read between calls.
 constexpr size_t kWindowBytes = 256;
 constexpr int kCallsPerCheck = 64;        // reading the clock takes longer than a typical match
 constexpr int kFailedCallWeight = 8;      // a call without a match has tried all positions
@@ -28,7 +28,7 @@ struct RegexTranslator {
   std::string out = {};
   size_t at = 0;
   bool in_class = false;
-  std::string refused = {};  // an unsupported construct
+  std::string refused = {};  // the first unsupported construct, for the error
 
   bool next_is(std::string_view text) const { return in.substr(at).starts_with(text); }
   void copy(size_t length) {
@@ -41,7 +41,7 @@ struct RegexTranslator {
   }
 };
 
-// The class of \w, which depends on the release of PCRE2.
+// The members of \w, spelled out since releases of PCRE2 differ.
 constexpr std::string_view kWordSet = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 
 // Escapes that differ in PCRE2, or exist in only one dialect. (\b in a class is a backspace in both.)

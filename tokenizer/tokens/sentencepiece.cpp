@@ -65,7 +65,7 @@ std::vector<bool> find_user_defined(std::string_view model) {
   return found;
 }
 
-// Control pieces and the unknown piece are no text; if shown at all, they appear under their names.
+// Control pieces and the unknown piece decode to their names, or to nothing if special tokens are skipped.
 void add_control_tokens(Tokenizer* out) {
   const SentencePieceProcessor& model = *out->sentencepiece;
   for (int id = 0; id < model.GetPieceSize(); ++id) {
@@ -95,7 +95,7 @@ void spell(const Tokenizer& tokenizer, std::string_view text, std::vector<int32_
   }
 }
 
-// Spaces as in pieces.
+// Spaces become U+2581, as in pieces.
 std::string with_visible_spaces(std::string_view text) {
   std::string result;
   for (const char c : text) result += c == ' ' ? "\u2581" : std::string(1, c);
@@ -140,9 +140,9 @@ void encode_pieces(const Tokenizer& tokenizer, std::string_view text, const Enco
   for (const auto& piece : encoded.pieces()) {
     const auto id = static_cast<int32_t>(piece.id());
     const auto next = std::ranges::lower_bound(restored, piece.begin());
-    const bool is_typed = (next != restored.end() && *next < piece.end()) ||
-                          with_visible_spaces(piece.surface()) != piece_text(tokenizer, id);
-    if (is_typed && std::ranges::find(options.guarded, id) != options.guarded.end() &&
+    const bool is_altered = (next != restored.end() && *next < piece.end()) ||
+                            with_visible_spaces(piece.surface()) != piece_text(tokenizer, id);
+    if (is_altered && std::ranges::find(options.guarded, id) != options.guarded.end() &&
         !tokenizer.sentencepiece->IsUnknown(id)) {
       spell(tokenizer, piece_text(tokenizer, id), ids);
     } else {

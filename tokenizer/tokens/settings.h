@@ -16,7 +16,7 @@ struct TokenizerSettings {
   std::string bos_token, eos_token;  // empty: none
   bool add_bos = true, add_eos = false;
   // All tokens named in the files; a token may be listed several times, each time with some of its properties. Id -1:
-  // not given. tokenizer.json repeats these fields, other formats lack them.
+  // not given. Unused for tokenizer.json, which lists its added tokens itself.
   std::vector<AddedToken> added;
 };
 

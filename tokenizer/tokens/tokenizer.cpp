@@ -26,12 +26,13 @@ bool is_white_space_only(std::string_view text) {
   return true;
 }
 
-// Guarded tokens that match in the normalised text are replaced by placeholders before normalisation: private-use
-// characters of plane 15 that do not occur in the text. So normalisation cannot produce such a token.
+// Tokens with `normalized` are searched in the normalised text, where normalisation may have made one. Guarded ones are
+// therefore found earlier, in the text as given, and replaced by placeholders: private-use characters of plane 15 that
+// do not occur in the text.
 struct Placeholders {
-  AddedTokenFinder spelled;  // the guarded tokens as spelled in the text
+  AddedTokenFinder spelled;  // finds the guarded tokens in the text as given
   std::unordered_map<int32_t, std::string> by_id;
-  AddedTokenFinder normalized;  // to find in the normalised text: the placeholders, and the tokens that are not guarded
+  AddedTokenFinder normalized;  // finds the placeholders and the tokens that are not guarded in the normalised text
 };
 
 Placeholders make_placeholders(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options) {
@@ -77,7 +78,7 @@ struct Encoding {
   const Tokenizer& tokenizer;
   const EncodeOptions& options;
   Placeholders placeholders;
-  RegexFinder finder;
+  RegexFinder regex_finder;
   BpeScratch scratch = {};
   std::vector<int32_t>* ids;
 };
@@ -87,7 +88,7 @@ Error encode_text(Encoding& encoding, std::string_view text, bool at_start) {
   const Pipeline& pipeline = encoding.tokenizer.pipeline;
   const EncodeOptions& options = encoding.options;
   NormalizedText whole{put_placeholders(encoding.placeholders, text), at_start};
-  if (Error e = normalize(pipeline, encoding.finder, &whole)) return e;
+  if (Error e = normalize(pipeline, encoding.regex_finder, &whole)) return e;
   const auto on_word = [&](std::string_view word) {
     encode_word(encoding.tokenizer.bpe, word, &encoding.scratch, encoding.ids);
     return std::ssize(*encoding.ids) > options.max_tokens ? too_long(options.max_tokens) : Error{};
@@ -99,7 +100,7 @@ Error encode_text(Encoding& encoding, std::string_view text, bool at_start) {
     }
     const bool is_first = whole.at_start && run.text.data() == whole.text.data();
     const std::string plain = unescaped(run.text, options.escapes);
-    if (Error e = pre_tokenize(pipeline, plain, is_first, encoding.finder, on_word)) return e;
+    if (Error e = pre_tokenize(pipeline, plain, is_first, encoding.regex_finder, on_word)) return e;
   }
   return {};
 }
@@ -108,7 +109,7 @@ bool is_kept(const Tokenizer& tokenizer, int32_t id, bool skip_special) {
   return !token_text(tokenizer, id).empty() && !(skip_special && is_special(tokenizer, id));
 }
 
-// sentencepiece decodes the runs between added tokens.
+// Added tokens give their content; sentencepiece decodes the runs of pieces between them.
 std::string decode_runs(const Tokenizer& tokenizer, std::span<const int32_t> ids, bool at_start) {
   std::string text;
   std::vector<int> run;
@@ -202,7 +203,8 @@ Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>
   tokenizer->file = file.string();
   if (const int32_t id = token_id(*tokenizer, settings.bos_token); id >= 0) tokenizer->bos = id;
   if (const int32_t id = token_id(*tokenizer, settings.eos_token); id >= 0) tokenizer->eos = id;
-  if (file.filename() != "tokenizer.json") {  // which lists the tokens around a text itself
+  // tokenizer.json lists the tokens around a text itself (read_template_processing).
+  if (file.filename() != "tokenizer.json") {
     if (settings.add_bos && tokenizer->bos) tokenizer->prefix.push_back(*tokenizer->bos);
     if (settings.add_eos && tokenizer->eos) tokenizer->suffix.push_back(*tokenizer->eos);
   }
@@ -216,7 +218,8 @@ Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>
 Error encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
              std::vector<int32_t>* out) {
   out->clear();
-  // No token covers more text, except by stripped white space or a normalisation that shortens the text.
+  // Refuses a text that is certainly too long before encoding it: a token covers at most longest_token_bytes. (More
+  // only if it strips white space, or normalisation shortens the text; such a text may be refused although it fits.)
   if (std::cmp_greater(text.size() / tokenizer.longest_token_bytes, options.max_tokens)) {
     return too_long(options.max_tokens);
   }
@@ -245,14 +248,14 @@ std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids, boo
 }
 
 IncrementalDecoder::IncrementalDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special, bool at_start)
-    : tokenizer_(std::move(tokenizer)), skip_special_(skip_special), begins_(at_start), at_start_(at_start) {}
+    : tokenizer_(std::move(tokenizer)), skip_special_(skip_special), begins_text_(at_start), at_start_(at_start) {}
 
 std::string IncrementalDecoder::put(int32_t id) {
   if (!is_kept(*tokenizer_, id, skip_special_)) return {};
   pending_.push_back(id);
   if (!may_cut_after(*tokenizer_, id)) return {};
   std::string text = decode_kept(*tokenizer_, pending_, at_start_);
-  // Until there is text, a later token may still be stripped at the start.
+  // While there is no text, the next token still stands at the start, where decoders strip it.
   if (text.ends_with(kReplacement) || (at_start_ && text.empty())) return {};
   pending_.clear();
   at_start_ = false;
@@ -262,7 +265,7 @@ std::string IncrementalDecoder::put(int32_t id) {
 std::string IncrementalDecoder::finish() {
   std::string text = decode_kept(*tokenizer_, pending_, at_start_);
   pending_.clear();
-  at_start_ = begins_;
+  at_start_ = begins_text_;
   return text;
 }
 
@@ -328,7 +331,7 @@ bool is_special(const Tokenizer& tokenizer, int32_t id) {
 }
 
 bool has_text(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
-  constexpr size_t kFew = 16;  // almost every text begins within these
+  constexpr size_t kFew = 16;  // almost always contain text, so the whole prompt need not be decoded
   return !decode(tokenizer, ids.first(std::min(ids.size(), kFew))).empty() || !decode(tokenizer, ids).empty();
 }
 

@@ -30,8 +30,8 @@ struct EncodeOptions {
   bool add_special = true;            // add BOS and EOS as configured
   bool parse_special = true;          // false: special tokens in the text are plain text
   std::vector<Escape> escapes = {};   // restored after the search for special tokens (templates/special_token_escape.h)
-  std::vector<int32_t> guarded = {};  // added tokens that match only as spelled in the text, not by its normalisation
-  int64_t max_tokens = std::numeric_limits<int64_t>::max();  // exceeding it is an error, before all is encoded
+  std::vector<int32_t> guarded = {};  // added tokens that must stand in the text itself: normalisation cannot make them
+  int64_t max_tokens = std::numeric_limits<int64_t>::max();  // more are an error, usually found early
 };
 
 // Ill-formed UTF-8 counts as U+FFFD.
@@ -43,8 +43,8 @@ Error encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOpti
 std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids, bool skip_special = true);
 
 // Decodes token by token. The joined results of put() and finish() equal decode() of all ids; each result is whole
-// UTF-8 characters, and text that a later token may change is held back. `at_start`: the ids begin a text, at which
-// some vocabularies drop a leading blank.
+// UTF-8 characters, and text that a later token may change is held back. `at_start`: the ids begin a text; there, some
+// vocabularies drop a leading space.
 class IncrementalDecoder {
  public:
   explicit IncrementalDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special = true,
@@ -54,9 +54,10 @@ class IncrementalDecoder {
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
-  bool skip_special_, begins_;
+  bool skip_special_;
+  bool begins_text_;              // `at_start` of the constructor, restored by finish()
   std::vector<int32_t> pending_;  // tokens whose text is held back
-  bool at_start_;                 // no text has been returned
+  bool at_start_;                 // the ids begin a text, and none of it has been returned
 };
 
 int32_t token_id(const Tokenizer& tokenizer, std::string_view token);  // -1: no such token
@@ -67,16 +68,17 @@ std::optional<int32_t> bos_id(const Tokenizer& tokenizer);  // from tokenizer_co
 std::optional<int32_t> eos_id(const Tokenizer& tokenizer);
 int32_t vocab_size(const Tokenizer& tokenizer);  // highest id + 1, added tokens included
 
-// Fails if a token has no row in an embedding of `rows`. Added tokens may lack one, unless they surround every text:
-// Gemma 3 1B has one for images. A prompt with such a token is refused later.
+// Fails if a token has no row in an embedding of `rows` rows. Added tokens may lack one (Gemma 3 1B: an image token),
+// except those that encode() adds to every text. A prompt with a token that lacks a row is refused later.
 Error check_rows(const Tokenizer& tokenizer, int64_t rows);
 
-// The special tokens, and the other added tokens that occur in `template_text`, except blanks: some vocabularies do not
-// mark the tokens around turns as special.
+// The special tokens, and the other added tokens that occur in `template_text` and are not white space: some
+// vocabularies do not flag the tokens around a turn of the conversation as special.
 std::vector<AddedToken> special_tokens(const Tokenizer& tokenizer, std::string_view template_text = {});
 bool is_special(const Tokenizer& tokenizer, int32_t id);
 
-// True if the ids decode to any text. Then the answer to such a prompt does not begin a text (see IncrementalDecoder).
+// True if the ids decode to any text. The answer to a prompt of these ids then does not begin a text: it is decoded
+// with at_start false (IncrementalDecoder).
 bool has_text(const Tokenizer& tokenizer, std::span<const int32_t> ids);
 
 }  // namespace pinion

@@ -44,14 +44,14 @@ struct Tokenizer {
   Pipeline pipeline;
   BpeModel bpe;
   std::shared_ptr<const sentencepiece::SentencePieceProcessor> sentencepiece;
-  int32_t context_piece = -1;      // a piece of visible text, see decode_pieces()
+  int32_t context_piece = -1;      // a piece of one visible character that decode_pieces() puts in front
   std::vector<bool> user_defined;  // pieces that sentencepiece itself finds in texts [piece_count]
 
   std::vector<int32_t> prefix, suffix;  // special tokens around every text
   std::optional<int32_t> bos, eos;
   std::string file;                // path, for errors
   int32_t size = 0;                // highest id + 1
-  size_t longest_token_bytes = 1;  // in the vocabulary's spelling, which is never shorter than the text
+  size_t longest_token_bytes = 1;  // of the vocabulary's spelling, which is never shorter than the token's text
 };
 
 // pipeline_json.cpp: components of tokenizer.json. `where` names the file and the field.
@@ -75,11 +75,11 @@ Error load_rank_list(std::string_view bytes, const std::string& where, const Tok
 // sentencepiece.cpp: a tokenizer.model of sentencepiece. Its tokens are called pieces.
 Error load_sentencepiece(std::string_view bytes, const std::string& where, const TokenizerSettings& settings,
                          Tokenizer* out);
-// Encodes `text` after restoring the escapes. The library finds user-defined pieces by itself: guarded ones that
-// contain a restored character, or that only normalisation has made, are spelled character by character instead.
+// Restores the escapes and encodes `text`. The library itself finds user-defined pieces. If a guarded one contains a
+// restored character, or was made by normalisation, each of its characters becomes a token instead.
 void encode_pieces(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
                    std::vector<int32_t>* ids);
-// `at_start` as in decode_tokens(). `ids`: pieces only.
+// `at_start`: as in decode_tokens(). `ids`: pieces only.
 std::string decode_pieces(const Tokenizer& tokenizer, const std::vector<int>& ids, bool at_start);
 bool is_byte_piece(const Tokenizer& tokenizer, int32_t id);
 std::string piece_bytes(const Tokenizer& tokenizer, int32_t id);     // in the middle of a text

@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kUpperHexDigits[] = "0123456789ABCDEF";
 
-// Checks the fields for variants of BPE that are not implemented.
+// Refuses models and variants of BPE that are not implemented.
 Error check_variants(JsonFields& model) {
   const std::string type = model.text("type", "BPE");
   if (model.error) return model.error;
@@ -28,7 +28,7 @@ bool is_token_id(const FlatJson::Node& value) {
   return value.kind == FlatJson::Kind::kCount && value.at < static_cast<uint64_t>(kMaxVocabSize);
 }
 
-// The error for the first bad id in the order of tokens. A token may come again with a good id, which counts.
+// The error for the first token, in byte order, whose id is bad. A repeated token has its last id.
 Error find_bad_id(const FlatJson& vocabulary, const std::string& where) {
   std::map<std::string_view, size_t> values;  // nodes by token
   for (size_t key = 1; key < vocabulary.nodes.size(); key = vocabulary.next(key + 1)) {
@@ -84,7 +84,7 @@ bool is_version_line(const FlatJson& merges, size_t node) {
   return merges.nodes[node].kind == FlatJson::Kind::kText && merges.text(node).starts_with("#version");
 }
 
-// The id of the merged token, -1: none. `guess` is tried first.
+// The id of the merged token, -1: none. `guess` is tried first, which saves most look-ups.
 int32_t find_joined(const TokenTable& tokens, const TokenPair& pair, int32_t guess) {
   const std::string_view guessed = tokens.text(guess);
   const bool fits = guessed.size() == pair.left.size() + pair.right.size() && guessed.starts_with(pair.left) &&
@@ -175,8 +175,8 @@ Error read_added_tokens(JsonFields& file, Tokenizer* out) {
 }
 
 // "single": a list of {"Sequence": {"id": "A"}}, the text, and {"SpecialToken": {"id": NAME}}, whose ids are in
-// "special_tokens". The tokens of a later processor surround those of an earlier one.
-Error read_template(JsonFields& fields, Tokenizer* out) {
+// "special_tokens". In a sequence of processors, tokens of a later one surround those of an earlier one.
+Error read_template_processing(JsonFields& fields, Tokenizer* out) {
   const Json* single = fields.find("single");
   if (single == nullptr || !single->is_array()) fields.fail("single", "missing or wrong type", "a list");
   if (fields.error) return fields.error;
@@ -208,7 +208,7 @@ Error read_post_processor(const Json& json, const std::string& where, Tokenizer*
   const std::string type = fields.text("type");
   if (fields.error) return fields.error;
   if (type == "ByteLevel") return {};  // changes offsets, not ids
-  if (type == "TemplateProcessing") return read_template(fields, out);
+  if (type == "TemplateProcessing") return read_template_processing(fields, out);
   if (type != "Sequence") return error("component is not supported", where, {}, "\"" + type + "\"");
   const Json* list = fields.find("processors");
   if (list == nullptr || !list->is_array()) return error("missing or wrong type", where + ": processors", "a list");

@@ -50,8 +50,9 @@ size_t utf8_unit(std::string_view text, bool* whole) {
   return have;
 }
 
-// The reference normalises by Unicode 9. These ranges contain all characters with a decomposition or combining class
-// that Unicode 10 to 17 added, and no older ones. They count as unassigned, independent of the release of utf8proc.
+// Hugging Face's tokenizers normalises by Unicode 9. These ranges contain all characters with a decomposition or
+// combining class that Unicode 10 to 17 added, and no older ones. They are treated as unassigned, whatever the release
+// of utf8proc.
 constexpr std::array<std::pair<char32_t, char32_t>, 26> kNewerThanReference = {
     {{0x07FD, 0x07FD},   {0x0897, 0x08D3},   {0x09FE, 0x09FE},   {0x0C3C, 0x0C3C},   {0x0D3B, 0x0D3C},
      {0x0EBA, 0x0EBA},   {0x1715, 0x1715},   {0x1ABF, 0x1AEB},   {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},

@@ -23,7 +23,7 @@ char32_t next_char(std::string_view text, size_t* at);
 void append_utf8(char32_t c, std::string* text);
 
 bool is_white_space(char32_t c);   // property White_Space
-bool is_python_space(char32_t c);  // ... and four more that Python's strip() removes
+bool is_python_space(char32_t c);  // White_Space, and U+001C to U+001F, which Python's strip() also removes
 bool is_word(char32_t c);          // \w of Unicode regular expressions
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
