@@ -1,5 +1,5 @@
-// A model's answer as text: token ids become characters, stop texts end it, thoughts are split off. Input comes in
-// chunks; where it is cut does not change the joined output.
+// A model's answer as text: decodes token ids, ends the answer at a stop text, and splits off thoughts. Input comes in
+// chunks, and their boundaries do not change the joined output. A mark is a delimiter such as <think>.
 #pragma once
 
 #include <functional>
@@ -22,10 +22,10 @@ class StopTexts {
   // No stop text is empty.
   explicit StopTexts(std::vector<std::string> stops) : stops_(std::move(stops)) {}
 
-  // Returns the text that certainly precedes every stop text. If several match, the one that is complete first counts.
+  // Returns the text that certainly precedes every stop text. If several match, the one that ends first counts.
   std::string put(std::string_view text);
   std::string finish(std::string_view last = {});      // also returns the text held back
-  bool found() const { return !found_text_.empty(); }  // from then on no more text is returned
+  bool found() const { return !found_text_.empty(); }  // once true, put() and finish() return nothing
   const std::string& found_text() const { return found_text_; }
 
  private:
@@ -37,14 +37,14 @@ class StopTexts {
 // Decodes an answer token by token, up to the first stop text.
 class AnswerText {
  public:
-  // Special tokens give no text, except those that `is_mark` accepts: some vocabularies have the marks around thoughts
-  // and tool calls as special tokens, and the parsers need them. `at_start`: see IncrementalDecoder.
+  // Special tokens give no text, except those for which `is_mark` is true: in some vocabularies the marks around
+  // thoughts and tool calls are special tokens, and the parsers need them. `at_start`: see IncrementalDecoder.
   AnswerText(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops,
              std::function<bool(std::string_view token)> is_mark = {}, bool at_start = true);
 
   std::string put(int32_t id);  // whole UTF-8 characters
   std::string finish() { return stops_.finish(decoder_.finish()); }
-  bool is_stopped() const { return stops_.found(); }  // from then on no more text is returned
+  bool is_stopped() const { return stops_.found(); }  // once true, put() and finish() return nothing
   const std::string& stop_text() const { return stops_.found_text(); }
 
  private:
@@ -61,23 +61,23 @@ std::span<const ThinkingMarks> thinking_marks();
 constexpr std::string_view kThinkingMarkEnds = ">]";  // last characters of the marks
 
 bool is_thinking_mark(std::string_view token);
-bool ends_in_thought(std::string_view prompt);  // whether it ends with an opening mark
+bool ends_in_thought(std::string_view prompt);  // true if an opening mark ends it, before white space
 
 struct ThinkingText {
   std::string text;
   bool is_thought;
 };
 
-// Splits a text into thoughts, between <think> and </think> or other marks, and answer.
+// Splits a text into thoughts, which are between <think> and </think> or other thinking_marks(), and the answer.
 class ThinkingSplitter {
  public:
   // `inside`: the prompt has already opened a thought.
   explicit ThinkingSplitter(bool inside) : inside_(inside), after_mark_(inside) {}
 
-  // Returns the text whose kind is certain, without the marks and the blank lines around thoughts.
+  // Returns the text that is certainly a thought or certainly not one. Drops marks and the newlines around thoughts.
   std::vector<ThinkingText> put(std::string_view text);
-  std::vector<ThinkingText> put_literal(std::string_view text);  // without looking for marks
-  void trim_newlines();  // drops the newlines around this point, where a tool call stands
+  std::vector<ThinkingText> put_literal(std::string_view text);  // after held text; does not search for marks
+  void trim_newlines();  // drops the newlines before and behind this point, where a tool call stands
   std::vector<ThinkingText> finish();
 
   bool inside() const { return inside_; }
@@ -88,7 +88,7 @@ class ThinkingSplitter {
 
   bool inside_;
   const ThinkingMarks* marks_ =
-      nullptr;            // of the open thought; null: the prompt opened it, and any closing mark ends it
+      nullptr;            // of the open thought; null: the prompt opened it, so any closing mark ends it
   bool after_mark_;       // only newlines have come since the last mark
   std::string pending_;   // may begin a mark
   std::string newlines_;  // dropped if a mark follows

@@ -1,4 +1,4 @@
-// Reads calls of FunctionGemma: JSON with marks in place of quotes. See call_readers.h.
+// Reads calls of FunctionGemma: JSON with <escape> in place of quotes around strings. See call_readers.h.
 #include "tokenizer/answers/answer_text.h"
 #include "tokenizer/answers/call_readers.h"
 

@@ -1,5 +1,5 @@
-// The readers behind ToolCallParser: one class for each way to write calls, and the buffer that they read from. Only
-// for files of this folder.
+// The readers behind ToolCallParser: one class for each ToolBody, and the buffer that they read from. Only for files of
+// this folder.
 #pragma once
 
 #include <initializer_list>
@@ -17,20 +17,20 @@ namespace pinion {
 using EventKind = ToolEvent::Kind;
 
 enum class Step {
-  kContinue,  // something was read
+  kContinue,  // some text was read, or the phase has changed
   kNeedMore,  // undecided until more text comes
-  kDone,      // the end mark of the call was read
-  kReject,    // the next byte does not belong to a call
+  kDone,      // the end of the call was read
+  kReject,    // the next byte cannot belong to a call
 };
 
 enum class Match { kNo, kPartial, kYes };
-Match match(std::string_view text, std::string_view word);  // at the front of `text`
+Match match(std::string_view text, std::string_view word);  // kPartial: all of `text` begins `word`
 Match match_any(std::string_view text, std::initializer_list<std::string_view> words);
 
 constexpr size_t kMaxNameBytes = 256;  // longer names are rejected
 constexpr std::string_view kAsciiBlanks = " \t\r\n";
 
-// Unread text of the model, and the events that the readers make of it (tool_calls.cpp).
+// The text that the readers have not read yet, and the events that they have made (tool_calls.cpp).
 class CallBuffer {
  public:
   explicit CallBuffer(nlohmann::ordered_json tools);
@@ -39,7 +39,7 @@ class CallBuffer {
   std::string_view rest() const;  // unread text
   void skip(size_t bytes) { at_ += bytes; }
   void skip_blanks();
-  Step skip_word(std::string_view word);  // kDone: the text continued with it
+  Step skip_word(std::string_view word);  // kDone: rest() began with the word, which is skipped
   // kDone: `*bytes` of rest(), at most `max_bytes`, stand before the first of `ends`.
   Step find_first_of(std::string_view ends, size_t max_bytes, size_t* bytes) const;
 
@@ -47,7 +47,7 @@ class CallBuffer {
   void hold() { held_from_ = at_; }
   void drop_held() { held_from_ = std::string::npos; }
   std::string take_held();
-  bool is_cut() const { return end() < bytes_.size(); }  // kMaxHeldBytes are held, and rest() is cut there
+  bool is_cut() const { return end() < bytes_.size(); }  // kMaxHeldBytes are held, and rest() ends there
 
   bool has_tool(std::string_view name) const;
   // JSON types that the schema of a tool allows for a parameter; empty: any.
@@ -76,11 +76,11 @@ class CallBuffer {
 // Skips blanks and one of the marks that end a call.
 Step skip_close(const ToolFormatRow& row, CallBuffer* buffer);
 
-// Emits arguments up to the end of their JSON value. kDone: the call has ended with it.
+// Emits arguments up to the end of their JSON value. kDone: the value is complete, and the call has been ended.
 Step read_json_arguments(JsonScanner* scanner, CallBuffer* buffer);
 
-// A value that a model wrote without quotes, as JSON; empty unless it is of one of the types. None, True and False
-// count, since templates show Python's spelling to models (xml_calls.cpp).
+// A value that a model wrote without quotes, as JSON; empty unless it is of one of the types. Python's None, True and
+// False are accepted, since chat templates print values in this spelling (xml_calls.cpp).
 std::string plain_value(std::string_view text, const std::vector<std::string>& types);
 
 // ToolBody::kJson: one object, or a list of objects (json_calls.cpp).
@@ -119,7 +119,8 @@ class JsonCalls {
 
   const ToolFormatRow& row_;
   Phase phase_ = Phase::kStart;
-  bool in_list_ = false, may_separate_ = true;
+  bool in_list_ = false;
+  bool may_skip_semicolon_ = true;                   // is_bare: one ';' may stand before a call
   std::string key_, name_, id_, value_, arguments_;  // fields of the current object
   Role role_ = Role::kOther;
   bool is_ended_ = false;  // the call of the current object has been emitted
@@ -167,7 +168,7 @@ class XmlCalls {
   std::string name_;
   bool has_parameters_ = false;
   std::vector<std::string> types_;  // of the current parameter
-  size_t searched_ = 0;             // leading bytes of a JSON value without its end
+  size_t searched_ = 0;             // leading bytes of a JSON value that do not contain its end
 };
 
 // ToolBody::kBraces (brace_calls.cpp).
@@ -198,7 +199,7 @@ class BraceCalls {
 // ToolBody::kHarmony: the whole answer, as messages of a header, "<|message|>", a text and an end mark (harmony.cpp).
 class HarmonyMessages {
  public:
-  // Never returns kDone. After kReject the held text is content.
+  // Never returns kDone. After kReject the caller makes the held text content and calls resume_as_content().
   Step step(CallBuffer* buffer);
   void finish(CallBuffer* buffer);  // emits unread text that is not held
   void resume_as_content();
@@ -215,7 +216,7 @@ class HarmonyMessages {
   Phase phase_ = Phase::kBetween;
   EventKind kind_ = EventKind::kContent;  // of the current text
   std::string name_;                      // of the tool
-  size_t searched_ = 0;                   // leading bytes of the header without its end
+  size_t searched_ = 0;                   // leading bytes of the header that do not contain its end
   JsonScanner scanner_;
 };
 

@@ -19,7 +19,7 @@ size_t end_bytes(std::string_view text) {
   return 0;
 }
 
-// The text after the last `word`, up to a blank or a mark.
+// The text after the last `word`, up to a space, a line end or a mark.
 std::string_view word_after(std::string_view header, std::string_view word) {
   const size_t at = header.rfind(word);
   if (at == std::string_view::npos) return {};
@@ -73,7 +73,7 @@ Step HarmonyMessages::read_header(CallBuffer* buffer) {
   if (bytes == std::string_view::npos) {
     searched_ = text.size() - std::min(text.size(), kMessage.size());
     if (text.size() < kMaxHeaderBytes) return Step::kNeedMore;
-    skip_header_word(buffer);  // or the same header would begin again
+    skip_header_word(buffer);  // else start() would take the same text for a header again
     return Step::kReject;
   }
   const std::string_view header = text.substr(0, bytes), recipient = word_after(header, kRecipient);

@@ -23,8 +23,8 @@ Step JsonCalls::advance(Phase next, CallBuffer* buffer) {
 }
 
 Step JsonCalls::start(char c, CallBuffer* buffer) {
-  if (c == ';' && row_.is_bare && may_separate_ && buffer->begun_calls() > 0) {
-    may_separate_ = false;
+  if (c == ';' && row_.is_bare && may_skip_semicolon_ && buffer->begun_calls() > 0) {
+    may_skip_semicolon_ = false;
     return advance(Phase::kStart, buffer);
   }
   if (c == '[' && phase_ == Phase::kStart) {
@@ -52,7 +52,7 @@ Step JsonCalls::start_value(char c, CallBuffer* buffer) {
           : key_ == "arguments" || key_ == "parameters" ? Role::kArguments
                                                         : Role::kOther;
   if (is_ended_) role_ = Role::kOther;
-  // With any other key the answer is plain JSON, which must not be held back.
+  // Any other key shows that the answer is JSON but no call, so it must not be held back.
   if (row_.is_bare && !is_ended_ && role_ == Role::kOther && key_ != "type") return Step::kReject;
   if (role_ == Role::kArguments && c == '{' && !name_.empty()) buffer->begin_call(name_, id_);
   scanner_ = {};
@@ -68,7 +68,7 @@ void JsonCalls::emit_whole(const std::string& arguments, CallBuffer* buffer) {
   is_ended_ = true;
 }
 
-// Some models write the object as a string, or null for no arguments.
+// Some models write the object inside a string, or null for no arguments. False: the value is no object.
 bool JsonCalls::take_arguments() {
   if (value_.front() == '"') value_ = json_string(value_);
   arguments_ = value_.empty() || value_ == "null" ? "{}" : value_;
@@ -107,14 +107,14 @@ Step JsonCalls::read_text(CallBuffer* buffer) {
   return Step::kContinue;
 }
 
-// Only an object after a mark may be a call without arguments.
+// {"name": ...} without arguments is a call only after a mark.
 Step JsonCalls::end_object(CallBuffer* buffer) {
   if (!is_ended_ && (name_.empty() || row_.is_bare)) return Step::kReject;
   if (!is_ended_) emit_whole("{}", buffer);
   return in_list_ ? end_bracket(Phase::kItemEnd, buffer) : end_bracket(Phase::kClose, buffer);
 }
 
-// The brackets of a call that has been emitted never become content.
+// Skips a bracket that ends a call or a list of calls, and restarts the held text, so that it never becomes content.
 Step JsonCalls::end_bracket(Phase next, CallBuffer* buffer) {
   advance(next, buffer);
   buffer->hold();

@@ -5,7 +5,7 @@
 namespace pinion {
 namespace {
 
-constexpr size_t kMaxNesting = 128;  // JSON parsers of clients recurse
+constexpr size_t kMaxNesting = 128;  // deeper values may overflow the stack of a client's JSON parser
 
 bool is_json_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -96,7 +96,7 @@ bool JsonScanner::take_escape(char c) {
   return std::string_view("\"\\/bfnrt").find(c) != std::string_view::npos ? advance(Expect::kString) : reject();
 }
 
-// Half of a surrogate pair alone is no character; JSON parsers reject it.
+// Rejects an escape of a lone surrogate, as JSON parsers do.
 bool JsonScanner::take_hex(char c) {
   const int value = hex_value(c);
   if (value < 0) return reject();

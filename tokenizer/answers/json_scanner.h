@@ -1,4 +1,4 @@
-// Reads one JSON value in chunks and finds its end. The accepted bytes are a prefix of valid JSON at any time.
+// Finds the end of one JSON value that comes in chunks. The accepted bytes are always a prefix of valid JSON.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ class JsonScanner {
   enum class State { kIncomplete, kComplete, kInvalid };
 
   // Reads up to the end of the value or the first invalid byte, appends the bytes to `*out` and returns their count.
-  // Control characters in strings, which some models write, become escapes. A number outside of brackets ends only with
-  // the byte behind it.
+  // Control characters in strings, which some models write, become escapes. A number that is the whole value is
+  // complete only once the byte behind it is seen.
   size_t put(std::string_view text, std::string* out);
   State state() const { return state_; }
 
@@ -66,7 +66,7 @@ class JsonScanner {
 // Appends `text` as the content of a JSON string, without quotes.
 void append_json_escaped(std::string_view text, std::string* out);
 
-// Decodes a JSON string; empty if `json` is none.
+// Decodes a JSON string; empty if `json` is not a string.
 std::string json_string(const std::string& json);
 
 }  // namespace pinion

@@ -92,7 +92,8 @@ void CallBuffer::put(std::string_view text) {
   bytes_ += text;
 }
 
-// Independent of the chunks. A character cut here is whole again in the content, since both halves become content.
+// End of the text that readers see. The limit counts from hold(), so it does not depend on the chunks. It may cut a
+// character in two; both halves then become content, one after the other.
 size_t CallBuffer::end() const {
   const bool is_long = held_from_ != std::string::npos && bytes_.size() - held_from_ > kMaxHeldBytes;
   return is_long ? held_from_ + kMaxHeldBytes : bytes_.size();
@@ -166,7 +167,7 @@ struct ToolCallParser::State {
     }
   }
 
-  // Each step returns whether another one is possible before more text comes.
+  // Each step reads some text; false: the next one needs more.
   bool step();
   bool step_outside();
   bool step_bare();
@@ -213,7 +214,7 @@ void ToolCallParser::State::begin(std::string_view mark) {
   }
 }
 
-// Ends the call, or turns the held text into content if no call has begun.
+// Ends a call that has begun as incomplete. Held text becomes content.
 void ToolCallParser::State::give_up() {
   if (buffer.in_call()) buffer.end_call(false);
   const std::string text = buffer.take_held();
@@ -231,13 +232,13 @@ bool ToolCallParser::State::step_bare() {
   const char c = buffer.rest().front();
   const std::string_view begins = buffer.begun_calls() > 0 ? " \t\r\n{;" : " \t\r\n{";
   if (has_content || begins.find(c) == std::string_view::npos) return false;
-  emit(splitter.put_literal({}));  // a partial mark: none continues with these characters
+  emit(splitter.put_literal({}));  // releases a partial thinking mark, which no character of `begins` continues
   if (!has_content) begin({});
   return !has_content;
 }
 
-// Inside a thought the marks of calls are plain text. So the splitter gets text only up to the end of a possible
-// thinking mark.
+// Inside a thought, marks of calls are plain text; they count again behind its closing mark. So the splitter gets text
+// only up to a character that may end that mark.
 bool ToolCallParser::State::step_outside() {
   const std::string_view text = buffer.rest();
   if (text.empty()) return false;

@@ -1,9 +1,9 @@
-// Splits a model's text, as it comes in chunks, into thoughts, answer and tool calls.
+// Splits a model's text, which comes in chunks, into thoughts, answer and tool calls.
 //
-// No text of a model is an error or gets lost. Text that resembles a call but is none (no JSON, no name, unknown tool)
-// is content, unchanged. Once a known name has been read and the arguments begin, it is a call, whose arguments are
-// passed on as they come. If they break off or turn invalid, the call ends there with is_complete false, its arguments
-// may be no JSON, and the rest is content.
+// No text of a model is an error or gets lost. Text that resembles a call but is none (invalid JSON, no name, unknown
+// tool) becomes content, unchanged. A call begins once a known name has been read and the arguments begin; chunks of
+// arguments are then passed on at once. If the arguments break off or turn invalid, the call ends there with
+// is_complete false (its joined arguments may be invalid JSON), and the rest is content.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace pinion {
 struct ToolEvent {
   enum class Kind { kContent, kThought, kCallBegun, kArguments, kCallEnded };
   Kind kind;
-  int index = -1;           // number of the call; -1: kContent and kThought
+  int index = -1;           // number of the call, from 0; -1: kContent and kThought
   std::string text = {};    // content, thought, name of the tool, or a chunk of arguments
   std::string id = {};      // kCallBegun: written by the model before the arguments; may be empty
   bool is_complete = true;  // kCallEnded: the joined arguments are a JSON object
@@ -31,16 +31,16 @@ struct ToolCallOptions {
   ToolFormat format = ToolFormat::kNone;
   nlohmann::ordered_json tools = nullptr;  // list of schemas as in OpenAI's API; null: any name is a tool
   bool inside_thought = false;             // the prompt has opened a thought
-  std::string forced_prefix = {};          // forced_call() if the prompt ends with it
+  std::string forced_prefix = {};          // the text of forced_call() at the end of the prompt, or empty
 };
 
-// Limit of text held back until it is known to be a call. A call whose name stands behind longer arguments is content.
-// (Blank lines around thoughts and calls, which are dropped, and XML values that must be JSON are held back as a
-// whole.)
+// Limit of the text that is held back while it may be a call. So a call is taken for content if its name stands behind
+// longer arguments, and a longer value of an XML parameter becomes a JSON string. (Newlines around thoughts and calls,
+// which may be dropped, are held back without a limit.)
 constexpr size_t kMaxHeldBytes = 256 << 10;
 
-// The chunks change only the number of the events, not their joined content. Chunks of whole UTF-8 characters
-// give events of whole characters.
+// The boundaries of the chunks change only the number of events, not their joined content. Chunks of whole UTF-8
+// characters give events of whole characters.
 class ToolCallParser {
  public:
   explicit ToolCallParser(ToolCallOptions options);

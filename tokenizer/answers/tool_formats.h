@@ -1,4 +1,4 @@
-// The ways in which model families write tool calls, one row each.
+// The formats in which model families write tool calls, one row each. A mark is a delimiter such as <tool_call>.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ enum class ToolFormat {
   kPhi4Mini,
 };
 
-// The text between the marks around a call.
+// The syntax between the marks around a call.
 enum class ToolBody {
   kNone,
   kJson,    // {"name": ..., "arguments": {...}}, or a list of them; "parameters" is a synonym of "arguments"
@@ -36,11 +36,11 @@ struct ToolFormatRow {
   std::array<std::string_view, 2> open = {};         // alternative marks that begin a call
   std::array<std::string_view, 2> close = {};        // alternative marks that end it; empty: none
   std::string_view quote = {};                       // kBraces: around strings
-  bool is_bare = false;                              // the answer may be calls without marks, joined by ';'
-  std::array<std::string_view, 7> other_marks = {};  // further special tokens in some vocabularies
-  std::array<std::string_view, 2> in_template = {};  // a chat template with both has this format; the first row counts
-  // Appended to a prompt to force a call: the text before the name of the tool, and after it if the tool is given. None
-  // ends in a blank: vocabularies join a blank with the next word.
+  bool is_bare = false;                              // the answer may be calls without marks, separated by ';'
+  std::array<std::string_view, 7> other_marks = {};  // other delimiters of the format; is_tool_mark() covers them
+  std::array<std::string_view, 2> in_template = {};  // a chat template that contains both has this format
+  // Appended to a prompt to force a call: the text before the name of the tool, and the text after it if the tool is
+  // given. None ends in a space, since vocabularies join a space with the next word.
   std::string_view force_before = {}, force_after = {};
 };
 
@@ -49,11 +49,11 @@ const ToolFormatRow& tool_format_row(ToolFormat format);
 // The format in which a chat template makes the model write calls; kNone: unknown, or no tools.
 ToolFormat detect_tool_format(std::string_view chat_template);
 
-// True if ToolCallParser needs the text of a special token. is_thinking_mark() covers the marks around thoughts.
+// True if ToolCallParser needs the text of this special token. For the marks around thoughts see is_thinking_mark().
 bool is_tool_mark(ToolFormat format, std::string_view token);
 
-// The text that makes a model call the tool `name` (empty: any) when the prompt ends with it; also goes to
-// ToolCallOptions::forced_prefix. `inside_thought`: the prompt ends in a thought, which the text closes first.
+// The text that, at the end of a prompt, makes a model call the tool `name` (empty: any). The caller also passes it to
+// the parser as ToolCallOptions::forced_prefix. `inside_thought`: the prompt ends in a thought, which the text closes.
 std::string forced_call(ToolFormat format, std::string_view name, bool inside_thought);
 
 }  // namespace pinion

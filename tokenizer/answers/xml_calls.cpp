@@ -10,7 +10,7 @@ constexpr std::string_view kFunction = "<function=", kParameter = "<parameter=",
                            kEndOfFunction = "</function>";
 constexpr size_t kMaxBlanks = 256;  // between two tags
 
-// A value may contain the mark that ends values: only a mark with a tag behind it ends the value.
+// kYes: `text` begins with </parameter> and a tag that may follow it. Else </parameter> is part of the value.
 Match ends_value(std::string_view text) {
   const Match mark = match(text, kEndOfValue);
   if (mark != Match::kYes) return mark;
@@ -116,7 +116,8 @@ Step XmlCalls::read_string(CallBuffer* buffer) {
   return Step::kContinue;
 }
 
-// The value stays unread up to its end, which decides whether it is JSON. A value above kMaxHeldBytes becomes a string.
+// The value stays unread until its end is known, and only then can be checked to be JSON. A value of more than
+// kMaxHeldBytes becomes a string.
 Step XmlCalls::read_json(CallBuffer* buffer) {
   const ValueEnd found = find_end(buffer->rest(), searched_);
   searched_ = found.certain;
@@ -125,7 +126,7 @@ Step XmlCalls::read_json(CallBuffer* buffer) {
     if (found.is_end != Match::kYes) return Step::kNeedMore;
     const std::string_view text = buffer->rest().substr(0, found.certain);
     std::string json = plain_value(text, types_);
-    // If the schema allows a string, every value but null is one.
+    // If the schema allows a string, every value but null becomes a string.
     if (is_string && json != "null") json.clear();
     if (!json.empty()) {
       buffer->emit(EventKind::kArguments, json);
