@@ -56,7 +56,8 @@ Error add_files(const std::filesystem::path& folder, ChatTemplate* out) {
   return {};
 }
 
-Error add_setting(JsonFields& config, ChatTemplate* out) {
+// Adds the templates of the field "chat_template".
+Error add_field(JsonFields& config, ChatTemplate* out) {
   const Json* value = config.find("chat_template");
   if (value == nullptr || !value->is_array()) {
     const std::string source = config.text("chat_template", "");
@@ -106,8 +107,9 @@ Error parsed(const NamedTemplate& named, std::shared_ptr<const JinjaTemplate>* o
   return named.jinja ? Error() : parse_jinja(named.source, named.where, out);
 }
 
-// Templates read thoughts as reasoning_content or as thinking. Adds both to each message that has thoughts under one of
-// three names, of which the first counts; a new `thinking` becomes the first member.
+// Templates read thoughts as reasoning_content or as thinking. Adds both members to each message that has thoughts
+// under one of three names; if it has several, the first of these names counts. A new `thinking` becomes the first
+// member.
 nlohmann::ordered_json with_named_thoughts(const nlohmann::ordered_json& messages) {
   nlohmann::ordered_json all = messages;
   for (auto& message : all) {
@@ -147,8 +149,9 @@ void append_strings(const nlohmann::ordered_json& value, std::string* out) {
   for (const auto& item : value) append_strings(item, out);
 }
 
-// Fails for a template that prints a list of parts in Python's spelling, since it expects text. Such a template prints
-// every list, so the first few are sufficient. Text of the conversation may have the same spelling.
+// An error if the template expects text as content and so prints a list of parts as Python would ("[{'type': ...").
+// Such a template prints every list, so the first few are sufficient. A spelling that a text of the conversation
+// contains proves nothing.
 Error check_parts(const ChatTemplate& chat_template, const nlohmann::ordered_json& messages, const std::string& text) {
   constexpr size_t kMaxLists = 16;
   std::set<std::string> spellings;
@@ -195,8 +198,8 @@ std::vector<std::string_view> required_texts(const nlohmann::ordered_json& messa
   return out;
 }
 
-// The number of required texts in a prompt, in order and without surrounding blanks. A missing one costs a search of
-// the whole text, so the count stops after some.
+// The number of required texts in a prompt, in order and without surrounding white space. A missing one costs a search
+// of the whole prompt, so the count stops at kMaxMissing.
 size_t count_present(const std::vector<std::string_view>& required, std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n";
   constexpr int kMaxMissing = 16;
@@ -214,7 +217,7 @@ size_t count_present(const std::vector<std::string_view>& required, std::string_
   return present;
 }
 
-// DeepSeek's templates write tool calls only for messages without text. Returns true if a message changed.
+// DeepSeek's templates write tool calls only for messages whose content is null. Returns true if a message changed.
 bool null_empty_texts(nlohmann::ordered_json* messages) {
   bool changed = false;
   for (auto& message : *messages) {
@@ -226,7 +229,7 @@ bool null_empty_texts(nlohmann::ordered_json* messages) {
   return changed;
 }
 
-// SmolVLM's templates only know lists of parts, and omit text. Returns true if a message changed.
+// SmolVLM's templates read content as a list of parts only, and omit plain text. Returns true if a message changed.
 bool wrap_texts_in_parts(nlohmann::ordered_json* messages) {
   bool changed = false;
   for (auto& message : *messages) {
@@ -264,18 +267,19 @@ Error load_chat_template(const std::string& folder, std::shared_ptr<const ChatTe
   auto& templates = chat_template->templates;
   chat_template->where = folder;
   if (Error e = add_files(folder, chat_template.get())) return e;
-  for (const bool is_tokenizer : {true, false}) {  // chat_template.json belongs to the processor of a vision model
+  // tokenizer_config.json, then chat_template.json, which belongs to the processor of a vision model.
+  for (const bool is_tokenizer_config : {true, false}) {
     const std::filesystem::path file =
-        std::filesystem::path(folder) / (is_tokenizer ? "tokenizer_config.json" : "chat_template.json");
+        std::filesystem::path(folder) / (is_tokenizer_config ? "tokenizer_config.json" : "chat_template.json");
     std::error_code missing;
-    if (!std::filesystem::exists(file, missing) || (!is_tokenizer && !templates.empty())) continue;
+    if (!std::filesystem::exists(file, missing) || (!is_tokenizer_config && !templates.empty())) continue;
     Json json;
-    if (Error e = read_json_file(file, &json, {.duplicate_keys = is_tokenizer})) return e;
+    if (Error e = read_json_file(file, &json, {.duplicate_keys = is_tokenizer_config})) return e;
     JsonFields config{json, file.string()};
-    if (is_tokenizer) read_special_tokens(config, chat_template.get());
+    if (is_tokenizer_config) read_special_tokens(config, chat_template.get());
     if (config.error) return config.error;
     if (!templates.empty()) continue;
-    if (Error e = add_setting(config, chat_template.get())) return e;
+    if (Error e = add_field(config, chat_template.get())) return e;
   }
   for (NamedTemplate& named : templates) {
     if (named.name != "default" && templates.size() > 1) continue;
@@ -329,13 +333,14 @@ Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
   // For folders without tokenizer_config.json, such as Mistral's with tekken.json.
   if (const auto id = bos_id(tokenizer)) guarded.variables.emplace("bos_token", token_text(tokenizer, *id));
   if (const auto id = eos_id(tokenizer)) guarded.variables.emplace("eos_token", token_text(tokenizer, *id));
-  std::string written = chosen->source;
-  for (const auto& [name, token] : chat_template.special_tokens) written += '\n' + token;
+  std::string template_text = chosen->source;  // may write special tokens, directly or by variables
+  for (const auto& [name, token] : chat_template.special_tokens) template_text += '\n' + token;
   const std::string taken =
-      written + template_variables(chat_template, guarded).dump(-1, ' ', false, Ordered::error_handler_t::replace);
+      template_text +
+      template_variables(chat_template, guarded).dump(-1, ' ', false, Ordered::error_handler_t::replace);
   EncodeOptions encoding{.add_special = false};  // templates write BOS themselves
   encoding.max_tokens = max_tokens;
-  const std::vector<AddedToken> tokens = special_tokens(tokenizer, written);
+  const std::vector<AddedToken> tokens = special_tokens(tokenizer, template_text);
   for (const AddedToken& token : tokens) encoding.guarded.push_back(token.id);
   if (Error e = escape_special_tokens(tokens, taken, &guarded.messages, &guarded.tools, &encoding.escapes)) return e;
   std::string text;

@@ -26,23 +26,23 @@ struct ChatTemplate;  // immutable after loading
 
 // Reads chat_template.jinja ("default") and additional_chat_templates/NAME.jinja; without these, "chat_template" of
 // tokenizer_config.json, or else of chat_template.json: the text of the default one, or a list of {name, template}. A
-// folder without a template is no error: *out is null. A template that does not parse is an error now if it is the only
-// one, else when it is used.
+// folder without a template is no error: *out is null. A template that does not parse is an error here if it is the
+// only one, else an error of render().
 Error load_chat_template(const std::string& folder, std::shared_ptr<const ChatTemplate>* out);
 
 Error check_messages(const nlohmann::ordered_json& messages);  // a list of objects with a role
 
-// The output of transformers' apply_chat_template, with two additions. The thoughts of an assistant are available as
-// reasoning_content and as thinking, whichever of these or "reasoning" a message has. If the template fails, or omits
-// instructions, user texts or names of called functions, it is tried with contents in another shape: null for an empty
-// text beside tool calls, or a list of parts for a text; that result counts if it omits less. The error of
-// raise_exception(text) carries that text and its line.
+// The output of transformers' apply_chat_template, with two additions. If a message has thoughts as reasoning_content,
+// thinking or reasoning, the template finds them under the first two names. If the template fails, or its output omits
+// system messages, user messages or names of called functions, it is rendered again with "content" in another shape:
+// null instead of an empty text beside tool calls, then a list of parts instead of a text. Such an output is used if it
+// omits fewer texts, or, after a failure, none. The error of raise_exception(text) carries that text and its line.
 Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out);
 
 // The Jinja source for the conversation, or an empty string.
 std::string_view template_source(const ChatTemplate& chat_template, const Conversation& conversation);
 
-// True if render() sets this variable itself, so that one of the conversation has no effect.
+// True if render() sets this variable itself and ignores one of that name in Conversation::variables.
 bool defines_variable(const ChatTemplate& chat_template, const std::string& name);
 
 struct Prompt {

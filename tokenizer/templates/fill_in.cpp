@@ -44,8 +44,9 @@ constexpr FillInRow kRows[] = {
     },
 };
 
-// Like Meta's and Mistral's code: encodes the text behind a character that no token crosses, and drops its ids.
-Error encode_without_blank(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
+// Encodes a text without the leading space that sentencepiece adds: as in Meta's and Mistral's code, behind a character
+// that no token joins with others, whose ids are dropped.
+Error encode_without_space(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
                            std::vector<int32_t>* out) {
   const std::string lead = "☺";
   std::vector<int32_t> alone;
@@ -70,7 +71,7 @@ Error encode_fill_in(const Tokenizer& tokenizer, const FillInRow& row, std::stri
   const EncodeOptions options{.add_special = false, .parse_special = false, .max_tokens = max_tokens};
   std::vector<int32_t> prefix_ids, suffix_ids;
   if (Error e = encode(tokenizer, prefix, options, &prefix_ids)) return e;
-  if (Error e = row.suffix_continues_text ? encode_without_blank(tokenizer, suffix, options, &suffix_ids)
+  if (Error e = row.suffix_continues_text ? encode_without_space(tokenizer, suffix, options, &suffix_ids)
                                           : encode(tokenizer, suffix, options, &suffix_ids)) {
     return e;
   }

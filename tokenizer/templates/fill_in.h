@@ -12,24 +12,24 @@
 
 namespace pinion {
 
-// The prompt format of one model family. The marks are tokens of its vocabulary.
+// The prompt format of one model family. Its marks are single tokens of the vocabulary that delimit the texts.
 struct FillInRow {
   std::string_view name;
   std::string_view prefix, suffix;  // marks in front of these texts
   std::string_view middle;          // mark at the end of the prompt; empty: none
   bool suffix_first = false;
-  bool suffix_continues_text = false;         // the suffix gets no leading blank from a sentencepiece tokenizer
+  bool suffix_continues_text = false;         // a sentencepiece tokenizer must not put a space before the suffix
   std::array<std::string_view, 3> ends = {};  // tokens that end the answer, besides EOS, if the vocabulary has them
 };
 
 // The first row whose marks are in the vocabulary, or null.
 const FillInRow* find_fill_in(const Tokenizer& tokenizer);
 
-// BOS if the tokenizer adds it, marks and texts. Special tokens in the texts are plain text. `max_tokens`: see
-// EncodeOptions.
+// The ids of the prompt: BOS if the tokenizer adds it, marks and texts. Special tokens in the texts are plain text.
+// `max_tokens`: see EncodeOptions.
 Error encode_fill_in(const Tokenizer& tokenizer, const FillInRow& row, std::string_view prefix, std::string_view suffix,
                      int64_t max_tokens, std::vector<int32_t>* out);
 
-std::vector<std::string> fill_in_ends(const Tokenizer& tokenizer, const FillInRow& row);  // those of the vocabulary
+std::vector<std::string> fill_in_ends(const Tokenizer& tokenizer, const FillInRow& row);  // FillInRow::ends that exist
 
 }  // namespace pinion

@@ -45,7 +45,7 @@ std::string position(const std::string& source, size_t offset) {
          std::to_string(std::ranges::count_if(before.substr(line), is_char) + 1);
 }
 
-// From the exception that is being handled.
+// The error for the exception that is being handled. `offset`: position in the source, unless the exception has one.
 Error current_error(const char* what, const std::string& source, const std::string& where, size_t offset) {
   std::string text;
   try {

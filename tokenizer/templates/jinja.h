@@ -1,6 +1,6 @@
-// Jinja templates as transformers configures Jinja: sandboxed, so that no variable can be changed, with trim_blocks and
-// lstrip_blocks. README.md lists the features. A template is code from a stranger: parse_jinja() and render_jinja() run
-// it in a child process (limited_run.h).
+// Jinja templates as transformers configures Jinja: with trim_blocks and lstrip_blocks, and in a sandbox where
+// templates cannot change the values they are given. README.md lists the features. Templates are untrusted code:
+// parse_jinja() and render_jinja() work in a child process (limited_run.h).
 #pragma once
 
 #include <memory>

@@ -1,11 +1,11 @@
 // See limited_run.h.
 //
-// A template engine that counts no steps can only be stopped from outside; a child process also contains stack
-// overflows and excessive memory. A plain fork is sufficient, although POSIX allows the child of a process with threads
-// only async-signal-safe functions: beyond these the child needs memory, and glibc and jemalloc keep their locks usable
-// across a fork; the other threads hold no other lock that a template reaches. The child enters no parallel region and
-// leaves by _exit, so no destructor and no buffered output of the parent runs twice. A new program instead would need
-// its path and an entry point in every program that links this library.
+// The template engine does not count its steps, so it can only be stopped from outside; a child process also contains
+// stack overflows and excessive memory. A plain fork is sufficient, although POSIX allows the child of a process with
+// threads only async-signal-safe functions: beyond these the child needs memory, and glibc and jemalloc keep their
+// locks usable across a fork; the other threads hold no other lock that a template reaches. The child enters no
+// parallel region and leaves by _exit, so no destructor and no buffered output of the parent runs twice. A new program
+// instead would need its path and an entry point in every program that links this library.
 //
 // The child has no files but the pipe, and only the system calls of kAllowedCalls, so a bug in the engine gives a
 // template no access. Kernels and emulators (qemu-user) without filters for system calls provide the limits alone; so
@@ -171,7 +171,7 @@ Error read_error_fields(std::string_view message) {
 [[noreturn]] void run_child(const std::function<Error(std::string*)>& work, const std::string& where,
                             const RunLimits& limits, pid_t parent, std::array<int, 2> ends) {
   set_limits(limits, parent);
-  close_all_but(ends[1]);  // also the reading end, or a write would block forever after the end of the parent
+  close_all_but(ends[1]);  // with the reading end open here, a write would block forever once the parent has ended
   tzset();                 // reads the file of the time zone
   filter_system_calls();
   Error failure;
@@ -254,7 +254,7 @@ Error run_limited(const std::function<Error(std::string*)>& work, const std::str
   while ((ended = waitpid(child, &status, 0)) < 0 && errno == EINTR) {
   }
   if (stopped) return stopped;
-  // With SIGCHLD ignored there is no status; a complete message proves success.
+  // If the program ignores SIGCHLD, waitpid() gives no status; a complete message proves success.
   if (!is_complete(message)) return ended < 0 ? error("crashed", where) : crash_error(status, where, limits);
   if (message[0] == kError) return read_error_fields(std::string_view(message).substr(kHeaderBytes));
   *out = message.substr(kHeaderBytes);

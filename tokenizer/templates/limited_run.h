@@ -12,7 +12,7 @@ namespace pinion {
 
 struct RunLimits {
   int cpu_seconds = 2;                        // CPU time of the child
-  int wall_seconds = 30;                      // for a child that sleeps
+  int wall_seconds = 30;                      // elapsed time, for a child that blocks
   int64_t memory_bytes = int64_t{512} << 20;  // beyond the current address space of this process
   int64_t output_bytes = int64_t{16} << 20;
 };

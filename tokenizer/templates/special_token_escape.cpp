@@ -63,7 +63,7 @@ bool is_token_prefix(const AddedTokenFinder& tokens, std::string_view start) {
   return next != tokens.tokens.end() && next->content.starts_with(start);
 }
 
-// True if the character from `at` to `next` needs an escape. `end`: offset of trailing blanks.
+// True if the character from `at` to `next` needs an escape. `end`: offset of the trailing white space of `text`.
 bool begins_token(const AddedTokenFinder& tokens, std::string_view text, size_t at, size_t next, size_t end) {
   if (!tokens.first_bytes[static_cast<unsigned char>(text[at])]) return false;
   if (longest_at(tokens, text, at) != nullptr) return true;
@@ -74,7 +74,7 @@ bool begins_token(const AddedTokenFinder& tokens, std::string_view text, size_t 
   return at < end && is_token_prefix(tokens, text.substr(at, end - at));
 }
 
-// Escapes the characters, from `begin` to `end`, for which `is_selected` is true.
+// Escapes the characters for which `is_selected`, called with their bounds, is true.
 std::string escape_characters(std::string_view text, Escaper* escaper,
                               const std::function<bool(size_t begin, size_t end)>& is_selected) {
   std::string result;
@@ -97,7 +97,7 @@ std::string escaped_text(const EscapeRule& rule, const std::string& text, Escape
   });
 }
 
-// A token that is a word may be the name of a role.
+// A token that is a plain word ("user") may be the name of a role, and is not escaped there.
 bool is_word_token(const AddedToken& token) {
   for (size_t at = 0; at < token.content.size();) {
     if (!is_word(next_char(token.content, &at))) return false;
@@ -118,7 +118,7 @@ void escape_strings(const EscapeRule& rule, nlohmann::ordered_json* value, Escap
   } else if (value->is_array()) {
     for (nlohmann::ordered_json& item : *value) escape_strings(rule, &item, escaper);
   } else if (value->is_object()) {
-    // Different keys stay different; an insertion that searched for its key would make this quadratic.
+    // Escaping keeps different keys different, so no insertion has to search for its key, which would be quadratic.
     nlohmann::ordered_json::object_t object;
     for (auto& [key, item] : value->items()) {
       escape_strings(rule, &item, escaper);
@@ -132,7 +132,7 @@ bool marks_thoughts(const AddedToken& token) {
   return is_thinking_mark(token.content) || token.content.find("think") != std::string::npos;
 }
 
-// Excludes special tokens, which decoding omits: they are in an answer only if a user typed them.
+// Excludes special tokens: decoding omits them, so an answer contains one only if a user typed it.
 bool marks_tool_calls(const AddedToken& token) {
   return !token.special && (token.content.find("tool_call") != std::string::npos ||
                             token.content.find("tool\u2581call") != std::string::npos);

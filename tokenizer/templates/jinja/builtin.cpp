@@ -87,7 +87,9 @@ struct Function : Object {
   std::optional<Value> self;
 };
 
-bool leaves_rest(const Value& value, int64_t divisor, int64_t rest) { return equal(binary("%", value, divisor), rest); }
+bool has_remainder(const Value& value, int64_t divisor, int64_t remainder) {
+  return equal(binary("%", value, divisor), remainder);
+}
 
 constexpr Builtin kTests[] = {
     {"defined", "value", [](const Slots& a) -> Value { return !a[0].is_undefined(); }},
@@ -103,8 +105,8 @@ constexpr Builtin kTests[] = {
     {"mapping", "value", [](const Slots& a) -> Value { return a[0].is<Mapping>(); }},
     {"sequence", "value", [](const Slots& a) -> Value { return is_sequence(a[0]); }},
     {"iterable", "value", [](const Slots& a) -> Value { return is_iterable(a[0]); }},
-    {"even", "value", [](const Slots& a) -> Value { return leaves_rest(a[0], 2, 0); }},
-    {"odd", "value", [](const Slots& a) -> Value { return leaves_rest(a[0], 2, 1); }},
+    {"even", "value", [](const Slots& a) -> Value { return has_remainder(a[0], 2, 0); }},
+    {"odd", "value", [](const Slots& a) -> Value { return has_remainder(a[0], 2, 1); }},
     {"divisibleby", "value num", [](const Slots& a) -> Value { return equal(binary("%", a[0], a[1]), int64_t{0}); }},
     {"in", "value seq", [](const Slots& a) -> Value { return is_true("in", a[0], a[1]); }},
 };

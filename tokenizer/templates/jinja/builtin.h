@@ -14,20 +14,20 @@
 
 namespace pinion::jinja {
 
-// The arguments of a call, in the order of the parameters.
+// The arguments of a call, one slot per parameter. A slot is empty if an optional argument is missing.
 class Slots {
  public:
   Slots(Interpreter& runs_in, std::vector<std::optional<Value>> values, Arguments more)
       : interpreter(runs_in), rest(std::move(more)), values_(std::move(values)) {}
   bool has(size_t at) const { return values_[at].has_value(); }
-  bool is_given(size_t at) const { return has(at) && !values_[at]->is_none(); }  // and is not none
+  bool is_given(size_t at) const { return has(at) && !values_[at]->is_none(); }  // has(), and is not None
   const Value& operator[](size_t at) const { return *values_[at]; }
   Value get(size_t at, Value absent) const { return has(at) ? *values_[at] : std::move(absent); }
   int64_t integer(size_t at, int64_t absent) const { return has(at) ? require_integer(*values_[at]) : absent; }
   bool flag(size_t at) const { return has(at) && truth(*values_[at]); }
 
   Interpreter& interpreter;
-  Arguments rest;  // arguments without a parameter, of a row with *
+  Arguments rest;  // further arguments, if Builtin::parameters ends in *
 
  private:
   std::vector<std::optional<Value>> values_;
@@ -35,9 +35,9 @@ class Slots {
 
 struct Builtin {
   std::string_view name;
-  // Names separated by blanks: required parameters, then optional ones after |. A leading / makes all of them
-  // positional only, a trailing * accepts more arguments. The first parameter is the value before a filter or test, or
-  // the object of a method.
+  // Names separated by spaces: required parameters, then optional ones after |. A leading / makes all of them
+  // positional only, a trailing * accepts further arguments. The first parameter of a filter or test is the value that
+  // it is applied to, that of a method its object.
   std::string_view parameters;
   Value (*run)(const Slots& arguments);
 };
@@ -48,7 +48,7 @@ const Builtin* find(std::span<const Builtin> rows, std::string_view name);
 Value function(const Builtin& builtin);           // as a value that can be called
 Value bound(const Builtin& builtin, Value self);  // ... with `self` before its arguments
 
-// Fail for an unknown name. The first argument is the value before the filter or test.
+// Fail for an unknown name. The first argument is the value to which the filter or test is applied.
 Value apply_filter(Interpreter& interpreter, const std::string& name, Arguments arguments);
 bool apply_test(Interpreter& interpreter, const std::string& name, Arguments arguments);
 
@@ -69,7 +69,7 @@ Value percent_format(const Value& format, const Value& values);
 Value brace_format(const Value& format, const Arguments& arguments);
 Value to_json(const Slots& arguments);  // value, ensure_ascii, indent, separators, sort_keys
 
-// Unlike std::stable_sort, tolerates an order that is none (NaN) and comparisons that throw.
+// Unlike std::stable_sort, tolerates comparisons that throw or are no strict weak order (NaN).
 template <class Item, class Less>
 void stable_sort(std::vector<Item>* items, const Less& is_less) {
   if (items->size() < 2) return;

@@ -1,7 +1,7 @@
 // Values as text: "..." % values, "...".format(...), and JSON. See builtin.h.
 //
-// Format strings are a subset of Python's. Both kinds know text (%s, {}) and [0][width]d and [0][width][.precision]f of
-// a number; {0} is an argument by position, {name} by name.
+// Format strings are a subset of Python's. Both kinds format text (%s, {}) and numbers ([0][width]d and
+// [0][width][.precision]f); {0} is an argument by position, {name} by name.
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -29,7 +29,7 @@ int64_t read_count(std::string_view format, size_t* at) {
   return count;
 }
 
-// By the format at `*at`, which moves behind it.
+// Formats a number by the specification at `*at`, for example "08.3f", and moves `*at` behind it.
 std::string format_number(const Value& value, std::string_view format, size_t* at) {
   const size_t begin = *at;
   const char fill = begin < format.size() && format[begin] == '0' ? '0' : ' ';

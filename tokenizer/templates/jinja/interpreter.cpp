@@ -14,7 +14,7 @@ ScopePtr inside(ScopePtr scope) { return std::make_shared<Scope>(Scope{std::move
 // The variable `loop`. Reads one item ahead for loop.last and loop.nextitem.
 class Loop : public Object, public std::enable_shared_from_this<Loop> {
  public:
-  // Without a length, the items are counted if the template asks.
+  // Without a length, the remaining items are read and counted when the template uses loop.length.
   Loop(Next next, std::optional<int64_t> length)
       : next_(std::make_shared<const Next>(std::move(next))), length_(length) {}
 
@@ -51,7 +51,7 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
     return following_.has_value();
   }
 
-  std::shared_ptr<const Next> next_;  // may be replaced by length() while it runs
+  std::shared_ptr<const Next> next_;  // length() may replace it while it is being called
   std::optional<int64_t> length_;
   int64_t index_ = -1;
   std::optional<Value> previous_, current_, following_;
@@ -210,7 +210,7 @@ Next Interpreter::filtered(const Statement& loop, const ScopePtr& scope, Next ne
   };
 }
 
-// As in Jinja, the body of else runs unless an iteration came to its end: after a break in the first one, too.
+// As in Jinja, the else body runs if no iteration reached its end: none ran, or each was left by break or continue.
 Interpreter::Flow Interpreter::run_loop(const Statement& statement, const ScopePtr& scope, std::string* out) {
   const Value iterable = evaluate(*statement.expressions[0], scope);
   const bool has_condition = statement.expressions[1] != nullptr;

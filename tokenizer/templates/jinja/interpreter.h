@@ -71,8 +71,8 @@ class Interpreter {
   Value call(const Value& callee, const Arguments& arguments);
 
   ScopePtr top_;
-  std::vector<ScopePtr> closures_;  // scopes with macros: such a scope and its macro refer to each other
-  Value block_text_;                // the value before the filters of a block
+  std::vector<ScopePtr> closures_;  // scopes with macros, which refer to each other: the destructor breaks the cycles
+  Value block_text_;                // the text to which the filters of a block are applied
   size_t offset_ = 0;
 };
 

@@ -35,45 +35,46 @@ class Lexer {
     return at;
   }
 
-  // Moves past an end tag. With the mark - it also skips the spaces after the tag; without a mark, one line end unless
-  // `keeps_line`.
+  // Moves past the end of a tag, if `at_` is there. With the strip sign - it also skips the spaces behind it; without
+  // one it skips one line end, unless `keeps_line`.
   bool accept_end(std::string_view tag, bool keeps_line) {
     size_t end = at_;
-    const bool has_mark = !starts_with(tag, at_);
-    const char mark = has_mark ? char_at(at_) : '\0';
-    if (has_mark) {
-      if ((mark != '-' && (mark != '+' || keeps_line)) || !starts_with(tag, at_ + 1)) return false;
+    const bool has_strip_sign = !starts_with(tag, at_);
+    const char strip_sign = has_strip_sign ? char_at(at_) : '\0';
+    if (has_strip_sign) {
+      if ((strip_sign != '-' && (strip_sign != '+' || keeps_line)) || !starts_with(tag, at_ + 1)) return false;
       ++end;
     }
     end += tag.size();
-    if (mark == '-') end = after_spaces(end);
-    if (!has_mark && !keeps_line && char_at(end) == '\n') ++end;
-    line_starts_ = source_[end - 1] == '\n';
+    if (strip_sign == '-') end = after_spaces(end);
+    if (!has_strip_sign && !keeps_line && char_at(end) == '\n') ++end;
+    at_line_start_ = source_[end - 1] == '\n';
     at_ = end;
     return true;
   }
 
-  // The text before a tag at `end`, whose mark may strip spaces from it.
-  void add_data(size_t end, char mark, bool is_variable) {
+  // Adds the text before a tag at `end`. The tag's strip sign, - or +, decides whether spaces at the end of the text
+  // are dropped.
+  void add_data(size_t end, char strip_sign, bool is_variable) {
     size_t last = end;
-    const auto before_space = [&](size_t at) {  // begin of the space that ends at `at`, else `at`
+    const auto before_space = [&](size_t at) {  // start of a space that ends at `at`, else `at`
       size_t begin = at - 1;
       while (begin > at_ && (source_[begin] & 0xC0) == 0x80) --begin;
       size_t next = begin;
       return is_python_space(next_char(source_, &next)) ? begin : at;
     };
-    if (mark == '-') {
+    if (strip_sign == '-') {
       for (size_t begin = last; last > at_ && (begin = before_space(last)) != last;) last = begin;
-    } else if (mark != '+' && !is_variable) {
+    } else if (strip_sign != '+' && !is_variable) {
       const size_t line_end = end == at_ ? std::string::npos : source_.rfind('\n', end - 1);
       const bool has_line = line_end != std::string::npos && line_end >= at_;
       const size_t line = has_line ? line_end + 1 : at_;
-      if ((has_line || line_starts_) && after_spaces(line) >= end) last = line;
+      if ((has_line || at_line_start_) && after_spaces(line) >= end) last = line;
     }
     if (last > at_) add(Kind::kData, source_.substr(at_, last - at_), at_);
   }
 
-  // Begin of the text of a {% raw %} at `tag`; 0 for another tag.
+  // Start of the text of the {% raw %} at `tag`; 0 for another tag.
   size_t raw_begin(size_t tag) const {
     size_t at = tag + 2;
     if (char_at(at) == '-' || char_at(at) == '+') ++at;
@@ -88,17 +89,17 @@ class Lexer {
     const size_t begin = at_;
     const bool begins_line = source_[begin - 1] == '\n';
     for (size_t tag = source_.find("{%", begin); tag != std::string::npos; tag = source_.find("{%", tag + 1)) {
-      const char mark = char_at(tag + 2);
-      const bool has_mark = mark == '-' || mark == '+';
-      const size_t name = after_spaces(tag + (has_mark ? 3 : 2));
+      const char strip_sign = char_at(tag + 2);
+      const bool has_strip_sign = strip_sign == '-' || strip_sign == '+';
+      const size_t name = after_spaces(tag + (has_strip_sign ? 3 : 2));
       if (!starts_with("endraw", name)) continue;
       at_ = after_spaces(name + 6);
       if (!accept_end("%}", false)) continue;
       const size_t end = std::exchange(at_, begin);
-      const bool next_begins_line = std::exchange(line_starts_, begins_line);
-      add_data(tag, has_mark ? mark : '\0', false);
+      const bool next_begins_line = std::exchange(at_line_start_, begins_line);
+      add_data(tag, has_strip_sign ? strip_sign : '\0', false);
       at_ = end;
-      line_starts_ = next_begins_line;
+      at_line_start_ = next_begins_line;
       return;
     }
     throw SyntaxFailure("missing end of raw directive", begin);
@@ -116,10 +117,10 @@ class Lexer {
       if (starts_with("{%", tag) || starts_with("{{", tag) || starts_with("{#", tag)) break;
     }
     const char kind = source_[tag + 1], next = char_at(tag + 2);
-    const char mark = next == '-' || next == '+' ? next : '\0';
-    add_data(tag, mark, kind == '{');
-    line_starts_ = false;
-    at_ = tag + (mark != '\0' ? 3 : 2);
+    const char strip_sign = next == '-' || next == '+' ? next : '\0';
+    add_data(tag, strip_sign, kind == '{');
+    at_line_start_ = false;
+    at_ = tag + (strip_sign != '\0' ? 3 : 2);
     if (kind == '#') return read_comment();
     if (const size_t raw = kind == '%' ? raw_begin(tag) : 0; raw != 0) {
       at_ = raw;
@@ -132,8 +133,8 @@ class Lexer {
   void read_comment() {
     const size_t close = source_.find("#}", at_);
     if (close == std::string::npos) throw SyntaxFailure("missing end of comment tag", at_);
-    const bool has_mark = close > at_ && (source_[close - 1] == '-' || source_[close - 1] == '+');
-    at_ = close - (has_mark ? 1 : 0);
+    const bool has_strip_sign = close > at_ && (source_[close - 1] == '-' || source_[close - 1] == '+');
+    at_ = close - (has_strip_sign ? 1 : 0);
     accept_end("#}", false);
   }
 
@@ -161,7 +162,7 @@ class Lexer {
     return at;
   }
 
-  // Decimal only. After a point ("x.0.1"), no fraction: each number is an index.
+  // Decimal only. A number behind a point has no fraction: in "x.0.1" both are indices.
   void read_number() {
     const size_t begin = at_;
     size_t end = after_digits(begin);
@@ -244,7 +245,7 @@ class Lexer {
       return read_code(at, letter == 'x' ? 2 : (letter == 'u' ? 4 : 8), text);
     } else if (letter == 'N' || is_ascii_digit(letter)) {
       throw SyntaxFailure("escapes by name or in octal are not supported", *at);
-    } else if (letter != '\n') {  // a line continuation yields nothing, an unknown escape itself
+    } else if (letter != '\n') {  // an escaped line end gives nothing; an unknown escape stays as it is
       *text += '\\';
       *at += 1;
       return;
@@ -266,8 +267,8 @@ class Lexer {
 
   const std::string& source_;
   size_t at_ = 0;
-  bool line_starts_ = true;  // `at_` is at the begin of a line
-  std::string brackets_;     // closing brackets of the open ones
+  bool at_line_start_ = true;  // `at_` is at the start of a line
+  std::string brackets_;       // closing brackets that are expected, innermost last
   std::vector<Token> tokens_;
 };
 

@@ -7,7 +7,7 @@ namespace {
 
 std::u32string chars_of(const Value& value) { return to_chars(require_text(value)); }
 
-// Methods of markup return markup, so they escape their arguments.
+// The text of an argument. Methods of markup return markup, so their arguments are HTML-escaped.
 std::u32string argument(const Value& self, const Value& value) {
   const std::string& text = require_text(value);
   return to_chars(self.is_markup() && !value.is_markup() ? html_escaped(text) : text);

@@ -161,7 +161,8 @@ Value missing(const Value& object, const std::string& name) {
   return Value::undefined("'" + description(object) + "' has no attribute '" + name + "'");
 }
 
-// Python's attributes. The sandbox hides methods that change a value, and names that lead into Python.
+// Python's object.name; nothing if it does not exist. Names that Jinja's sandbox refuses, of methods that change a
+// value and of Python's internals (__), give an undefined value.
 std::optional<Value> own_attribute(const Value& object, const std::string& name) {
   if (object.object()) return object.object()->attribute(name);
   static constexpr std::string_view kListChanges[] = {"append", "clear",  "extend",  "insert",

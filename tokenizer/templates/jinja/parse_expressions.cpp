@@ -7,8 +7,8 @@
 namespace pinion::jinja {
 namespace {
 
-constexpr int kMaxTreeDepth = 500;      // bounds chains such as 1+1+1+..., which nest without brackets
-constexpr int kLevelsOfExpression = 4;  // DepthGuard levels from an expression to one in brackets inside it
+constexpr int kMaxTreeDepth = 500;      // also bounds chains such as 1+1+1+..., whose trees nest without brackets
+constexpr int kLevelsOfExpression = 4;  // DepthGuard levels that one pair of brackets costs
 
 }  // namespace
 

@@ -16,9 +16,9 @@ class StatementParser {
   using Kind = Statement::Kind;
   using Names = std::initializer_list<std::string_view>;
 
-  // Up to a tag with one of these names, which becomes current; without names, to the end of the template.
+  // Parses up to a tag with one of these names, which becomes current; without names, to the end of the template.
   Body parse_body(Names ends) {
-    const DepthGuard guard(4);
+    const DepthGuard guard(4);  // the calls from a body to a body inside it
     Body body;
     while (!tokens_.is(Token::Kind::kEnd)) {
       const Token token = tokens_.take();
@@ -38,7 +38,7 @@ class StatementParser {
     return body;
   }
 
-  // The rest of a tag and the body behind it.
+  // Parses the end of a tag and the body behind it.
   Body parse_block(Names ends) {
     tokens_.accept_sign(":");
     tokens_.expect(Token::Kind::kBlockEnd, "the end of the tag");
@@ -169,7 +169,8 @@ class StatementParser {
     out->bodies.push_back(parse_whole_block("endfilter"));
   }
 
-  // Marks what trainers compute the loss of. Jinja runs it as the body of a call, so a loop around it cannot be left.
+  // {% generation %} marks the text on which training computes the loss, and changes no output. Transformers runs it as
+  // a call block, so break and continue inside it cannot leave a loop around it.
   void parse_generation(Statement* out) {
     const int loops = std::exchange(loops_, 0);
     out->bodies.push_back(parse_whole_block("endgeneration"));

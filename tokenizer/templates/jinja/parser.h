@@ -54,12 +54,13 @@ class ExpressionParser {
   ExpressionPtr parse_expression(bool with_condition = true);  // x if y else z
   // One expression, or a tuple without brackets.
   ExpressionPtr parse_tuple(bool with_condition = true, bool in_brackets = false);
-  // The left side of `set` (may be an attribute of a namespace) and of `for`, which ends at the name `end`.
+  // The left side of `set` (with_namespace: may be the attribute of a namespace), or of `for`, up to the name `end`.
   ExpressionPtr parse_target(std::string_view end, bool with_namespace);
-  // Filters after |. `first_is_bare`: the first one has no |. Null if there are none.
+  // Filters after |, applied to `value`. `first_is_bare`: no | stands before the first one. Returns `value` if there
+  // are none.
   ExpressionPtr parse_filters(ExpressionPtr value, bool first_is_bare = false);
 
-  std::vector<Macro*> open_macros;  // macros whose bodies are being parsed: marked if they use `caller`
+  std::vector<Macro*> open_macros;  // macros whose bodies are being parsed; their uses_caller is set here
 
  private:
   using Kind = Expression::Kind;
@@ -73,7 +74,7 @@ class ExpressionParser {
     return make(kind, offset, std::move(all));
   }
 
-  // Operands of the next level, with one of these words or signs between them.
+  // Operands of the `next` tighter level, with this word or one of these signs between them.
   ExpressionPtr parse_words(std::string_view word, Kind kind, Level next);
   ExpressionPtr parse_signs(std::initializer_list<std::string_view> signs, Level next);
   ExpressionPtr parse_or();

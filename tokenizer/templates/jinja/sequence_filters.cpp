@@ -55,7 +55,8 @@ Value sorted(std::vector<Keyed> items, bool descending) {
   return Value::list(std::move(result));
 }
 
-// The keys are lists, as in Jinja: two undefined keys are equal. "a,b.c" are several keys, the first one first.
+// `attribute` "a,b.c" gives two keys, the more significant first. Keys are compared as lists, as in Jinja, so that two
+// undefined ones are equal.
 Value sort(const Slots& a) {
   std::vector<Path> paths;
   const Value attribute = a.get(3, {});
@@ -129,7 +130,7 @@ std::optional<Value> find_named(const Arguments& arguments, std::string_view nam
   return found == arguments.named.end() ? std::nullopt : std::optional(found->second);
 }
 
-// Arguments of the filter or test that is applied to each item: those from `first` on, behind a slot for the item.
+// Arguments of the filter or test that is applied to each item: a place for the item, then the arguments from `first`.
 Arguments per_item(const Arguments& arguments, size_t first) {
   Arguments result{{Value()}, arguments.named};
   for (size_t i = first; i < arguments.positional.size(); ++i) result.positional.push_back(arguments.positional[i]);
@@ -164,7 +165,7 @@ Value map(const Slots& a) {
                   });
 }
 
-// select, reject, selectattr, rejectattr: a test of the item or of its attribute decides; without a test, its truth.
+// select, reject, selectattr, rejectattr. A test of the item or of its attribute selects it; without a test, its truth.
 template <bool of_attribute, bool wanted>
 Value selected(const Slots& a) {
   const Items& more = a.rest.positional;

@@ -45,9 +45,9 @@ struct Expression {
     kItem,                // operands: object, index
     kSlice,               // operands: object, start, stop, step (each may be null)
     kCall,                // operands: callee; arguments
-    kFilter,              // operands: value (null: the text of the block); name; arguments
+    kFilter,              // operands: value (null: the text of a filtered block); name; arguments
     kTest,                // operands: value; name; arguments
-    kNamespaceAttribute,  // target of an assignment only; name: the variable, operators: the attribute
+    kNamespaceAttribute,  // target of an assignment only; name: the variable, operators[0]: the attribute
   };
   Kind kind;
   size_t offset = 0;  // in the source, bytes
@@ -56,19 +56,19 @@ struct Expression {
   std::vector<ExpressionPtr> operands = {};
   std::vector<std::string> operators = {};
   CallArguments arguments = {};
-  int depth = 1;  // of this tree
+  int depth = 1;  // levels of this tree
 };
 
 struct Statement;
 using Body = std::vector<Statement>;
 
-// A macro, or the body of a {% call %}.
+// A macro, or the body of a {% call %} block, which the called macro runs as caller().
 struct Macro {
   std::string name;
   std::vector<std::string> parameters;
   std::vector<ExpressionPtr> defaults;  // of the last parameters
   Body body;
-  bool uses_caller = false;
+  bool uses_caller = false;  // the body contains the name `caller`
 };
 
 struct Statement {

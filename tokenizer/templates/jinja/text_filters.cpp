@@ -85,7 +85,7 @@ Value changed_case(const Slots& a) {
   return Value(from_chars(change(to_chars(to_text(a[0])))), a[0].is_markup());
 }
 
-// A capital after spaces, hyphens and opening brackets, small letters elsewhere; str.title() differs.
+// Capitalizes words, which begin after spaces, hyphens and opening brackets. (str.title() splits words differently.)
 Value title_filter(const Slots& a) {
   constexpr std::u32string_view kMarks = U"-({[<";
   const auto precedes_word = [&](char32_t c) { return is_python_space(c) || kMarks.find(c) != kMarks.npos; };

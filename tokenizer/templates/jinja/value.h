@@ -1,5 +1,5 @@
-// Values of template expressions: Python's types, as far as a template in Jinja's sandbox can meet them, and the
-// operators on them. Only namespaces, loops and iterators are mutable; copies of all other values share their contents.
+// Values of template expressions: the Python types that occur in Jinja's sandbox, and the operators on them. Only
+// namespaces, loops and iterators are mutable; copies of all other values share their contents.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +31,12 @@ struct Failure : std::runtime_error {
 using Next = std::function<bool(Value*)>;
 
 struct Undefined {
-  std::shared_ptr<const std::string> message;  // error text of an expression that uses the value
+  std::shared_ptr<const std::string> message;  // text of the error if an expression uses the value
 };
 struct None {};
 struct Text {
   std::shared_ptr<const std::string> bytes;  // UTF-8
-  bool is_markup = false;                    // MarkupSafe's Markup: plain text is HTML-escaped when joined to it
+  bool is_markup = false;                    // MarkupSafe's Markup: text joined to it is HTML-escaped first
 };
 struct List {
   std::shared_ptr<const Items> items;
@@ -106,7 +106,7 @@ class Value {
   std::optional<double> number() const;    // includes integers and booleans
 
  private:
-  struct Exact {};
+  struct Exact {};  // selects the constructor without conversions
   template <class T>
   Value(T value, Exact) : value_(std::move(value)) {}
   template <class T>
@@ -142,7 +142,7 @@ int64_t floor_divide(int64_t a, int64_t b);
 // x.name and x[index]. Each falls back to the other; the result is undefined if neither exists.
 Value attribute(const Value& object, const std::string& name);
 Value item(const Value& object, const Value& index);
-Value slice(const Value& object, const Value& start, const Value& stop, const Value& step);  // none: the default
+Value slice(const Value& object, const Value& start, const Value& stop, const Value& step);  // None: the default
 
 std::string to_text(const Value& value);  // str()
 std::string repr(const Value& value);     // repr()
@@ -150,11 +150,11 @@ std::string repr(double value);
 std::string quoted(std::string_view text);  // repr() of a string
 
 bool is_iterable(const Value& value);
-bool is_sequence(const Value& value);  // the test `sequence`: strings and mappings, too; no views and iterators
+bool is_sequence(const Value& value);  // the test `sequence`: includes strings and mappings, not views and iterators
 Next iterate(const Value& value);      // fails for a value that is not iterable
 Items to_items(const Value& value);
 std::optional<int64_t> length(const Value& value);
-Value iterator(std::string type_name, Next next);  // can be read once
+Value iterator(std::string type_name, Next next);  // an Object that can be iterated once
 
 // Fail with Python's message for a value of another type.
 int64_t require_integer(const Value& value);
@@ -162,7 +162,8 @@ const std::string& require_text(const Value& value);
 void require_hashable(const Value& key);
 [[noreturn]] void fail_undefined(const Value& undefined);
 
-// Limits how deep values, expressions and calls nest, so that none overflows the stack.
+// Bounds the recursion over nested values, expressions and calls, which could overflow the stack. `levels`: cost of
+// this one.
 class DepthGuard {
  public:
   explicit DepthGuard(int levels = 1);
