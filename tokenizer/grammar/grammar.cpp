@@ -18,9 +18,9 @@ namespace pinion {
 
 constexpr int kManyCharacters = 64;
 
-// The properties of a token that decide whether it fits a limit on characters.
+// Properties of a token that decide whether it still fits into a string with a maximum length.
 struct TokenShape {
-  uint8_t characters;  // upper bound; kManyCharacters: that many or more
+  uint8_t characters;  // upper bound of its characters; kManyCharacters: that many or more
   bool has_quote;
 };
 
@@ -33,8 +33,8 @@ struct GrammarVocabulary {
 struct Grammar {
   std::shared_ptr<const GrammarVocabulary> vocabulary;
   xgrammar::CompiledGrammar compiled;
-  // The same schema with its maxLength, for a vocabulary of single bytes: it only counts the characters that still fit.
-  // `compiled` is without maxLength, since a mask with counters takes a tenth of a second.
+  // If a schema has maxLength, `compiled` lacks it: a mask with counters would take a tenth of a second. `bounded` is
+  // the same schema with maxLength, for a vocabulary of single bytes, and only counts the characters that still fit.
   std::optional<xgrammar::CompiledGrammar> bounded = {};
 
   size_t bytes() const { return compiled.MemorySizeBytes() + (bounded ? bounded->MemorySizeBytes() : 0); }
@@ -43,10 +43,10 @@ struct Grammar {
 namespace {
 
 constexpr size_t kMaxCacheBytes = size_t{64} << 20;
-// Untrusted sources are tried on every n-th token, in about 1/n of the time.
+// The trial of an untrusted source uses every n-th token, which takes about 1/n of the time.
 constexpr int kTrialStride = 16;
 constexpr RunLimits kTrialLimits = {.cpu_seconds = 1, .wall_seconds = 20};
-// Limits for untrusted sources with the whole vocabulary: to compile, and to make the first mask, which delays all
+// Limits for untrusted sources with the whole vocabulary: for compilation, and for the first mask, which delays all
 // requests.
 constexpr double kMaxCompileSeconds = 10, kMaxMaskSeconds = 0.5;
 constexpr size_t kMaxSourceBytes = size_t{1} << 20;
@@ -58,8 +58,8 @@ std::string first_line(std::string_view text) {
   return text.empty() ? "cannot be read" : std::string(text);
 }
 
-// Calls `f` and returns its exception or the library's first warning as an error: an ignored keyword would let texts
-// pass that violate the schema.
+// Calls `f` and returns its exception as an error, or the library's first warning: if it ignored a keyword, texts that
+// violate the schema would match.
 Error call_library(const std::string& where, const auto& f) {
   std::string& warning = grammar_warning();
   warning.clear();
@@ -73,7 +73,8 @@ Error call_library(const std::string& where, const auto& f) {
   return warning.empty() ? Error{} : error(first_line(warning), where);
 }
 
-// JSON is one line, spaced as by Python's json.dumps(): a model that may choose the white space can write it endlessly.
+// JSON is one line, with spaces as in Python's json.dumps(): if any white space were allowed, a model could write it
+// endlessly.
 constexpr bool kAnyWhitespace = false;
 
 xgrammar::CompiledGrammar compile_source(xgrammar::GrammarCompiler compiler, const GrammarSource& source) {
@@ -88,7 +89,7 @@ xgrammar::CompiledGrammar compile_source(xgrammar::GrammarCompiler compiler, con
   return compiler.CompileGrammar(source.text);
 }
 
-// The source as the library reads it.
+// Rewrites a source so that XGrammar reads it as its author means it (sources.h).
 Error rewrite_source(const GrammarSource& source, const std::string& where, std::string* text) {
   if (source.kind == GrammarSource::Kind::json_schema) return complete_schema(source.text, where, text);
   if (source.kind == GrammarSource::Kind::regex) return plain_pattern(source.text, where, text);
@@ -102,7 +103,7 @@ TokenShape shape_of(const std::string& bytes) {
   return {static_cast<uint8_t>(std::min<int64_t>(count, kManyCharacters)), bytes.find('"') != bytes.npos};
 }
 
-// Every `stride`-th token, and all tokens of one byte, which spell any text.
+// Every `stride`-th token, and all tokens of one byte, so that every text can be spelled.
 std::shared_ptr<const GrammarVocabulary> vocabulary_of(const Tokenizer& tokenizer, int stride) {
   const int32_t size = vocab_size(tokenizer);
   std::vector<std::string> tokens(size);
@@ -134,21 +135,21 @@ xgrammar::TokenizerInfo byte_vocabulary() {
   return {bytes, xgrammar::VocabType::RAW, 256, std::vector<int32_t>()};
 }
 
-// The first steps of every text, which may already exceed a limit.
+// The work before the first token, which may already exceed a limit.
 Error make_first_mask(const Grammar& grammar, double max_seconds) {
   GrammarMatcher matcher(grammar, {}, max_seconds);
   std::vector<uint32_t> bits(xgrammar::GetBitmaskSize(grammar.vocabulary->info.GetVocabSize()));
-  matcher.jump_forward(max_seconds);  // a failure is repeated by the next call
+  matcher.jump_forward(max_seconds);  // if it fails, fill_mask() returns the same error
   return matcher.fill_mask(bits, max_seconds);
 }
 
 }  // namespace
 
-struct GrammarCompiler::Library {
+struct GrammarCompiler::VocabularyCompiler {
   std::shared_ptr<const GrammarVocabulary> vocabulary;
   xgrammar::GrammarCompiler compiler;
 
-  Grammar grammar_of(const GrammarSource& source) const {
+  Grammar compile(const GrammarSource& source) const {
     Schema schema;
     if (source.kind == GrammarSource::Kind::json_schema) schema = Schema::parse(source.text);
     if (!drop_max_lengths(schema)) return {vocabulary, compile_source(compiler, source)};
@@ -161,12 +162,12 @@ GrammarCompiler::GrammarCompiler(std::shared_ptr<const Tokenizer> tokenizer) : t
 
 GrammarCompiler::~GrammarCompiler() = default;
 
-const GrammarCompiler::Library& GrammarCompiler::library(LazyLibrary& lazy, int stride) {
+const GrammarCompiler::VocabularyCompiler& GrammarCompiler::compiler_of(LazyCompiler& lazy, int stride) {
   std::call_once(lazy.once, [&] {
     const auto vocabulary = vocabulary_of(*tokenizer_, stride);
-    lazy.library.reset(new Library{vocabulary, xgrammar::GrammarCompiler(vocabulary->info, 1, false)});
+    lazy.compiler.reset(new VocabularyCompiler{vocabulary, xgrammar::GrammarCompiler(vocabulary->info, 1, false)});
   });
-  return *lazy.library;
+  return *lazy.compiler;
 }
 
 bool GrammarCompiler::find(const GrammarSource& source, bool is_trusted, std::shared_ptr<const Grammar>* out) {
@@ -199,19 +200,20 @@ Error GrammarCompiler::compile(const GrammarSource& source, const std::string& w
   Error e = is_trusted ? rewrite_source(source, where, &rewritten.text) : compile_trial(source, where, &rewritten.text);
   if (e) return e;
   const GrammarTimeLimit limit(is_trusted ? GrammarMatcher::kNoLimit : kMaxCompileSeconds);
-  e = call_library(where, [&] { *out = std::make_shared<Grammar>(library(full_, 1).grammar_of(rewritten)); });
+  e = call_library(where, [&] { *out = std::make_shared<Grammar>(compiler_of(full_, 1).compile(rewritten)); });
   if (!e) add_to_cache({source, is_trusted, *out, source.text.size() + (*out)->bytes()});
   return e;
 }
 
-// Writes the rewritten source to `text`.
+// Compiles a source and makes its first mask, for a sample of the vocabulary in a child process. Writes the rewritten
+// source to `text`.
 Error GrammarCompiler::compile_trial(const GrammarSource& source, const std::string& where, std::string* text) {
-  const Library* trial = nullptr;
-  if (Error e = call_library(where, [&] { trial = &library(trial_, kTrialStride); })) return e;
+  const VocabularyCompiler* trial = nullptr;
+  if (Error e = call_library(where, [&] { trial = &compiler_of(trial_, kTrialStride); })) return e;
   const auto compile_sample = [&](std::string* rewritten) {
     if (Error e = rewrite_source(source, where, rewritten)) return e;
     std::optional<Grammar> grammar;
-    const auto compile = [&] { grammar.emplace(trial->grammar_of({.kind = source.kind, .text = *rewritten})); };
+    const auto compile = [&] { grammar.emplace(trial->compile({.kind = source.kind, .text = *rewritten})); };
     Error e = call_library(where, compile);
     return e ? e : make_first_mask(*grammar, kMaxMaskSeconds / kTrialStride);
   };
@@ -222,9 +224,9 @@ struct GrammarMatcher::State {
   const Grammar& grammar;
   std::optional<xgrammar::GrammarMatcher> matcher = {}, bounded = {};
   std::string tail = {};            // last bytes of the text
-  int spare = 0;                    // lower bound of the characters that still fit
-  Error failure = {};               // the first one: the library's state is undefined after it
-  std::vector<uint32_t> bits = {};  // for the tokenizer's vocabulary; that of the logits may be larger or smaller
+  int spare = 0;                    // lower bound of the characters that still fit into the current string
+  Error failure = {};               // the first failure; the library's state is undefined after it
+  std::vector<uint32_t> bits = {};  // mask of the tokenizer's vocabulary, which may differ in size from the caller's
 
   const std::string& bytes_of(size_t id) const { return grammar.vocabulary->info.GetDecodedVocab()[id]; }
 
@@ -242,7 +244,8 @@ struct GrammarMatcher::State {
     return count;
   }
 
-  // Clears the tokens that make a string too long, and all tokens of kManyCharacters or more, for simplicity.
+  // Clears the tokens that make a JSON string too long; inside such a string, for simplicity, also tokens of
+  // kManyCharacters or more without a quote.
   void clear_too_long() {
     if (spare < kManyCharacters) spare = room(4 * kManyCharacters);
     int left = std::min(spare, kManyCharacters);
@@ -250,16 +253,18 @@ struct GrammarMatcher::State {
       left = 1 + room(kManyCharacters - 1);
       bounded->Rollback(1);
     }
-    const bool is_full = left == 0 && would_accept(*matcher, "a"), is_within_character = ends_within_character(tail);
+    const bool is_within_character = ends_within_character(tail);
+    // Only the limit of `bounded` refuses a character here: a string is being written, and it has its maximum length.
+    const bool is_full = left == 0 && would_accept(*matcher, "a");
     const auto fits = [&](size_t id) {
       const TokenShape& token = grammar.vocabulary->shapes[id];
       if (token.characters == 0) return true;  // no bytes
       if (token.has_quote || is_within_character) return would_accept(*bounded, bytes_of(id));
       return left > 0 ? token.characters <= left && token.characters < kManyCharacters : !is_full;
     };
-    const bool is_roomy = left == kManyCharacters && !is_within_character;
+    const bool only_unusual_matter = left == kManyCharacters && !is_within_character;  // all other tokens fit
     for (size_t word = 0; word < bits.size(); ++word) {
-      for (uint32_t rest = bits[word] & (is_roomy ? grammar.vocabulary->unusual[word] : ~0u); rest != 0;
+      for (uint32_t rest = bits[word] & (only_unusual_matter ? grammar.vocabulary->unusual[word] : ~0u); rest != 0;
            rest &= rest - 1) {
         const int bit = std::countr_zero(rest);
         const size_t id = word * 32 + bit;

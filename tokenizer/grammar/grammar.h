@@ -1,6 +1,6 @@
-// Constrained decoding: the tokens that may come next in a text that has to match a grammar. XGrammar's pushdown
-// automata over the bytes of tokens (Dong et al. 2024, arXiv:2411.15100). Only this folder uses the library; its
-// exceptions become errors.
+// Constrained decoding: computes the tokens that may come next in a text that has to match a grammar, by XGrammar's
+// pushdown automata over the bytes of tokens (Dong et al. 2024, arXiv:2411.15100). Only this folder uses the library;
+// its exceptions become errors.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct GrammarSource {
   enum class Kind : uint8_t {
     json_schema,  // json-schema.org; unsupported keywords are errors
     regex,        // must match the whole text
-    ebnf,         // GBNF, as in llama.cpp; the rule `root` is the text
+    ebnf,         // GBNF, as in llama.cpp; the whole text matches the rule `root`
   };
   Kind kind = Kind::json_schema;
   std::string text = {};
@@ -38,38 +38,38 @@ class GrammarCompiler {
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
-  // Takes up to seconds; recent grammars come from a cache. An untrusted source is first compiled for a sample of the
-  // vocabulary in a child process with limits. Errors, in which `where` names the source: it cannot be parsed, is not
-  // supported, matches no text, or takes too long.
+  // May take seconds; recent grammars come from a cache. An untrusted source is first compiled for a sample of the
+  // vocabulary in a child process with limits (the trial). Errors: the source cannot be parsed, is not supported,
+  // matches no text, or takes too long. `where` names the source in them.
   Error compile(const GrammarSource& source, const std::string& where, bool is_trusted,
                 std::shared_ptr<const Grammar>* out);
   // Looks up the cache only; returns whether the grammar was there.
   bool find(const GrammarSource& source, bool is_trusted, std::shared_ptr<const Grammar>* out);
 
  private:
-  struct Library;
+  struct VocabularyCompiler;  // XGrammar's compiler for one vocabulary
   struct CachedGrammar {
     GrammarSource source;
     bool is_trusted;
     std::shared_ptr<const Grammar> grammar;
     size_t bytes;
   };
-  struct LazyLibrary {  // built at the first use, which takes a moment
+  struct LazyCompiler {  // built at the first use, which takes a moment
     std::once_flag once;
-    std::unique_ptr<const Library> library;
+    std::unique_ptr<const VocabularyCompiler> compiler;
   };
-  const Library& library(LazyLibrary& lazy, int stride);
+  const VocabularyCompiler& compiler_of(LazyCompiler& lazy, int stride);
   Error compile_trial(const GrammarSource& source, const std::string& where, std::string* text);
   void add_to_cache(CachedGrammar entry);
 
   std::shared_ptr<const Tokenizer> tokenizer_;
-  LazyLibrary full_, trial_;  // trial_: a sample of the vocabulary
+  LazyCompiler full_, trial_;  // for the whole vocabulary, and for a sample
   std::mutex mutex_;
   std::vector<CachedGrammar> cache_;  // most recently used last
 };
 
-// State of one text that follows a grammar. A call fails after `max_seconds` of CPU time, or when the grammar is so
-// ambiguous that matching takes too much memory; every later call then fails as well.
+// Matches one text, token by token, to a grammar. A call fails after `max_seconds` of CPU time, or if the grammar is so
+// ambiguous that matching takes too much memory; then every later call fails as well.
 class GrammarMatcher {
  public:
   static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
@@ -84,7 +84,8 @@ class GrammarMatcher {
   // incomplete and no token continues it.
   Error fill_mask(std::span<uint32_t> allowed, double max_seconds = kNoLimit);
   Error accept(int32_t id, double max_seconds = kNoLimit);  // appends an allowed token
-  // The text that must come next, up to the first choice; at most 256 bytes, may be empty.
+  // The text that must come next, up to the first point where the grammar allows a choice; may be empty, at most 256
+  // bytes.
   std::string jump_forward(double max_seconds = kNoLimit);
 
  private:

@@ -14,7 +14,7 @@ namespace pinion {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-// Parser states per text, which needs a few for each byte, and states visited for one byte.
+// Limits of the parser: states that it holds for a text (usual are a few per byte), and states visited for one byte.
 constexpr size_t kMaxStates = 1'000'000, kMaxStatesPerByte = 20'000;
 
 thread_local double limit_seconds = kNever;
@@ -37,7 +37,8 @@ namespace xgrammar {
 void LogMessageImpl(const std::string& file, int line, int level, const std::string& message);
 void NoteWork(std::size_t held, std::size_t here);
 
-// The parser calls this for each state that it reaches and each byte that it tries.
+// The parser calls this for each state that it reaches and each byte that it tries. `held`: its states for the whole
+// text, or 0; `here`: its states for the current byte.
 void NoteWork(std::size_t held, std::size_t here) {
   thread_local uint32_t calls = 0;
   constexpr uint32_t kCallsPerCheck = 64;

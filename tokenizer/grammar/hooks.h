@@ -1,5 +1,4 @@
-// Functions that the grammar library calls: its log (XGRAMMAR_LOG_CUSTOMIZE), and a hook in its parser that a patch of
-// tools/setup adds.
+// Functions that XGrammar calls: its log (XGRAMMAR_LOG_CUSTOMIZE), and a hook that tools/setup patches into its parser.
 #pragma once
 
 #include <string>
@@ -9,8 +8,8 @@ namespace pinion {
 // The first warning in this thread, for example of a keyword that the library ignores. Callers clear it before a call.
 std::string& grammar_warning();
 
-// While it exists, the parser throws once this thread has used `seconds` of CPU time. With or without it the parser
-// throws when an ambiguous grammar makes it hold too many states.
+// While an object of this class exists, the parser throws once this thread has used `seconds` of CPU time. Independent
+// of it, the parser throws if an ambiguous grammar makes it hold too many states.
 class GrammarTimeLimit {
  public:
   explicit GrammarTimeLimit(double seconds);

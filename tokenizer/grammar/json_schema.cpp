@@ -11,7 +11,8 @@
 namespace pinion {
 namespace {
 
-// Assertions that a grammar cannot express. Unknown names are annotations by the standard.
+// Assertions (keywords that constrain values) that a grammar cannot express. By the standard, unknown keywords are
+// annotations, which constrain nothing.
 constexpr const char* kUnsupported[] = {
     "not",      "if",          "then",        "else",        "dependentRequired", "dependentSchemas", "dependencies",
     "contains", "minContains", "maxContains", "$dynamicRef", "$recursiveRef",     "additionalItems"};
@@ -86,7 +87,8 @@ Error check_keywords(const Schema& schema, const std::string& where) {
   return is_value ? check_values(schema, where) : Error{};
 }
 
-// The schema at a JSON pointer (RFC 6901) without escapes; null if there is none, or if complete() does not visit it.
+// The schema at a JSON pointer (RFC 6901) without escapes. Null if there is none, or if complete() would not rewrite
+// it.
 const Schema* find_reference(const Schema& root, std::string_view reference) {
   if (reference == "#") return &root;
   if (!reference.starts_with("#/") || reference.find_first_of("~%") != reference.npos) return nullptr;
@@ -106,7 +108,7 @@ const Schema* find_reference(const Schema& root, std::string_view reference) {
   return is_name ? nullptr : at;
 }
 
-// Follows a chain of references. No text matches a cycle.
+// Follows a chain of references. A cycle is an error, since no text would match it.
 Error resolve(const Schema& root, const Schema& schema, const std::string& where, const Schema** out) {
   constexpr int kMaxSteps = 100;
   *out = &schema;
@@ -151,7 +153,7 @@ Error bound_counts(Schema& schema, const std::string& where) {
   return {};
 }
 
-// Lists required properties that `properties` lacks, with the schema of additional properties.
+// Adds required names that `properties` lacks to it, with the schema of additional properties.
 Error list_required(Schema& schema, const std::string& where) {
   if (!has(schema, "required")) return {};
   if (!schema["required"].is_array()) return error("wrong type", where + "/required", "a list of strings");
@@ -202,7 +204,7 @@ Error replace_name_patterns(Schema& schema, const std::string& where) {
   return {};
 }
 
-// A grammar does not reject duplicate names, which count as one property.
+// Refuses minProperties that the grammar cannot enforce: it allows a name twice, which counts as one property.
 Error check_count(const Schema& schema, const std::string& where) {
   const bool is_closed = has(schema, "properties") && !has(schema, "patternProperties") &&
                          (!has(schema, "additionalProperties") || schema["additionalProperties"] == false) &&
@@ -214,7 +216,7 @@ Error check_count(const Schema& schema, const std::string& where) {
   return error("not supported with arbitrary property names", where + "/minProperties");
 }
 
-// XGrammar writes at most six decimals; a number with six must lie within the bounds.
+// XGrammar's numbers have at most six decimals, so bounds between which no such number lies are an error.
 Error check_bounds(const Schema& schema, const std::string& where) {
   const auto bound = [&](const char* name, double none) {
     return has(schema, name) && schema[name].is_number() ? schema[name].get<double>() : none;
@@ -233,8 +235,8 @@ Error check_bounds(const Schema& schema, const std::string& where) {
   return error("no number with six decimals fits the bounds", where);
 }
 
-// By the standard a schema without a type allows any value of a type that its assertions do not constrain. The grammar
-// is stricter: it generates only the constrained type.
+// Sets the type of a schema that lacks one to the type that its assertions constrain. The standard would also allow all
+// values of other types; the grammar is stricter.
 Error infer_type(Schema& schema, const std::string& where) {
   if (has(schema, "type") || std::ranges::any_of(kExclusive, [&](const char* name) { return has(schema, name); }))
     return {};

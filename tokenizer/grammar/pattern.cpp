@@ -14,7 +14,7 @@ constexpr const char* kNeedsEscape = R"("\\\x00-\x1F)";  // the characters that 
 // Characters that JSON writes as a backslash and a letter, and the letters.
 constexpr std::u32string_view kEscapedChars = U"\"\\\n\t\r\f\b";
 constexpr std::string_view kEscapeLetters = "\"\\ntrfb";
-// \s beyond ASCII by ECMA-262; XGrammar's \s lacks these.
+// Characters beyond ASCII that \s matches by ECMA-262, but not in XGrammar.
 constexpr const char* kUnicodeBlanks = "\u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000\uFEFF";
 
 bool is_escaped(char32_t c) { return c == kQuote || c == kBackslash || c < kFirstPlain; }
@@ -37,7 +37,7 @@ Escapes escapes_of_class(char kind) {
   return kind >= 'a' ? lower : kAllEscapes & ~lower;
 }
 
-// Matches one character as JSON spells it: from the class `plain` or one of `escapes`. Empty if both are.
+// A pattern of one character as written in JSON: of the class `plain`, or one of `escapes`. Empty if both are empty.
 std::string either_of(const std::string& plain, Escapes escapes) {
   std::string letters;
   for (size_t i = 0; i < kEscapedChars.size(); ++i) {
@@ -55,7 +55,7 @@ bool is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <
 struct Atom {
   std::string_view spelling;
   char32_t c = 0;
-  char char_class = 0;  // d, D, w, W, s, S; also b and B, which match no character; 0: the character c
+  char char_class = 0;  // d, D, w, W, s or S, also b or B, which match no character; 0: the atom is the character c
 };
 
 // The number in the first `digits` bytes of `text`.
@@ -66,7 +66,7 @@ std::optional<uint32_t> parse_hex(std::string_view text, size_t digits) {
   return code == std::errc() && end == text.data() + digits ? std::optional(value) : std::nullopt;
 }
 
-// "\uD83D\uDE00" is one character; `first` is its first half. Nothing if the second half is missing.
+// A surrogate pair such as "\uD83D\uDE00" as one character; `first` is the first half. Nothing without a second half.
 std::optional<Atom> pair_at(std::string_view pattern, const Atom& first, size_t at) {
   const size_t end = at + first.spelling.size();
   if (first.c >= 0xDC00 || !pattern.substr(end).starts_with("\\u")) return {};
@@ -166,7 +166,7 @@ class PatternTranslator {
 
   Error write_next() { return pattern_[at_] == '[' ? write_class() : write_atom(); }
 
-  // A schema's pattern may match a substring, a grammar's has to match the whole string.
+  // Extends each alternative to the whole string: a schema's pattern may match a substring, a grammar's may not.
   Error write_alternatives() {
     *out_ += "^(";
     if (Error e = write_alternative()) return e;
@@ -270,7 +270,7 @@ class PatternTranslator {
     return {};
   }
 
-  // True if a class keeps the characters that JSON escapes.
+  // True if CharacterClass::plain includes the characters that JSON escapes.
   bool is_verbatim(bool is_negated) const { return is_negated || !is_in_json_; }
 
   Error write_item(bool is_negated, CharacterClass* out) {

@@ -77,7 +77,7 @@ class DisjointCheck {
     return std::ranges::all_of(branches, [&](const Schema& branch) { return are_disjoint(branch, other); });
   }
 
-  // Objects are equal in any order of their names. Structured values of one type are assumed equal.
+  // Two objects are assumed equal, and two lists: their comparison would depend on the order of names in objects.
   static bool may_be_equal(const Schema& a, const Schema& b) {
     return a.is_structured() ? std::string_view(a.type_name()) == b.type_name() : a == b;
   }

@@ -33,7 +33,7 @@ constexpr const char* kDate = R"((\d{4}-(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|\
 constexpr const char* kTime = R"(([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))";
 constexpr const char* kByte = R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
 
-// A pattern for formats that XGrammar's own is too loose for; else empty.
+// The pattern of a format for which XGrammar's own pattern is too loose; empty for other formats.
 std::string pattern_of(const Schema& format) {
   const std::string date = kDate, time = kTime, byte = kByte;
   if (format == "date") return "^" + date + "$";
