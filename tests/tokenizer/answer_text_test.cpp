@@ -16,7 +16,7 @@ std::string shown(const std::string& text, const std::vector<std::string>& stops
   return result + stop_texts.finish();
 }
 
-TEST(StopTexts, EndTheTextForAnyChunks) {
+TEST(StopTexts, AnyChunks) {
   for (const size_t bytes : {1, 2, 3, 5, 100}) {
     EXPECT_EQ(shown("one two three", {"two"}, bytes), "one ");
     EXPECT_EQ(shown("one two three", {"three", "two"}, bytes), "one ");
@@ -32,7 +32,7 @@ TEST(StopTexts, EndTheTextForAnyChunks) {
   }
 }
 
-TEST(StopTexts, HoldBackOnlyPartialMatches) {
+TEST(StopTexts, HoldsPartialMatches) {
   StopTexts stop_texts({"User:", "ser"});
   EXPECT_EQ(stop_texts.put("a Us"), "a ");
   EXPECT_EQ(stop_texts.put("a"), "Usa");
@@ -81,7 +81,7 @@ std::string marked(const std::string& text, bool inside = false, size_t chunk_by
   return result + (in_thought ? "]" : "");
 }
 
-TEST(Thinking, SplitsTheSameForAnyChunks) {
+TEST(Thinking, AnyChunks) {
   for (const size_t bytes : {1, 2, 3, 7, 100}) {
     EXPECT_EQ(marked("<think>\nWhy\n\nnot?\n</think>\n\nSo.\n", false, bytes), "[Why\n\nnot?]So.\n");
     EXPECT_EQ(marked("Why?\n</think>\n\nSo.", true, bytes), "[Why?]So.");
@@ -98,7 +98,7 @@ TEST(Thinking, SplitsTheSameForAnyChunks) {
   }
 }
 
-TEST(Thinking, PromptsOpenThoughts) {
+TEST(Thinking, OpenedByThePrompt) {
   EXPECT_TRUE(ends_in_thought("<|im_start|>assistant\n<think>\n"));
   EXPECT_FALSE(ends_in_thought("<think>\n\n</think>\n\n"));
   EXPECT_FALSE(ends_in_thought("<think> a"));
@@ -106,7 +106,7 @@ TEST(Thinking, PromptsOpenThoughts) {
   EXPECT_FALSE(ends_in_thought(""));
 }
 
-TEST(Thinking, CloseMarkMatchesTheOpenOne) {
+TEST(Thinking, MarksMatch) {
   ThinkingSplitter splitter(true);
   EXPECT_EQ(splitter.close_mark(), "</think>");
   std::ignore = splitter.put("a</think>[THINK]b");

@@ -54,7 +54,7 @@ TEST(ChatTemplate, RendersAConversation) {
   EXPECT_EQ(rendered(folder), talk + "<|im_start|>assistant\n");
 }
 
-TEST(ChatTemplate, ThoughtsHaveBothNames) {
+TEST(ChatTemplate, ThoughtsHaveTwoNames) {
   const TemplateFolder folder(Json{{"chat_template", "{{ messages[0] | tojson }}"}}.dump());
   const auto printed = [&](const char* message) {
     return rendered(folder, {.messages = nlohmann::ordered_json::array({nlohmann::ordered_json::parse(message)})});
@@ -68,7 +68,7 @@ TEST(ChatTemplate, ThoughtsHaveBothNames) {
   EXPECT_EQ(printed(R"({"role": "assistant", "thinking": null})"), R"({"role": "assistant", "thinking": null})");
 }
 
-TEST(ChatTemplate, ReadsEveryKindOfFile) {
+TEST(ChatTemplate, FileFormats) {
   const Json list = {{{"name", "tool_use"}, {"template", "T"}}, {{"name", "default"}, {"template", "D"}}};
   EXPECT_EQ(rendered(TemplateFolder("")), "no template");
   EXPECT_EQ(rendered(TemplateFolder("{}")), "no template");
@@ -122,7 +122,7 @@ TEST(ChatTemplate, RefusesBadMessages) {
   }
 }
 
-TEST(ChatTemplate, ReshapesContentsThatTemplatesOmit) {
+TEST(ChatTemplate, ReshapesOmittedContents) {
   const std::string parts_only =
       "{% for m in messages %}{{ m['role'] }}:{% for line in m['content'] %}{% if line['type'] == 'text' %}"
       "{{ line['text'] }}{% endif %}{% endfor %};{% endfor %}";
@@ -170,7 +170,7 @@ TEST(ChatTemplate, ManyOmittedTextsStayFast) {
   EXPECT_EQ(rendered(upper, {.messages = many}), std::string(40000 * 40, 'A'));
 }
 
-TEST(ChatTemplate, TextMayLookLikeAPrintedList) {
+TEST(ChatTemplate, TextLikeAPrintedList) {
   const auto folder = TemplateFolder(
       Json{{"chat_template",
             "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{{ m.extra }}{% endfor %}"}}
@@ -197,7 +197,7 @@ TEST(ChatTemplate, ParsesOnlyTheUsedTemplate) {
 }
 
 // Tokens in the template are control tokens, also if they are not marked as special.
-TEST(ChatTemplate, TokensOfTheTemplateAreControlTokens) {
+TEST(ChatTemplate, TemplateWritesControlTokens) {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;
   Json json;
@@ -259,7 +259,7 @@ TEST(ChatTemplate, TypedUserDefinedPiecesAreText) {
 }
 
 // Tokens that are found in normalised text, typed in characters that normalisation replaces.
-TEST(ChatTemplate, LookAlikesOfControlTokensAreText) {
+TEST(ChatTemplate, NormalizedControlTokensAreText) {
   Json json;
   ASSERT_FALSE(read_json_file(PINION_TEST_DATA "/tokenizers/qwen2/tokenizer.json", &json, {.duplicate_keys = true}));
   for (Json& token : json["added_tokens"]) token["normalized"] = true;

@@ -48,7 +48,7 @@ Json split(const std::string& pattern, const std::string& behavior, bool invert 
   return {{"pre_tokenizer", step}};
 }
 
-TEST(Bpe, MergesByRankThenFromTheLeft) {
+TEST(Bpe, MergeOrder) {
   EXPECT_EQ(tokens(make_file(), "abcd"), "abcd");
   EXPECT_EQ(tokens(make_file(), "abc"), "ab|c");
   EXPECT_EQ(tokens(make_file(), "xbcd"), "x|b|cd");  // "c d" comes before "b c"
@@ -60,7 +60,7 @@ TEST(Bpe, MergesByRankThenFromTheLeft) {
 // A text, since Json keeps neither the order of members nor duplicates.
 std::string model_file(const std::string& members) { return R"({"model": {"type": "BPE", )" + members + "}}"; }
 
-TEST(Bpe, MembersComeInAnyOrder) {
+TEST(Bpe, AnyOrderOfMembers) {
   const std::string vocabulary = R"("vocab": {"abc": 9, "c": 2, "b": 1, "ab": 3, "a": 0})";
   const std::string merges = R"("merges": ["#version: 0.2", "a b", ["ab", "c"]])";
   EXPECT_EQ(tokens(model_file(vocabulary + ", " + merges), "abcab"), "abc|ab");
@@ -156,7 +156,7 @@ TEST(Metaspace, PrependSchemes) {
   EXPECT_EQ(tokens(file("first"), " a"), "▁a");
 }
 
-TEST(AddedTokens, FlagsControlMatches) {
+TEST(AddedTokens, Flags) {
   const auto file = [](const Json& flags) {
     Json token = {{"content", "cd"}, {"special", true}};
     token.update(flags);
@@ -171,7 +171,7 @@ TEST(AddedTokens, FlagsControlMatches) {
   EXPECT_EQ(tokens(make_file({{"added_tokens", longest}}), "abcabb"), "abc|ab|b");
 }
 
-TEST(AddedTokens, NormalizedTokensMatchNormalizedText) {
+TEST(AddedTokens, Normalized) {
   const Json lower = {{"type", "Lowercase"}};
   const Json added = {{{"content", "Ab"}, {"normalized", true}}, {{"content", "C"}, {"normalized", false}}};
   EXPECT_EQ(tokens(make_file({{"normalizer", lower}, {"added_tokens", added}}), "xABCc"), "x|ab|C|c");
@@ -240,7 +240,7 @@ TEST(BadFiles, EveryPrefixIsRejected) {
   for (size_t length = 0; length < file.size(); ++length) EXPECT_NE(load_error(file.substr(0, length)), "") << length;
 }
 
-TEST(Decoder, StripStopsAtTheEndOfTheToken) {
+TEST(Decoder, StripLongerThanTheToken) {
   const Json step = {{"type", "Strip"}, {"content", "a"}, {"start", 3}, {"stop", 3}};
   Tokenizer tokenizer;
   ASSERT_FALSE(load_tokenizer_json(make_file({{"decoder", step}}), "file", &tokenizer));

@@ -90,7 +90,7 @@ TEST(FillIn, PromptsOfAllFamilies) {
   }
 }
 
-TEST(FillIn, OtherVocabulariesHaveNoRow) {
+TEST(FillIn, OtherVocabularies) {
   EXPECT_EQ(find_fill_in(*tokenizer_with({})), nullptr);
   EXPECT_EQ(find_fill_in(*tokenizer_with({"<fim_prefix>", "<fim_suffix>"})), nullptr);
 }

@@ -90,7 +90,7 @@ class Compiled {
   std::shared_ptr<const Grammar> grammar_;
 };
 
-TEST(Grammar, MasksEqualHandWorkedOnes) {
+TEST(Grammar, HandWorkedMasks) {
   Compiled g;
   g.compile(Kind::regex, "(ab|ac)d");
   EXPECT_EQ(g.next_after("ac"), std::vector<std::string>{"d"});
@@ -221,7 +221,7 @@ TEST(Grammar, BlanksIncludeUnicode) {
   }
 }
 
-TEST(Grammar, EscapesCannotSpellAListedProperty) {
+TEST(Grammar, EscapedPropertyNames) {
   Compiled g;
   g.compile(Kind::json_schema,
             R"({"type":"object","properties":{"ab":{"const":1}},"additionalProperties":{"const":2}})");
@@ -251,7 +251,7 @@ TEST(Grammar, JumpForwardIsBounded) {
 }
 
 // XGrammar 0.2.8 without the patches of tools/setup accepts too much here.
-TEST(Grammar, OptionalPartsAndRepetitionsAreExact) {
+TEST(Grammar, OptionalAndRepeatedParts) {
   const struct {
     const char *pattern, *taken, *refused;
   } cases[] = {

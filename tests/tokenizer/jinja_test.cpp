@@ -53,7 +53,7 @@ TEST(Jinja, TestsOfUndefinedAndBooleans) {
             "False True True True");
 }
 
-TEST(Jinja, LoopElseRunsOnlyWithoutFullIterations) {
+TEST(Jinja, LoopElse) {
   EXPECT_EQ(rendered("{% for x in [1, 2] %}{{ x }}{% break %}{% else %}E{% endfor %}"), "1E");
   EXPECT_EQ(rendered("{% for x in [1, 2] %}{{ x }}{% continue %}{% else %}E{% endfor %}"), "12E");
   EXPECT_EQ(rendered("{% for x in [1, 2] %}{{ x }}{% if x == 2 %}{% break %}{% endif %}{% else %}E{% endfor %}"), "12");

@@ -241,7 +241,7 @@ TEST(Tekken, BadFilesAreRejected) {
   }
 }
 
-TEST(Files, HaveAnOrderOfPreference) {
+TEST(TokenizerFiles, Precedence) {
   const TempFolder folder;
   const auto size = [&] {
     std::shared_ptr<const Tokenizer> tokenizer;

@@ -25,7 +25,7 @@ std::string shown(const OrderedJson& content, const char* role = "user") {
   return unescaped(text, escapes);
 }
 
-TEST(SpecialTokenEscape, ReplacesTheFirstCharacterOfATypedToken) {
+TEST(SpecialTokenEscape, ReplacesFirstCharacters) {
   EXPECT_EQ(shown("a <|end|> b"), "\"a ?|end|> b\"");
   EXPECT_EQ(shown("<|end|><b>"), "\"?|end|>?b>\"");  // unescaped, <b> would match
   EXPECT_EQ(shown("<think> [y] < |end|> \u00e9"), "\"<think> [y] < |end|> \u00e9\"");
@@ -72,7 +72,7 @@ TEST(SpecialTokenEscape, KeepsToolCallMarksInAnswers) {
   EXPECT_EQ(messages[1]["content"], "\U00100000tool_call>");
 }
 
-TEST(SpecialTokenEscape, UsesUnusedCharacters) {
+TEST(SpecialTokenEscape, SkipsTakenCharacters) {
   OrderedJson messages = {{{"role", "user"}, {"content", "\U00100000[x]\U00100001"}}}, tools;
   std::vector<Escape> escapes;
   EXPECT_EQ(escape_special_tokens(kTokens, messages.dump(), &messages, &tools, &escapes).message(), "");

@@ -55,7 +55,7 @@ TEST(TokenTable, LastIdOfATextCounts) {
   EXPECT_EQ(table.highest_id(), 1);
 }
 
-TEST(TokenTable, GreatestTextOfAnIdIsIndexed) {
+TEST(TokenTable, RepeatedIds) {
   TokenTable table;
   for (const char* text : {"b", "\xC3\xA9", "a"}) table.set(text, 2);
   table.index_by_id();

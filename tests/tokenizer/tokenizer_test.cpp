@@ -111,7 +111,7 @@ TEST_P(Fixture, IncrementalDecodingEqualsDecode) {
 }
 
 // The joined text of prompt and answer equals that of all tokens, wherever the prompt ends.
-TEST_P(Fixture, DecodingContinuesAPrompt) {
+TEST_P(Fixture, DecodesAfterAPrompt) {
   for (const Json& item : expected["ids"]) {
     const auto ids = item.get<Ids>();
     const std::string whole = decode(*tokenizer, ids);
@@ -128,7 +128,7 @@ TEST_P(Fixture, DecodingContinuesAPrompt) {
   }
 }
 
-TEST_P(Fixture, InvalidUtf8BecomesReplacementCharacters) {
+TEST_P(Fixture, InvalidUtf8) {
   const std::string bad = "a\xFF\xE4\xBD z\xC3";
   EXPECT_EQ(encoded(*tokenizer, bad), encoded(*tokenizer, "a\uFFFD\uFFFD z\uFFFD"));
 }
@@ -250,7 +250,7 @@ TEST(Sentencepiece, ReadsAddedTokens) {
 }
 
 // The demo model has both files; tokenizer.json takes precedence.
-TEST(Stories260k, BothFilesGiveTheExpectedIds) {
+TEST(Stories260k, BothFormats) {
   const std::filesystem::path source = std::filesystem::path(PINION_TEST_DATA) / "stories260k";
   const TempFolder folder;
   for (const char* name : {"tokenizer.model", "tokenizer_config.json"}) {

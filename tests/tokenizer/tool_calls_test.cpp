@@ -9,7 +9,7 @@
 namespace pinion {
 namespace {
 
-TEST(ToolCalls, HermesCallsAreJsonBetweenMarks) {
+TEST(ToolCalls, HermesJson) {
   const auto hermes = [](std::string_view text) { return parsed(ToolFormat::kHermes, text); };
   EXPECT_EQ(hermes("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"a\"}}\n</tool_call>"),
             "#0 f{\"s\": \"a\"};");
@@ -21,7 +21,7 @@ TEST(ToolCalls, HermesCallsAreJsonBetweenMarks) {
             "(Why <tool_call>?)#0 f{};");
 }
 
-TEST(ToolCalls, JsonFieldsComeInAnyOrder) {
+TEST(ToolCalls, AnyOrderOfJsonFields) {
   const auto hermes = [](std::string_view text) { return parsed(ToolFormat::kHermes, text); };
   EXPECT_EQ(
       hermes("<tool_call>{\"arguments\": {\"s\": \"a\"}, \"x\": [{}], \"id\": \"k1\", \"name\": \"f\"}</tool_call>"),
@@ -106,7 +106,7 @@ TEST(ToolCalls, NoFormatGivesOnlyThoughts) {
             "(Why " + call + "?)#0 g{};");
 }
 
-TEST(ToolCalls, WithoutToolsAnyNameIsOne) {
+TEST(ToolCalls, NoToolListAllowsAnyName) {
   const std::string call = "<tool_call>{\"name\": \"any\", \"arguments\": {}}</tool_call>";
   EXPECT_EQ(parsed({.format = ToolFormat::kHermes}, call), "#0 any{};");
   EXPECT_EQ(parsed({.format = ToolFormat::kHermes, .tools = Json::array()}, call), call);
@@ -123,7 +123,7 @@ std::string last_events(ToolFormat format, std::initializer_list<std::string_vie
   return text;
 }
 
-TEST(ToolCalls, EventsComeAsSoonAsCertain) {
+TEST(ToolCalls, EmitsEventsEarly) {
   EXPECT_EQ(last_events(ToolFormat::kHermes, {"a < b <tool"}), "a < b ");
   EXPECT_EQ(last_events(ToolFormat::kHermes, {"<tool", "s>"}), "<tools>");
   EXPECT_EQ(last_events(ToolFormat::kHermes, {"<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"ab"}),

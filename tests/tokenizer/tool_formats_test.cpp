@@ -11,7 +11,7 @@
 namespace pinion {
 namespace {
 
-TEST(ToolFormats, QwenXmlValuesFollowTheSchema) {
+TEST(ToolFormats, QwenXmlTypes) {
   const auto value = [](const std::string& key, const std::string& text) {
     const std::string shown_text = parsed(ToolFormat::kQwenXml, "<tool_call>\n<function=f>\n<parameter=" + key + ">\n" +
                                                                     text + "\n</parameter>\n</function>\n</tool_call>");
@@ -48,7 +48,7 @@ TEST(ToolFormats, QwenXmlValuesFollowTheSchema) {
   EXPECT_EQ(value("i", "1</parameter>2"), "\"1</parameter>2\"");
 }
 
-TEST(ToolFormats, QwenXmlCallsFollowEachOther) {
+TEST(ToolFormats, QwenXmlSeveralCalls) {
   const auto xml = [](std::string_view text) { return parsed(ToolFormat::kQwenXml, text); };
   EXPECT_EQ(xml("</think>\n\nNow.\n\n<tool_call>\n<function=g>\n</function>\n</tool_call>\n<tool_call>\n<function=f>\n"
                 "<parameter=i>\n3\n</parameter>\n<parameter=s>\nü\n</parameter>\n</function>\n</tool_call>\n\nDone."),
@@ -63,7 +63,7 @@ TEST(ToolFormats, QwenXmlCallsFollowEachOther) {
   EXPECT_EQ(xml("<tool_call>\n<function=f"), "<tool_call>\n<function=f");
 }
 
-TEST(ToolFormats, LlamaCallsNeedNoMark) {
+TEST(ToolFormats, LlamaCallsWithoutMarks) {
   const auto llama = [](std::string_view text) { return parsed(ToolFormat::kLlama, text); };
   EXPECT_EQ(llama("{\"name\": \"f\", \"parameters\": {\"s\": \"a\"}}"), "#0 f{\"s\": \"a\"};");
   EXPECT_EQ(
@@ -90,7 +90,7 @@ TEST(ToolFormats, LlamaCallsNeedNoMark) {
   EXPECT_EQ(llama("{\"name\": \"f\", \"parameters\": {}};; {\"name\""), "#0 f{};;; {\"name\"");
 }
 
-TEST(ToolFormats, MistralCallsAreAListOrNamed) {
+TEST(ToolFormats, MistralListsAndNames) {
   for (const ToolFormat format : {ToolFormat::kMistral, ToolFormat::kMistralArgs}) {
     const auto mistral = [&](std::string_view text) { return parsed(format, text); };
     EXPECT_EQ(mistral("Now.[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"s\": \"]\"}, \"id\": \"late\"}, "
@@ -119,7 +119,7 @@ TEST(ToolFormats, MistralCallsAreAListOrNamed) {
   }
 }
 
-TEST(ToolFormats, GemmaCallsQuoteWithMarks) {
+TEST(ToolFormats, GemmaQuotes) {
   const auto gemma = [](std::string_view text) { return parsed(ToolFormat::kFunctionGemma, text); };
   EXPECT_EQ(gemma("<start_function_call>call:f{s:<escape>a \"b\", {c}\n<escape>,i:3}<end_function_call>"),
             R"(#0 f{"s": "a \"b\", {c}\n", "i": 3};)");
@@ -141,7 +141,7 @@ TEST(ToolFormats, GemmaCallsQuoteWithMarks) {
   }
 }
 
-TEST(ToolFormats, HarmonyChannelsDecide) {
+TEST(ToolFormats, HarmonyChannels) {
   const auto harmony = [](std::string_view text) { return parsed(ToolFormat::kHarmony, text); };
   EXPECT_EQ(
       harmony(
@@ -215,7 +215,7 @@ std::string file_text(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST(ToolFormats, TemplatesRevealTheFormat) {
+TEST(ToolFormats, DetectsFormatsOfTemplates) {
   EXPECT_EQ(detect_tool_format(file_text("im_tools.jinja")), ToolFormat::kHermes);
   EXPECT_EQ(detect_tool_format(file_text("im_macro.jinja")), ToolFormat::kQwenXml);
   EXPECT_EQ(detect_tool_format(file_text("headers.jinja")), ToolFormat::kLlama);
