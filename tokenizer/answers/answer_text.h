@@ -87,8 +87,8 @@ class ThinkingSplitter {
   void add(std::string_view text, std::vector<ThinkingText>* out);
 
   bool inside_;
-  const ThinkingMarks* marks_ =
-      nullptr;            // of the open thought; null: the prompt opened it, so any closing mark ends it
+  // Marks of the open thought; null: the prompt opened it, so any closing mark ends it.
+  const ThinkingMarks* marks_ = nullptr;
   bool after_mark_;       // only newlines have come since the last mark
   std::string pending_;   // may begin a mark
   std::string newlines_;  // dropped if a mark follows

@@ -79,7 +79,7 @@ Step BraceCalls::read_plain(CallBuffer* buffer) {
   std::string json = plain_value(text, {"number", "boolean", "null"});
   if (json.empty()) {
     json = '"';
-    append_json_escaped(text.substr(0, text.find_last_not_of(kAsciiBlanks) + 1), &json);
+    append_json_escaped(text.substr(0, text.find_last_not_of(kAsciiWhiteSpace) + 1), &json);
     json += '"';
   }
   return emit(json, bytes, Phase::kCommaOrEnd, buffer);
@@ -104,7 +104,7 @@ Step BraceCalls::read_comma(CallBuffer* buffer) {
 
 Step BraceCalls::step(CallBuffer* buffer) {
   if (phase_ == Phase::kString) return read_string(buffer);
-  buffer->skip_blanks();
+  buffer->skip_white_space();
   if (buffer->rest().empty()) return Step::kNeedMore;
   switch (phase_) {
     case Phase::kCall: {

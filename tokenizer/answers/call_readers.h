@@ -28,7 +28,7 @@ Match match(std::string_view text, std::string_view word);  // kPartial: all of 
 Match match_any(std::string_view text, std::initializer_list<std::string_view> words);
 
 constexpr size_t kMaxNameBytes = 256;  // longer names are rejected
-constexpr std::string_view kAsciiBlanks = " \t\r\n";
+constexpr std::string_view kAsciiWhiteSpace = " \t\r\n";
 
 // The text that the readers have not read yet, and the events that they have made (tool_calls.cpp).
 class CallBuffer {
@@ -38,7 +38,7 @@ class CallBuffer {
   void put(std::string_view text);
   std::string_view rest() const;  // unread text
   void skip(size_t bytes) { at_ += bytes; }
-  void skip_blanks();
+  void skip_white_space();
   Step skip_word(std::string_view word);  // kDone: rest() began with the word, which is skipped
   // kDone: `*bytes` of rest(), at most `max_bytes`, stand before the first of `ends`.
   Step find_first_of(std::string_view ends, size_t max_bytes, size_t* bytes) const;
@@ -73,7 +73,7 @@ class CallBuffer {
   std::vector<ToolEvent> events_;
 };
 
-// Skips blanks and one of the marks that end a call.
+// Skips white space and one of the marks that end a call.
 Step skip_close(const ToolFormatRow& row, CallBuffer* buffer);
 
 // Emits arguments up to the end of their JSON value. kDone: the value is complete, and the call has been ended.

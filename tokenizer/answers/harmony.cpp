@@ -105,7 +105,7 @@ Step HarmonyMessages::read_text(CallBuffer* buffer) {
 }
 
 Step HarmonyMessages::start_arguments(CallBuffer* buffer) {
-  buffer->skip_blanks();
+  buffer->skip_white_space();
   if (buffer->rest().empty()) return Step::kNeedMore;
   const bool is_object = buffer->rest().starts_with('{');
   if (!is_object && end_bytes(buffer->rest()) == 0) {
@@ -124,7 +124,7 @@ Step HarmonyMessages::start_arguments(CallBuffer* buffer) {
 }
 
 Step HarmonyMessages::skip_end(CallBuffer* buffer) {
-  buffer->skip_blanks();
+  buffer->skip_white_space();
   const Match found = match_any(buffer->rest(), {kStart, kChannel, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]});
   if (found == Match::kPartial) return Step::kNeedMore;
   if (found == Match::kNo) return Step::kReject;

@@ -7,11 +7,11 @@ namespace {
 bool is_json_object(const std::string& json) {
   JsonScanner scanner;
   std::string read;
-  const size_t begin = json.find_first_not_of(kAsciiBlanks);
+  const size_t begin = json.find_first_not_of(kAsciiWhiteSpace);
   if (begin == std::string::npos || json[begin] != '{') return false;
   const size_t end = begin + scanner.put(std::string_view(json).substr(begin), &read);
   return scanner.state() == JsonScanner::State::kComplete &&
-         json.find_first_not_of(kAsciiBlanks, end) == std::string::npos;
+         json.find_first_not_of(kAsciiWhiteSpace, end) == std::string::npos;
 }
 
 }  // namespace
@@ -149,7 +149,7 @@ Step JsonCalls::read_punctuation(char c, CallBuffer* buffer) {
 
 Step JsonCalls::step(CallBuffer* buffer) {
   if (phase_ == Phase::kKeyText || phase_ == Phase::kValueText) return read_text(buffer);
-  buffer->skip_blanks();
+  buffer->skip_white_space();
   return buffer->rest().empty() ? Step::kNeedMore : read_punctuation(buffer->rest().front(), buffer);
 }
 
@@ -157,7 +157,7 @@ Step NamedCalls::read_up_to(std::string_view ends, std::string* out, Phase next,
   size_t bytes = 0;
   if (Step step = buffer->find_first_of(ends, kMaxNameBytes, &bytes); step != Step::kDone) return step;
   *out = buffer->rest().substr(0, bytes);
-  out->erase(out->find_last_not_of(kAsciiBlanks) + 1);
+  out->erase(out->find_last_not_of(kAsciiWhiteSpace) + 1);
   buffer->skip(bytes);
   phase_ = next;
   return Step::kContinue;
@@ -179,7 +179,7 @@ Step NamedCalls::read_mark(CallBuffer* buffer) {
 
 Step NamedCalls::step(CallBuffer* buffer) {
   if (phase_ == Phase::kList) return list_.step(buffer);
-  if (phase_ == Phase::kStart || phase_ == Phase::kArguments) buffer->skip_blanks();
+  if (phase_ == Phase::kStart || phase_ == Phase::kArguments) buffer->skip_white_space();
   if (buffer->rest().empty()) return Step::kNeedMore;
   const char c = buffer->rest().front();
   switch (phase_) {

@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kMaxNesting = 128;  // deeper values may overflow the stack of a client's JSON parser
 
-bool is_json_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+bool is_json_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20; }
 
@@ -137,7 +137,7 @@ bool JsonScanner::take_number(char c) {
 }
 
 bool JsonScanner::take_between(char c) {
-  if (is_json_blank(c)) return true;
+  if (is_json_space(c)) return true;
   switch (expect_) {
     case Expect::kElementOrEnd:
       return c == ']' ? close(c) : begin_value(c);

@@ -52,7 +52,7 @@ Match match_any(std::string_view text, std::initializer_list<std::string_view> w
 }
 
 Step skip_close(const ToolFormatRow& row, CallBuffer* buffer) {
-  buffer->skip_blanks();
+  buffer->skip_white_space();
   Step step = Step::kReject;
   for (const std::string_view mark : row.close) {
     if (mark.empty()) continue;
@@ -101,9 +101,9 @@ size_t CallBuffer::end() const {
 
 std::string_view CallBuffer::rest() const { return std::string_view(bytes_).substr(at_, end() - at_); }
 
-void CallBuffer::skip_blanks() {
+void CallBuffer::skip_white_space() {
   const std::string_view text = rest();
-  skip(std::min(text.find_first_not_of(kAsciiBlanks), text.size()));
+  skip(std::min(text.find_first_not_of(kAsciiWhiteSpace), text.size()));
 }
 
 Step CallBuffer::skip_word(std::string_view word) {
@@ -190,7 +190,7 @@ struct ToolCallParser::State {
 void ToolCallParser::State::emit(const std::vector<ThinkingText>& texts) {
   for (const auto& [text, is_thought] : texts) {
     buffer.emit(is_thought ? EventKind::kThought : EventKind::kContent, text);
-    has_content |= !is_thought && text.find_first_not_of(kAsciiBlanks) != std::string::npos;
+    has_content |= !is_thought && text.find_first_not_of(kAsciiWhiteSpace) != std::string::npos;
   }
 }
 

@@ -8,16 +8,16 @@ namespace {
 
 constexpr std::string_view kFunction = "<function=", kParameter = "<parameter=", kEndOfValue = "</parameter>",
                            kEndOfFunction = "</function>";
-constexpr size_t kMaxBlanks = 256;  // between two tags
+constexpr size_t kMaxWhiteSpace = 256;  // bytes between two tags
 
 // kYes: `text` begins with </parameter> and a tag that may follow it. Else </parameter> is part of the value.
 Match ends_value(std::string_view text) {
   const Match mark = match(text, kEndOfValue);
   if (mark != Match::kYes) return mark;
   text.remove_prefix(kEndOfValue.size());
-  const size_t blanks = std::min(text.find_first_not_of(kAsciiBlanks), text.size());
-  if (blanks > kMaxBlanks) return Match::kNo;
-  text.remove_prefix(blanks);
+  const size_t spaces = std::min(text.find_first_not_of(kAsciiWhiteSpace), text.size());
+  if (spaces > kMaxWhiteSpace) return Match::kNo;
+  text.remove_prefix(spaces);
   return match_any(text, {kParameter, kEndOfFunction});
 }
 
@@ -37,8 +37,8 @@ ValueEnd find_end(std::string_view text, size_t from) {
 }  // namespace
 
 std::string plain_value(std::string_view text, const std::vector<std::string>& types) {
-  const size_t begin = std::min(text.find_first_not_of(kAsciiBlanks), text.size());
-  std::string json(text.substr(begin, text.find_last_not_of(kAsciiBlanks) + 1 - begin));
+  const size_t begin = std::min(text.find_first_not_of(kAsciiWhiteSpace), text.size());
+  std::string json(text.substr(begin, text.find_last_not_of(kAsciiWhiteSpace) + 1 - begin));
   if (json == "None") json = "null";
   if (json == "True") json = "true";
   if (json == "False") json = "false";
@@ -63,7 +63,7 @@ Step XmlCalls::read_name(CallBuffer* buffer) {
 }
 
 Step XmlCalls::read_tag(CallBuffer* buffer) {
-  buffer->skip_blanks();
+  buffer->skip_white_space();
   const Step parameter = buffer->skip_word(kParameter);
   if (parameter == Step::kDone) {
     phase_ = Phase::kKey;
@@ -143,7 +143,7 @@ Step XmlCalls::read_json(CallBuffer* buffer) {
 Step XmlCalls::step(CallBuffer* buffer) {
   switch (phase_) {
     case Phase::kFunction: {
-      buffer->skip_blanks();
+      buffer->skip_white_space();
       const Step step = buffer->skip_word(kFunction);
       if (step == Step::kDone) phase_ = Phase::kName;
       return step == Step::kDone ? Step::kContinue : step;

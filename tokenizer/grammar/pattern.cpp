@@ -15,7 +15,7 @@ constexpr const char* kNeedsEscape = R"("\\\x00-\x1F)";  // the characters that 
 constexpr std::u32string_view kEscapedChars = U"\"\\\n\t\r\f\b";
 constexpr std::string_view kEscapeLetters = "\"\\ntrfb";
 // Characters beyond ASCII that \s matches by ECMA-262, but not in XGrammar.
-constexpr const char* kUnicodeBlanks = "\u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000\uFEFF";
+constexpr const char* kUnicodeSpaces = "\u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000\uFEFF";
 
 bool is_escaped(char32_t c) { return c == kQuote || c == kBackslash || c < kFirstPlain; }
 
@@ -30,10 +30,10 @@ constexpr Escapes escapes_between(char32_t first, char32_t last) {
   return found;
 }
 
-constexpr Escapes kBlankEscapes = escapes_between('\t', '\t') | escapes_between('\n', '\r');
+constexpr Escapes kSpaceEscapes = escapes_between('\t', '\t') | escapes_between('\n', '\r');
 
 Escapes escapes_of_class(char kind) {
-  const Escapes lower = kind == 's' || kind == 'S' ? kBlankEscapes : 0;  // \d and \w contain none
+  const Escapes lower = kind == 's' || kind == 'S' ? kSpaceEscapes : 0;  // \d and \w contain none
   return kind >= 'a' ? lower : kAllEscapes & ~lower;
 }
 
@@ -213,14 +213,14 @@ class PatternTranslator {
       *out_ += spelling_of(atom->c);  // may be a surrogate pair
     } else if (!is_in_json_) {
       *out_ += all == "."                ? "[^\\n]"
-               : atom->char_class == 'S' ? std::string("[^\\s") + kUnicodeBlanks + "]"
+               : atom->char_class == 'S' ? std::string("[^\\s") + kUnicodeSpaces + "]"
                                          : std::string(all);
     } else if (atom->char_class == 's') {
-      *out_ += either_of("[ ]", kBlankEscapes);
+      *out_ += either_of("[ ]", kSpaceEscapes);
     } else if (atom->char_class == 'D' || atom->char_class == 'W' || atom->char_class == 'S') {
       const char inside = static_cast<char>(atom->char_class - 'A' + 'a');
       const std::string plain =
-          std::string("[^\\") + inside + (inside == 's' ? kUnicodeBlanks : "") + kNeedsEscape + "]";
+          std::string("[^\\") + inside + (inside == 's' ? kUnicodeSpaces : "") + kNeedsEscape + "]";
       *out_ += either_of(plain, escapes_of_class(atom->char_class));
     } else if (all == ".") {
       const std::string plain = std::string("[^") + kNeedsEscape + "\\u2028\\u2029]";
@@ -300,7 +300,7 @@ class PatternTranslator {
     const std::string_view known = is_in_json_ ? "dws" : "dwsDWS";
     if (known.find(atom.char_class) == known.npos) return unsupported();
     out->plain += atom.char_class == 's' && !is_verbatim(is_negated) ? " " : atom.spelling;
-    if (atom.char_class == 's' && is_negated) out->plain += kUnicodeBlanks;
+    if (atom.char_class == 's' && is_negated) out->plain += kUnicodeSpaces;
     out->escapes |= escapes_of_class(atom.char_class);
     return {};
   }

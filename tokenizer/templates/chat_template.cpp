@@ -201,13 +201,13 @@ std::vector<std::string_view> required_texts(const nlohmann::ordered_json& messa
 // The number of required texts in a prompt, in order and without surrounding white space. A missing one costs a search
 // of the whole prompt, so the count stops at kMaxMissing.
 size_t count_present(const std::vector<std::string_view>& required, std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
+  constexpr std::string_view kWhiteSpace = " \t\r\n";
   constexpr int kMaxMissing = 16;
   size_t present = 0;
   int missing = 0;
   for (std::string_view part : required) {
-    part.remove_prefix(std::min(part.find_first_not_of(kBlanks), part.size()));
-    part = part.substr(0, part.find_last_not_of(kBlanks) + 1);
+    part.remove_prefix(std::min(part.find_first_not_of(kWhiteSpace), part.size()));
+    part = part.substr(0, part.find_last_not_of(kWhiteSpace) + 1);
     const void* found = memmem(text.data(), text.size(), part.data(), part.size());
     if (!found && ++missing == kMaxMissing) break;
     if (!found) continue;

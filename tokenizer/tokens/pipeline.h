@@ -47,8 +47,8 @@ struct Decoder {
   enum class Kind { kByteLevel, kReplace, kByteFallback, kFuse, kStrip, kMetaspace };
   Kind kind;
   Regex pattern = {};  // kReplace
-  std::string text =
-      {};  // kReplace: the replacement; kStrip: the text to remove; kMetaspace: the text that becomes a space
+  // kReplace: the replacement; kStrip: the text to remove; kMetaspace: the text that becomes a space.
+  std::string text = {};
   int64_t start = 0;      // kStrip: maximum count at the start of each token
   int64_t stop = 0;       // ... and at the end
   bool prepended = true;  // kMetaspace: `text` was put in front; in the first token it is removed

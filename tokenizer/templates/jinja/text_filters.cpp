@@ -113,13 +113,13 @@ Value indent(const Slots& a) {
   const std::string& text = require_text(a[0]);
   const Value width = a.get(1, int64_t{4});
   if (width.integer() && *width.integer() > (1 << 20)) fail("out of memory");
-  const std::string blanks =
+  const std::string prefix =
       width.is_text() ? *width.text() : std::string(std::max<int64_t>(require_integer(width), 0), ' ');
   std::string result;
   bool is_first = true;
   for (const std::string& line : split_lines(text + "\n", false)) {
     const bool indents = is_first ? a.flag(2) : (a.flag(3) || !line.empty());
-    result += (is_first ? "" : "\n") + (indents ? blanks : "") + line;
+    result += (is_first ? "" : "\n") + (indents ? prefix : "") + line;
     is_first = false;
   }
   return Value(std::move(result), a[0].is_markup());
