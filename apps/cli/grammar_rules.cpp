@@ -189,7 +189,7 @@ Error read_grammar(const GrammarFlags& flags, const std::shared_ptr<const Tokeni
   const bool is_schema = !flags.json_schema.empty();
   if (!tokenizer) return error("needs a tokenizer", is_schema ? "--json-schema" : "--grammar");
   const std::string& file = is_schema ? flags.json_schema : flags.grammar;
-  GrammarSource source{.kind = is_schema ? GrammarSource::Kind::json_schema : GrammarSource::Kind::ebnf};
+  GrammarSource source{.kind = is_schema ? GrammarSource::Kind::kJsonSchema : GrammarSource::Kind::kGbnf};
   if (Error e = read_input(file, kMaxTextBytes, &source.text)) return e;
   std::shared_ptr<const Grammar> grammar;
   if (Error e = GrammarCompiler(tokenizer).compile(source, input_name(file), true, &grammar)) return e;

@@ -26,7 +26,7 @@ Error set_constraint(OutputConstraint* out, const std::string& field, Kind kind,
 // `schema`: an object, or its JSON text.
 Error set_schema(OutputConstraint* out, const std::string& field, const OrderedJson& schema) {
   if (schema.is_null()) return error("missing field", "request: " + field, "a JSON schema");
-  return set_constraint(out, field, Kind::json_schema, schema.is_string() ? schema.get<std::string>() : schema.dump());
+  return set_constraint(out, field, Kind::kJsonSchema, schema.is_string() ? schema.get<std::string>() : schema.dump());
 }
 
 Error set_text(OutputConstraint* out, const std::string& field, Kind kind, const OrderedJson& text) {
@@ -42,7 +42,7 @@ Error set_choice(OutputConstraint* out, const std::string& field, const OrderedJ
     if (!text.is_string()) return error("wrong type", "request: " + field, "a list of strings");
     rule += (&text == &texts.front() ? " " : " | ") + json_text(text);
   }
-  return set_constraint(out, field, Kind::ebnf, std::move(rule));
+  return set_constraint(out, field, Kind::kGbnf, std::move(rule));
 }
 
 // {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}; in Anthropic's API {"type": "json_schema",
@@ -53,7 +53,7 @@ Error read_response_format(const OrderedJson& format, const std::string& field, 
   if (type == "text") return {};
   if (type == "json_object") {
     const OrderedJson& schema = field_of(format, "schema");
-    return schema.is_null() ? set_constraint(out, field, Kind::json_schema, kAnyObject)
+    return schema.is_null() ? set_constraint(out, field, Kind::kJsonSchema, kAnyObject)
                             : set_schema(out, field, schema);
   }
   if (type == "json_schema") {
@@ -74,13 +74,13 @@ Error read_structured_outputs(const OrderedJson& given, const std::string& field
     if (name == "json") {
       e = set_schema(out, field, value);
     } else if (name == "regex") {
-      e = set_text(out, field, Kind::regex, value);
+      e = set_text(out, field, Kind::kRegex, value);
     } else if (name == "grammar") {
-      e = set_text(out, field, Kind::ebnf, value);
+      e = set_text(out, field, Kind::kGbnf, value);
     } else if (name == "choice") {
       e = set_choice(out, field, value);
     } else if (name == "json_object") {
-      e = set_constraint(out, field, Kind::json_schema, kAnyObject);
+      e = set_constraint(out, field, Kind::kJsonSchema, kAnyObject);
     } else {
       e = error("unknown value", "request: " + field + ": " + name, "json, regex, grammar, choice or json_object");
     }
@@ -91,7 +91,7 @@ Error read_structured_outputs(const OrderedJson& given, const std::string& field
 
 Error read_ollama_format(const OrderedJson& format, OutputConstraint* out) {
   if (format.is_null() || format == "") return {};
-  if (format == "json") return set_constraint(out, "format", Kind::json_schema, kAnyObject);
+  if (format == "json") return set_constraint(out, "format", Kind::kJsonSchema, kAnyObject);
   if (!format.is_object()) return error("unknown value", "request: format", "\"json\" or a JSON schema");
   return set_schema(out, "format", format);
 }
@@ -139,7 +139,7 @@ Error take_output_constraint(OrderedJson& body, Api api, OutputConstraint* out) 
   if (!schema.is_null()) {
     if (Error e = set_schema(out, "json_schema", schema)) return e;
   }
-  return grammar.is_null() || grammar == "" ? Error{} : set_text(out, "grammar", Kind::ebnf, grammar);
+  return grammar.is_null() || grammar == "" ? Error{} : set_text(out, "grammar", Kind::kGbnf, grammar);
 }
 
 Error read_output_constraint(const Json& request, const std::string& body, OutputConstraint* out) {

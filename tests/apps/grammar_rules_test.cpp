@@ -13,7 +13,7 @@ constexpr int32_t kEnd = 5;  // a token that none of these grammars uses
 class Rules {
  public:
   explicit Rules(const std::string& regex, std::string free_until = {}, std::vector<std::string> openings = {})
-      : Rules({.kind = GrammarSource::Kind::regex, .text = regex}, 0, std::move(free_until), openings) {}
+      : Rules({.kind = GrammarSource::Kind::kRegex, .text = regex}, 0, std::move(free_until), openings) {}
   Rules(const GrammarSource& source, double max_seconds, std::string free_until = {},
         const std::vector<std::string>& openings = {}, bool may_end_free = false) {
     EXPECT_FALSE(load_tokenizer(PINION_TEST_DATA "/tokenizers/qwen2", &tokenizer_));
@@ -100,7 +100,7 @@ TEST(GrammarRules, ToolCallMayReplaceAnswer) {
 
 // In the Harmony format, calls are in the position of other formats' thoughts.
 TEST(GrammarRules, ToolCallMayEndTextBeforeAnswer) {
-  Rules rules({.kind = GrammarSource::Kind::regex, .text = "[0-9]+"}, 0, "final:", {}, true);
+  Rules rules({.kind = GrammarSource::Kind::kRegex, .text = "[0-9]+"}, 0, "final:", {}, true);
   EXPECT_EQ(rules.add("a call"), "");
   EXPECT_TRUE(rules.may_end());
   EXPECT_EQ(rules.add(" final:7x"), "x");
@@ -114,7 +114,7 @@ TEST(GrammarRules, DeterminedTextIsDrafted) {
 
 TEST(GrammarRules, SlowGrammarFails) {
   Rules quick("(a|a)*b"),
-      slow({.kind = GrammarSource::Kind::ebnf, .text = "root ::= s \"b\"\ns ::= s s | \"a\" | \"aa\""}, 0.3);
+      slow({.kind = GrammarSource::Kind::kGbnf, .text = "root ::= s \"b\"\ns ::= s s | \"a\" | \"aa\""}, 0.3);
   Error e;
   int tokens = 0;
   while (!e && tokens < 3000) {

@@ -92,7 +92,7 @@ class Compiled {
 
 TEST(Grammar, HandWorkedMasks) {
   Compiled g;
-  g.compile(Kind::regex, "(ab|ac)d");
+  g.compile(Kind::kRegex, "(ab|ac)d");
   EXPECT_EQ(g.next_after("ac"), std::vector<std::string>{"d"});
   const std::vector<std::string> first = g.next_after("");
   for (const std::string& token : first) EXPECT_TRUE(token == "a" || token == "ab" || token == "ac") << token;
@@ -100,14 +100,14 @@ TEST(Grammar, HandWorkedMasks) {
   EXPECT_EQ(g.jump_after(""), "a");
   EXPECT_EQ(g.jump_after("ab"), "d");
   EXPECT_EQ(g.next_after("abd"), std::vector<std::string>());
-  g.compile(Kind::regex, "a.c");
+  g.compile(Kind::kRegex, "a.c");
   EXPECT_TRUE(g.takes("abc"));
   EXPECT_FALSE(g.takes("a\nc"));
 }
 
 TEST(Grammar, AcceptsJsonOfTheSchema) {
   Compiled g;
-  g.compile(Kind::json_schema, R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer",
+  g.compile(Kind::kJsonSchema, R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer",
       "minimum":18,"maximum":99},"when":{"format":"date"},"tags":{"type":"array","items":{"enum":["x","y\n"]}}},
       "required":["name","age","tags"]})");
   EXPECT_TRUE(g.takes(R"({"name": "", "age": 18, "tags": []})"));
@@ -124,7 +124,7 @@ TEST(Grammar, AcceptsJsonOfTheSchema) {
 
 TEST(Grammar, LengthsCountJsonCharacters) {
   Compiled g;
-  g.compile(Kind::json_schema, R"({"type":"string","minLength":2,"maxLength":3})");
+  g.compile(Kind::kJsonSchema, R"({"type":"string","minLength":2,"maxLength":3})");
   EXPECT_TRUE(g.takes(R"("ä€")"));
   EXPECT_FALSE(g.takes(R"("€")"));
   EXPECT_FALSE(g.takes("\"a\t\""));
@@ -137,7 +137,7 @@ TEST(Grammar, LengthsCountJsonCharacters) {
 
 TEST(Grammar, TokensFitTheRemainingLength) {
   Compiled g;
-  g.compile(Kind::json_schema,
+  g.compile(Kind::kJsonSchema,
             R"({"type":"object","properties":{"a":{"type":"string","minLength":1,"maxLength":9},"b":{"type":"string",)"
             R"("maxLength":300}},"required":["a","b"],"additionalProperties":false})");
   const std::string long_text(300, 'x');
@@ -169,13 +169,13 @@ TEST(Grammar, SchemaPatternsMatchSubstrings) {
   };
   for (const auto& one : cases) {
     Compiled g;
-    g.compile(Kind::json_schema, std::string(R"({"type":"string","pattern":")") + one.pattern + "\"}");
+    g.compile(Kind::kJsonSchema, std::string(R"({"type":"string","pattern":")") + one.pattern + "\"}");
     EXPECT_TRUE(g.takes(one.taken)) << one.pattern;
     EXPECT_TRUE(g.takes(one.also)) << one.pattern;
     EXPECT_FALSE(g.takes(one.refused)) << one.pattern;
   }
   Compiled g;
-  g.compile(Kind::json_schema,
+  g.compile(Kind::kJsonSchema,
             R"({"type":"object","patternProperties":{"^S_":{"type":"integer"}},"additionalProperties":false})");
   EXPECT_TRUE(g.takes(R"({"S_name": 1})"));
   EXPECT_FALSE(g.takes(R"({"name": 1})"));
@@ -184,7 +184,7 @@ TEST(Grammar, SchemaPatternsMatchSubstrings) {
 TEST(Grammar, OneOfWithDisjointReferences) {
   Compiled g;
   g.compile(
-      Kind::json_schema,
+      Kind::kJsonSchema,
       R"({"oneOf":[{"$ref":"#/$defs/C"},{"$ref":"#/$defs/D"}],"discriminator":{"propertyName":"kind"},"$defs":{)"
       R"("C":{"type":"object","properties":{"kind":{"const":"cat"},"x":{"type":"integer"}},"required":["kind","x"]},)"
       R"("D":{"type":"object","properties":{"kind":{"const":"dog"},"x":{"type":"string"}},"required":["kind","x"]}}})");
@@ -198,23 +198,23 @@ TEST(Grammar, RejectsSurrogates) {
   const std::string half = "\xED\xA0\xBD", before = "\xED\x9F\xBF", behind = "\xEE\x80\x80", far = "\U0010FFFF";
   Compiled g;
   for (const auto& [kind, source] : std::vector<std::pair<Kind, std::string>>{
-           {Kind::json_schema, R"({"type":"string","minLength":1,"maxLength":2})"},
-           {Kind::json_schema, R"({"type":"string","pattern":"^[^a]{1,2}$"})"},
-           {Kind::json_schema, R"({"type":"string"})"},
-           {Kind::ebnf, R"(root ::= "\"" [^a] [^a]* "\"")"},
-           {Kind::ebnf, R"(root ::= "\"" [\x20-\U0010FFFF] "\"")"}}) {
+           {Kind::kJsonSchema, R"({"type":"string","minLength":1,"maxLength":2})"},
+           {Kind::kJsonSchema, R"({"type":"string","pattern":"^[^a]{1,2}$"})"},
+           {Kind::kJsonSchema, R"({"type":"string"})"},
+           {Kind::kGbnf, R"(root ::= "\"" [^a] [^a]* "\"")"},
+           {Kind::kGbnf, R"(root ::= "\"" [\x20-\U0010FFFF] "\"")"}}) {
     g.compile(kind, source);
     EXPECT_FALSE(g.takes_bytes('"' + half + '"')) << source;
     for (const std::string& fine : {before, behind, far}) EXPECT_TRUE(g.takes('"' + fine + '"')) << source;
   }
-  g.compile(Kind::json_schema, R"({"type":"string","pattern":"^\\ud83d\\ude00$"})");
+  g.compile(Kind::kJsonSchema, R"({"type":"string","pattern":"^\\ud83d\\ude00$"})");
   EXPECT_TRUE(g.takes("\"\U0001F600\""));
 }
 
 TEST(Grammar, BlanksIncludeUnicode) {
   Compiled g;
   for (const char* pattern : {"^\\\\S$", "^[^\\\\s]$"}) {
-    g.compile(Kind::json_schema, std::string(R"({"type":"string","pattern":")") + pattern + "\"}");
+    g.compile(Kind::kJsonSchema, std::string(R"({"type":"string","pattern":")") + pattern + "\"}");
     EXPECT_TRUE(g.takes("\"a\""));
     for (const char* blank : {" ", "\u00A0", "\u2003", "\u3000"})
       EXPECT_FALSE(g.takes(std::string("\"") + blank + '"'));
@@ -223,7 +223,7 @@ TEST(Grammar, BlanksIncludeUnicode) {
 
 TEST(Grammar, EscapedPropertyNames) {
   Compiled g;
-  g.compile(Kind::json_schema,
+  g.compile(Kind::kJsonSchema,
             R"({"type":"object","properties":{"ab":{"const":1}},"additionalProperties":{"const":2}})");
   EXPECT_TRUE(g.takes(R"({"ab": 1, "ax": 2, "b\u0062": 2})"));
   EXPECT_FALSE(g.takes(R"({"\u0061b": 2})"));
@@ -232,7 +232,7 @@ TEST(Grammar, EscapedPropertyNames) {
 
 TEST(Grammar, AmbiguousGrammarsTimeOut) {
   Compiled g;
-  g.compile(Kind::regex, "([a-z ]?){1,2000}x");
+  g.compile(Kind::kRegex, "([a-z ]?){1,2000}x");
   GrammarMatcher matcher(*g.grammar(), {});
   std::vector<uint32_t> bits(g.words());
   Error e;
@@ -244,7 +244,7 @@ TEST(Grammar, AmbiguousGrammarsTimeOut) {
 TEST(Grammar, JumpForwardIsBounded) {
   const char* endless = R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})";
   Compiled g;
-  g.compile(Kind::json_schema, endless);
+  g.compile(Kind::kJsonSchema, endless);
   const std::string jump = g.jump_after("");
   EXPECT_TRUE(jump.starts_with(R"({"a": {"a": {"a": )")) << jump;
   EXPECT_EQ(jump.size(), 256u);
@@ -260,12 +260,12 @@ TEST(Grammar, OptionalAndRepeatedParts) {
   };
   for (const auto& one : cases) {
     Compiled g;
-    g.compile(Kind::json_schema, std::string(R"({"type":"string","pattern":")") + one.pattern + "\"}");
+    g.compile(Kind::kJsonSchema, std::string(R"({"type":"string","pattern":")") + one.pattern + "\"}");
     EXPECT_TRUE(g.takes('"' + std::string(one.taken) + '"')) << one.pattern;
     EXPECT_FALSE(g.takes('"' + std::string(one.refused) + '"')) << one.pattern;
   }
   Compiled g;
-  g.compile(Kind::json_schema, R"({"type":"string","pattern":"^a\"\\\\\\n?[^x]$"})");
+  g.compile(Kind::kJsonSchema, R"({"type":"string","pattern":"^a\"\\\\\\n?[^x]$"})");
   EXPECT_TRUE(g.takes(R"("a\"\\y")"));
   EXPECT_TRUE(g.takes(R"("a\"\\\ny")"));
   EXPECT_FALSE(g.takes(R"("a"\y")"));
@@ -274,7 +274,7 @@ TEST(Grammar, OptionalAndRepeatedParts) {
 
 TEST(Grammar, AcceptsTextOfAGbnfGrammar) {
   Compiled g;
-  g.compile(Kind::ebnf, "root ::= \"<\" (word \" \")* word \">\"\nword ::= [a-zäö]+ | \"1\"{2,3}\n");
+  g.compile(Kind::kGbnf, "root ::= \"<\" (word \" \")* word \">\"\nword ::= [a-zäö]+ | \"1\"{2,3}\n");
   EXPECT_TRUE(g.takes("<ab ä>"));
   EXPECT_TRUE(g.takes("<111 11 x>"));
   EXPECT_FALSE(g.takes("<1>"));
@@ -296,27 +296,27 @@ TEST(Grammar, TokenBytesSpellTheText) {
 
 TEST(Grammar, ErrorsNameTheProblem) {
   Compiled g;
-  EXPECT_EQ(g.error_of(Kind::ebnf, "root ::= other"),
+  EXPECT_EQ(g.error_of(Kind::kGbnf, "root ::= other"),
             "g: EBNF parser error at line 1, column 10: Rule \"other\" is not defined");
-  EXPECT_TRUE(g.error_of(Kind::ebnf, "").starts_with("g: ")) << g.error_of(Kind::ebnf, "");
-  EXPECT_TRUE(g.error_of(Kind::regex, "(a").starts_with("g: ")) << g.error_of(Kind::regex, "(a");
-  EXPECT_TRUE(g.error_of(Kind::regex, "a(?=b)").find("not supported") != std::string::npos);
-  EXPECT_EQ(g.error_of(Kind::json_schema, R"({"type":"strin"})"), "g: Unsupported type \"strin\"");
-  EXPECT_EQ(g.error_of(Kind::json_schema, R"({"type":"string","pattern":"a","minLength":2})"),
+  EXPECT_TRUE(g.error_of(Kind::kGbnf, "").starts_with("g: ")) << g.error_of(Kind::kGbnf, "");
+  EXPECT_TRUE(g.error_of(Kind::kRegex, "(a").starts_with("g: ")) << g.error_of(Kind::kRegex, "(a");
+  EXPECT_TRUE(g.error_of(Kind::kRegex, "a(?=b)").find("not supported") != std::string::npos);
+  EXPECT_EQ(g.error_of(Kind::kJsonSchema, R"({"type":"strin"})"), "g: Unsupported type \"strin\"");
+  EXPECT_EQ(g.error_of(Kind::kJsonSchema, R"({"type":"string","pattern":"a","minLength":2})"),
             "g: #/minLength: not supported beside pattern");
-  EXPECT_EQ(g.error_of(Kind::json_schema, R"({"$ref":"#/x"})"),
+  EXPECT_EQ(g.error_of(Kind::kJsonSchema, R"({"$ref":"#/x"})"),
             R"(g: #/$ref: no such schema: want # or #/$defs/NAME, have "#/x")");
-  EXPECT_EQ(g.error_of(Kind::json_schema, R"({"type":"integer","minimum":2,"maximum":1})"),
+  EXPECT_EQ(g.error_of(Kind::kJsonSchema, R"({"type":"integer","minimum":2,"maximum":1})"),
             "g: Invalid range: minimum greater than maximum");
-  EXPECT_EQ(g.error_of(Kind::regex, std::string(2 << 20, 'a')), "g: too long: want at most 1 MB");
+  EXPECT_EQ(g.error_of(Kind::kRegex, std::string(2 << 20, 'a')), "g: too long: want at most 1 MB");
 }
 
 TEST(Grammar, RecentSourcesAreCached) {
   GrammarCompiler compiler(load("qwen2"));
   std::shared_ptr<const Grammar> first, second, other, tried;
-  const GrammarSource source{.kind = Kind::regex, .text = "a+"};
+  const GrammarSource source{.kind = Kind::kRegex, .text = "a+"};
   ASSERT_FALSE(compiler.compile(source, "g", true, &first));
-  ASSERT_FALSE(compiler.compile({.kind = Kind::ebnf, .text = "root ::= \"b\""}, "g", true, &other));
+  ASSERT_FALSE(compiler.compile({.kind = Kind::kGbnf, .text = "root ::= \"b\""}, "g", true, &other));
   ASSERT_FALSE(compiler.compile(source, "g", true, &second));
   EXPECT_EQ(first, second);
   EXPECT_NE(first, other);
@@ -329,9 +329,9 @@ TEST(Grammar, RecentSourcesAreCached) {
 // An untrusted source is compiled in a child process first.
 TEST(Grammar, SurvivesHarmfulSources) {
   Compiled g;
-  EXPECT_EQ(g.error_of(Kind::json_schema, R"({"type":"object"})", false), "");
+  EXPECT_EQ(g.error_of(Kind::kJsonSchema, R"({"type":"object"})", false), "");
   EXPECT_TRUE(g.takes(R"({"a": [{"b": null}]})"));
-  EXPECT_EQ(g.error_of(Kind::ebnf, "root ::= other", false),
+  EXPECT_EQ(g.error_of(Kind::kGbnf, "root ::= other", false),
             "g: EBNF parser error at line 1, column 10: Rule \"other\" is not defined");
   std::string deep_regex(100000, '('), wide = "root ::= a0\n";
   deep_regex += "a" + std::string(100000, ')');
@@ -341,12 +341,12 @@ TEST(Grammar, SurvivesHarmfulSources) {
   }
   wide += "a22 ::= \"x\"\n";
   for (const auto& [kind, source] : std::initializer_list<std::pair<Kind, std::string>>{
-           {Kind::regex, deep_regex},
-           {Kind::regex, "((((a{1,200}){1,200}){1,200}){1,200})b"},
-           {Kind::ebnf, wide},
-           {Kind::ebnf, "root ::= root root | root | \"\""},
-           {Kind::ebnf, "root ::= " + std::string(50000, '(') + "\"a\"" + std::string(50000, ')')},
-           {Kind::json_schema, R"({"type":"array","items":{"type":"string","maxLength":2000000000}})"}}) {
+           {Kind::kRegex, deep_regex},
+           {Kind::kRegex, "((((a{1,200}){1,200}){1,200}){1,200})b"},
+           {Kind::kGbnf, wide},
+           {Kind::kGbnf, "root ::= root root | root | \"\""},
+           {Kind::kGbnf, "root ::= " + std::string(50000, '(') + "\"a\"" + std::string(50000, ')')},
+           {Kind::kJsonSchema, R"({"type":"array","items":{"type":"string","maxLength":2000000000}})"}}) {
     const std::string message = g.error_of(kind, source, false);
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }

@@ -79,11 +79,11 @@ constexpr bool kAnyWhitespace = false;
 
 xgrammar::CompiledGrammar compile_source(xgrammar::GrammarCompiler compiler, const GrammarSource& source) {
   switch (source.kind) {
-    case GrammarSource::Kind::json_schema:
+    case GrammarSource::Kind::kJsonSchema:
       return compiler.CompileJSONSchema(source.text, kAnyWhitespace);
-    case GrammarSource::Kind::regex:
+    case GrammarSource::Kind::kRegex:
       return compiler.CompileRegex(source.text);
-    case GrammarSource::Kind::ebnf:
+    case GrammarSource::Kind::kGbnf:
       break;
   }
   return compiler.CompileGrammar(source.text);
@@ -91,8 +91,8 @@ xgrammar::CompiledGrammar compile_source(xgrammar::GrammarCompiler compiler, con
 
 // Rewrites a source so that XGrammar reads it as its author means it (sources.h).
 Error rewrite_source(const GrammarSource& source, const std::string& where, std::string* text) {
-  if (source.kind == GrammarSource::Kind::json_schema) return complete_schema(source.text, where, text);
-  if (source.kind == GrammarSource::Kind::regex) return plain_pattern(source.text, where, text);
+  if (source.kind == GrammarSource::Kind::kJsonSchema) return complete_schema(source.text, where, text);
+  if (source.kind == GrammarSource::Kind::kRegex) return plain_pattern(source.text, where, text);
   *text = source.text;
   return {};
 }
@@ -151,7 +151,7 @@ struct GrammarCompiler::VocabularyCompiler {
 
   Grammar compile(const GrammarSource& source) const {
     Schema schema;
-    if (source.kind == GrammarSource::Kind::json_schema) schema = Schema::parse(source.text);
+    if (source.kind == GrammarSource::Kind::kJsonSchema) schema = Schema::parse(source.text);
     if (!drop_max_lengths(schema)) return {vocabulary, compile_source(compiler, source)};
     return {vocabulary, compile_source(compiler, {.kind = source.kind, .text = schema.dump()}),
             compile_source(xgrammar::GrammarCompiler(byte_vocabulary(), 1, false), source)};

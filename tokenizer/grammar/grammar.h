@@ -18,11 +18,11 @@ namespace pinion {
 
 struct GrammarSource {
   enum class Kind : uint8_t {
-    json_schema,  // json-schema.org; unsupported keywords are errors
-    regex,        // must match the whole text
-    ebnf,         // GBNF, as in llama.cpp; the whole text matches the rule `root`
+    kJsonSchema,  // json-schema.org; unsupported keywords are errors
+    kRegex,       // must match the whole text
+    kGbnf,        // GBNF, as in llama.cpp; the whole text matches the rule `root`
   };
-  Kind kind = Kind::json_schema;
+  Kind kind = Kind::kJsonSchema;
   std::string text = {};
 
   bool operator==(const GrammarSource&) const = default;
