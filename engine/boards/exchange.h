@@ -1,5 +1,6 @@
 // Several boards that share one model: the columns that each board computes, and the messages between the boards.
-// Rank 0, the first board, runs the command; the others execute its orders. mpi.h connects processes.
+// Rank 0, the first board, runs the command; the others execute the commands that it sends
+// (session/board_messages.h). mpi.h connects the processes.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +28,8 @@ struct Shares {
   // [ranks + 1] from 0 to 1: the beginning of each board's share; the same on all boards. Empty: equal shares.
   std::vector<double> bounds = {};
 
-  // The first of `units` units of a board; its last one precedes begin(units, board + 1). In equal shares the first
-  // boards get the remainder. A single unit always belongs to board 0.
+  // Index of a board's first unit out of `units`. The board's range ends at begin(units, board + 1). Equal shares
+  // differ by at most one unit. A single unit always belongs to board 0.
   int64_t begin(int64_t units, int32_t board) const {
     if (bounds.empty() || units == 1) return (units * board + ranks - 1) / ranks;
     return static_cast<int64_t>(bounds[board] * static_cast<double>(units) + 0.5);
@@ -50,7 +51,8 @@ struct RowRange {
   int64_t count = 0;
 };
 
-// Divides the rows of a matrix, or the columns of its output: `count` in all, of which runs of `unit` stay together.
+// Division of the rows of a matrix, or of the columns of its output, among boards: `count` rows in units of `unit`
+// consecutive rows that stay on one board.
 struct Division {
   int64_t count = 0;
   int64_t unit = 1;
@@ -96,12 +98,12 @@ class Exchange {
   };
   Traffic traffic;
 
-  // Board r contributes the bytes [begins[r], begins[r + 1]) of a buffer with the same layout on all boards. Afterwards
+  // The buffer has the same layout on all boards; board r contributes its bytes [begins[r], begins[r + 1]). Afterwards
   // all boards (gather), or rank 0 only (gather_on_first), hold the whole buffer. begins: [ranks + 1].
   virtual void gather(std::byte* bytes, std::span<const int64_t> begins) = 0;
   virtual void gather_on_first(std::byte* bytes, std::span<const int64_t> begins) = 0;
 
-  // From rank 0 to all others, which may wait without limit.
+  // Sends a message from rank 0 to all others, which call receive() and may wait for it without limit.
   virtual void broadcast(std::span<const std::byte> message) = 0;
   virtual void receive(std::vector<std::byte>* message) = 0;
 
@@ -112,8 +114,7 @@ class Exchange {
   Shares shares_;
 };
 
-// Each board has filled in its own element of `values` [ranks]; afterwards all boards have all of them. T is copied as
-// bytes.
+// Gathers `values` [ranks] on all boards. Each board has set the element of its own rank. T is copied as bytes.
 template <class T>
 void gather_each(Exchange& exchange, std::vector<T>* values) {
   std::vector<int64_t> begins;
@@ -121,13 +122,14 @@ void gather_each(Exchange& exchange, std::vector<T>* values) {
   exchange.gather(reinterpret_cast<std::byte*>(values->data()), begins);
 }
 
-// `own` of every board, by rank.
+// Gathers one number per board. Returns them by rank.
 std::vector<double> numbers_of_all(Exchange& exchange, double own);
 
 // Returns the error of the lowest rank that has one, on all boards.
 Error agree(Exchange& exchange, const Error& own);
 
-// Compares a number of all boards: if one differs from rank 0's, returns the error `otherwise` with the board's name.
+// Compares one number per board. If a board's number differs from rank 0's, returns the error `otherwise` with the name
+// of that board.
 Error agree_on(Exchange& exchange, uint64_t own, const std::string& otherwise);
 
 }  // namespace pinion

@@ -49,13 +49,14 @@ struct WaitPolicy {
 // Columns arrive when the slowest board has computed its share.
 constexpr WaitPolicy kForColumns{std::chrono::microseconds{2000}, std::chrono::microseconds{20},
                                  std::chrono::microseconds{200}};
-// Orders arrive once per token. Longer sleeps let an idle board cool down between requests.
-constexpr WaitPolicy kForOrders{std::chrono::microseconds{2000}, std::chrono::microseconds{50},
-                                std::chrono::microseconds{1000}, true};
+// Commands arrive once per token. Longer sleeps let an idle board cool down between requests.
+constexpr WaitPolicy kForCommands{std::chrono::microseconds{2000}, std::chrono::microseconds{50},
+                                  std::chrono::microseconds{1000}, true};
 
 class MpiExchange final : public Exchange {
  public:
-  MpiExchange(const Shares& shares, std::function<void(const Error&)> lost) : Exchange(shares), lost_(std::move(lost)) {
+  MpiExchange(const Shares& shares, std::function<void(const Error&)> on_lost)
+      : Exchange(shares), on_lost_(std::move(on_lost)) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   }
   ~MpiExchange() override { MPI_Finalize(); }
@@ -87,7 +88,7 @@ class MpiExchange final : public Exchange {
   }
 
   void receive(std::vector<std::byte>* message) override {
-    broadcast_head(kForOrders);
+    broadcast_head(kForCommands);
     size_t count = 0;
     std::memcpy(&count, head_.data(), sizeof count);
     const size_t in_head = std::min(count, head_.size() - sizeof count);
@@ -135,7 +136,7 @@ class MpiExchange final : public Exchange {
       if (has_limit && now_seconds() - start > timeout_seconds) {
         std::array<char, 32> seconds;
         std::snprintf(seconds.data(), seconds.size(), "%g s", timeout_seconds);
-        lose(error("has not answered in a pass", "another board", std::string("within ") + seconds.data()));
+        end_all(error("has not answered in a pass", "another board", std::string("within ") + seconds.data()));
       }
       std::this_thread::sleep_for(pause);
     }
@@ -146,24 +147,24 @@ class MpiExchange final : public Exchange {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
     MPI_Error_string(result, text, &length);
-    lose(error("the connection to another board is lost", "board " + std::to_string(shares().rank), {}, text));
+    end_all(error("the connection to another board is lost", "board " + std::to_string(shares().rank), {}, text));
   }
 
-  [[noreturn]] void lose(const Error& failure) {
-    lost_(failure);
+  [[noreturn]] void end_all(const Error& failure) {
+    on_lost_(failure);
     abort_all();
   }
 
-  std::function<void(const Error&)> lost_;
+  std::function<void(const Error&)> on_lost_;
   std::vector<int> counts_, offsets_;  // [ranks] bytes, of the current call
-  // The length of a message and its first bytes: one Ethernet frame, enough for most orders.
+  // The length of a message and its first bytes: one Ethernet frame, enough for most commands.
   std::array<std::byte, 1400> head_ = {};
 };
 
 }  // namespace
 
-Error join_boards(std::function<void(const Error&)> lost, std::unique_ptr<Exchange>* out) {
-  // SERIALIZED, since a server runs passes on another thread than the one that connects.
+Error join_boards(std::function<void(const Error&)> on_lost, std::unique_ptr<Exchange>* out) {
+  // SERIALIZED, since the thread that runs a server's passes is not the one that connects.
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS) {
     return error("cannot be started", "MPI");
@@ -179,7 +180,7 @@ Error join_boards(std::function<void(const Error&)> lost, std::unique_ptr<Exchan
     MPI_Finalize();
     return error("too many", "boards", "at most " + std::to_string(kMaxBoards), std::to_string(shares.ranks));
   }
-  *out = std::make_unique<MpiExchange>(shares, std::move(lost));
+  *out = std::make_unique<MpiExchange>(shares, std::move(on_lost));
   return {};
 }
 

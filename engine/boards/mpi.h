@@ -19,9 +19,9 @@ struct LaunchedProcess {
 };
 LaunchedProcess launched_process();
 
-// Connects this process with the others, once. `lost` is called on each board that detects the loss of another one,
-// just before all processes end with status 1. Errors: this build has no MPI, or one without
+// Connects this process with the others, once. A board that detects the loss of another one calls `on_lost` just before
+// all processes end with status 1. Errors: this build has no MPI, or one without
 // MPI_THREAD_SERIALIZED; more than kMaxBoards boards.
-Error join_boards(std::function<void(const Error&)> lost, std::unique_ptr<Exchange>* out);
+Error join_boards(std::function<void(const Error&)> on_lost, std::unique_ptr<Exchange>* out);
 
 }  // namespace pinion

@@ -9,7 +9,7 @@ namespace {
 constexpr float kMinMeanSquare = 1e-5f;
 constexpr int64_t kStepColumns = 64;
 
-// In double: the coefficients are few, and the kernels' tanh rounds differently.
+// Computed in double: the coefficients are few, and the kernels' tanh rounds differently.
 float tanh_of(float x) {
   const double e = portable_exp(-2.0 * std::abs(static_cast<double>(x)));
   return static_cast<float>(std::copysign((1.0 - e) / (1.0 + e), static_cast<double>(x)));
@@ -25,7 +25,7 @@ float magnitude_factor(const Pass& p, const float* x, const float* y) {
   return std::sqrt(mean_square(x, n)) / std::sqrt(std::max(mean_square(y, n), kMinMeanSquare));
 }
 
-// out [inputs] = tanh(router norm(x) / hidden). scratch: [hidden].
+// out [inputs] = tanh(router norm(x) / hidden), the modalities of the paper. scratch: [hidden].
 void modalities_of(const Pass& p, const AltupLayer& altup, const float* x, float* scratch, float* out) {
   const int64_t n = p.model.config.hidden_size;
   normalize(p, altup.norm, x, scratch);
@@ -58,8 +58,8 @@ void add_combinations(float* const* from, float* const* to, const float* coeffic
   }
 }
 
-// prepare(row), then f(row, begin, end) for all columns of each row. Rows are tasks. For a single row, ranges of
-// columns are tasks and every worker prepares the row, which costs less than a barrier.
+// Calls prepare(row), then f(row, begin, end) for all columns of each row. A task is a row. For a single row, a task is
+// a range of columns, and every worker calls prepare(0), which costs less than a barrier.
 template <class Prepare, class F>
 void for_each_row(Worker& worker, const Pass& p, Prepare prepare, F f) {
   const int64_t n = p.model.config.hidden_size, step = p.rows == 1 ? 4 * kStepColumns : n,
@@ -72,7 +72,7 @@ void for_each_row(Worker& worker, const Pass& p, Prepare prepare, F f) {
   worker.barrier();
 }
 
-// out = linear of `rows` rows; row_of(i) points to row i [hidden].
+// out = the linear layer applied to `rows` rows; row_of(i) points to row i [hidden].
 template <class RowOf>
 void project_rows(const Multiplier& m, const Linear& linear, int64_t rows, float* out, RowOf row_of) {
   const int64_t n = linear.weight.k;
@@ -168,13 +168,13 @@ void correct_altup(Worker& worker, const Pass& p, AltupScratch& s, LayerInputScr
 
 void join_altup(Worker& worker, const Pass& p, AltupScratch& s) {
   const ModelConfig& c = p.model.config;
-  const int64_t n = c.hidden_size, rows = std::ssize(p.activations.logit_rows);
+  const int64_t n = c.hidden_size, rows = std::ssize(p.activations.rows_with_logits);
   const float mean = 1.0f / static_cast<float>(c.altup.inputs);
   const Multiplier m = begin_stage(worker, p, Stage::altup);
   float* projected = p.activations.branch.data();
   const auto add = [&](int64_t input) {
     worker.for_each(rows, [&](int64_t i) {
-      const int64_t row = p.activations.logit_rows[i];
+      const int64_t row = p.activations.rows_with_logits[i];
       const float *first = input_row(p, s, 0, row), *other = projected + i * n;
       float* x = p.activations.x.data() + row * n;
       if (input == 0) std::copy_n(first, n, x);
@@ -187,7 +187,7 @@ void join_altup(Worker& worker, const Pass& p, AltupScratch& s) {
   add(0);
   for (int64_t input = 1; input < c.altup.inputs; ++input) {
     project_rows(m, p.model.altup.out[input - 1], rows, projected,
-                 [&](int64_t i) { return input_row(p, s, input, p.activations.logit_rows[i]); });
+                 [&](int64_t i) { return input_row(p, s, input, p.activations.rows_with_logits[i]); });
     add(input);
   }
 }

@@ -29,7 +29,7 @@ const KvShape& cache_shape(const Pass& p) { return p.segments.front().cache->sha
 // A kv head's index in the model from its index on this board.
 int64_t model_kv_head(const Pass& p, int64_t index) { return cache_shape(p).first_kv_head + index; }
 
-// The heads' outputs, which are the input of o, divided among boards by kv head.
+// The columns of the heads' outputs (the input of o), divided among boards by kv head.
 Division attended_columns(const ModelConfig& c) {
   return {c.heads * c.value_dim(), c.heads / c.kv_heads * c.value_dim()};
 }
@@ -70,7 +70,7 @@ void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const f
   if (c.qk_norm == QkNorm::rotated_heads) p.kernels.rms_norm(out, norms, c.head_dim, c.norm_eps, out);
 }
 
-// A head of a row of q. With attention gates, its gate follows.
+// The query of a row and head. In models with attention gates, the head's gate follows it.
 const float* query_of(const Pass& p, const AttentionScratch& s, int64_t row, int64_t head) {
   const ModelConfig& c = p.model.config;
   return s.q.data() + (row * c.heads + head) * c.query_stride();
@@ -98,7 +98,7 @@ void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, in
   float scale = rope_scale * c.score_scale;
   if (type == KvType::q8) {
     rotate_head(p, balance_of_head(layer.query_balance, head / (c.heads / c.kv_heads), c.head_dim), c.head_dim, out);
-    scale /= static_cast<float>(rotation_of(d));  // the rotations of q and k scale products by it; a power of two
+    scale /= static_cast<float>(rotation_of(d));  // rotating q and k multiplies q.k by this power of two
   } else {
     std::fill(out + c.head_dim, out + d, 0.0f);
   }
@@ -137,7 +137,7 @@ void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, co
   cache.write_codes(p.kernels, position, layer.slot, kv_head, key, value);
 }
 
-// out = acc / sum of a head, with its sink and its gate.
+// Writes the output of a head, acc / sum, after merging its sink; then applies its gate.
 void write_head(const Pass& p, const AttentionScratch& s, const Layer& layer, LocalAttentionScratch* local,
                 const AttentionState& state, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
@@ -165,7 +165,8 @@ void finish_heads(const Pass& p, AttentionScratch& s, const Layer& layer, int64_
   }
 }
 
-// A single token: every (kv head, chunk) is a task. The task of the last chunk first writes the token to the cache.
+// Attention of a single token. A task is a kv head and a chunk. The task of the last chunk writes the token's key and
+// value to the cache before it reads them.
 Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   const ModelConfig& c = p.model.config;
   LocalAttentionScratch& local = s.workers[worker.index];
@@ -216,14 +217,14 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
   });
 }
 
-// The queries of a kv head from query row `rows` of the pass on.
-float* queries_at(const Pass& p, AttentionScratch& s, int64_t kv_head, int64_t rows) {
+// The queries of a kv head from a query row of the pass on.
+float* queries_at(const Pass& p, AttentionScratch& s, int64_t kv_head, int64_t query_row) {
   const ModelConfig& c = p.model.config;
   const int64_t group = c.heads / c.kv_heads;
-  return s.queries.data() + (kv_head * p.rows * group + rows) * cache_shape(p).head_dim;
+  return s.queries.data() + (kv_head * p.rows * group + query_row) * cache_shape(p).head_dim;
 }
 
-// A range of query rows of a kv head over all positions that they attend to.
+// Computes the outputs of a range of query rows of a kv head, chunk by chunk.
 void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t kv_head, const SegmentRange& range,
                  LocalAttentionScratch* local) {
   const ModelConfig& c = p.model.config;
@@ -236,7 +237,8 @@ void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t
 
   const int64_t last_chunk = chunk_of(position(last - 1));
   for (int64_t chunk = chunk_of(first_seen(layer, position(first))); chunk <= last_chunk; ++chunk) {
-    // The rows [from, to) attend to this chunk: earlier ones end before it, the windows of later ones begin after it.
+    // The rows [from, to) attend to this chunk: the positions of earlier rows are before it, and the windows of later
+    // rows begin after it.
     int64_t from = first;
     while (chunk_of(position(from)) < chunk) ++from;
     int64_t to = last;
@@ -245,26 +247,27 @@ void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t
     for (int64_t row = from; row < to; ++row) spans[row - from] = span_in(layer, position(row), chunk);
     attend_chunk(p.kernels, segment.cache->chunk(chunk, layer.slot, kv_head, c.score_cap), q + from * d, to - from,
                  spans, local->scores.data(), local->next.from(0, d));
-    // Rows before `begun` have states of earlier chunks; for the others this chunk is the first.
-    int64_t begun = from;
-    while (begun < to && chunk_of(first_seen(layer, position(begun))) < chunk) ++begun;
-    p.kernels.merge_attention(local->state.from(from - first, d), local->next.from(0, d), begun - from, d);
-    local->state.copy(begun - first, local->next, begun - from, to - begun, d);
+    // Rows before first_new have a state from earlier chunks; this chunk is the first one of the others.
+    int64_t first_new = from;
+    while (first_new < to && chunk_of(first_seen(layer, position(first_new))) < chunk) ++first_new;
+    p.kernels.merge_attention(local->state.from(from - first, d), local->next.from(0, d), first_new - from, d);
+    local->state.copy(first_new - first, local->next, first_new - from, to - first_new, d);
   }
   for (int64_t row = first; row < last; ++row) {
-    const int64_t of_pass = segment.row + row / group, head = kv_head * group + row % group;
-    write_head(p, s, layer, local, local->state.from(row - first, d), of_pass, head,
-               p.activations.attended.data() + (of_pass * c.heads + head) * c.value_dim());
+    const int64_t pass_row = segment.row + row / group, head = kv_head * group + row % group;
+    write_head(p, s, layer, local, local->state.from(row - first, d), pass_row, head,
+               p.activations.attended.data() + (pass_row * c.heads + head) * c.value_dim());
   }
 }
 
+// True for the key group of the first kCentred positions of a chunk.
 bool begins_chunk(const Segment& segment, const SegmentRange& range) {
   return (segment.position + range.first) % kAttentionChunk < kKeyLanes;
 }
 
 // Writes keys and values of several tokens to the cache and prepares their queries. A task has kKeyLanes positions, so
-// that workers share no cache line. In a q8 cache the first positions of each chunk precede the others, since the
-// chunk's centre, the mean of their keys, is subtracted from the other keys.
+// that workers share no cache line. In a q8 cache the first kCentred positions of each chunk are written before the
+// others: the mean of their keys, the chunk's centre, is subtracted from the other keys.
 void cache_tokens(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   const ModelConfig& c = p.model.config;
   LocalAttentionScratch& local = s.workers[worker.index];
@@ -296,7 +299,8 @@ void cache_tokens(Worker& worker, const Pass& p, AttentionScratch& s, const Laye
   });
 }
 
-// Several tokens: all are written to the cache first, then every (kv head, range of query rows) is a task.
+// Attention of several tokens. Writes all of them to the cache first. Then a task is a kv head and a range of query
+// rows.
 Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   LocalAttentionScratch& local = s.workers[worker.index];
   cache_tokens(worker, p, s, layer);

@@ -1,4 +1,4 @@
-// Attention over the KV cache: projections of x, new keys and values, softmax, the outputs of heads.
+// Attention over the KV cache: projects x, writes the new keys and values, computes the outputs of the heads.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct AttentionBuffer {
 
   void make(ScratchSizer* sizer, int64_t rows, int64_t head_dim);
   AttentionState from(int64_t row, int64_t head_dim);
-  // Copies `rows` rows of another buffer to `row` and the following ones.
+  // Copies `rows` rows of another buffer, from other_row on, to `row` and the following rows.
   void copy(int64_t row, const AttentionBuffer& other, int64_t other_row, int64_t rows, int64_t head_dim);
 };
 
@@ -27,12 +27,13 @@ struct LocalAttentionScratch {
   std::vector<bool> has_queries;  // [kv_heads] true if the kv head's queries are in q
   std::vector<float> scores;      // [rows of a task][kScoreFloats]
   std::vector<float> key, value;  // [padded head_dim]
-  AttentionBuffer state;          // [rows of a task, or heads]
-  AttentionBuffer next;           // [rows of a task]
+  AttentionBuffer state;          // [rows of a task, or heads] over all chunks so far
+  AttentionBuffer next;           // [rows of a task] over one more chunk, to be merged into `state`
   AttentionBuffer sink;           // [1] the state of a sink: one score with value zero
 };
 
-// A range of a segment's tokens or query rows (token * group + head within the group).
+// A range of a segment's tokens or query rows. Query row: token * group + head within the group; group: the query heads
+// of one kv head.
 struct SegmentRange {
   int32_t segment;
   int64_t first;
@@ -40,25 +41,26 @@ struct SegmentRange {
 };
 
 struct AttentionScratch {
-  std::vector<float> q, k, v;  // [M][rows of each matrix] as projected
+  std::vector<float> q, k, v;  // [M][rows of the matrix] outputs of the projections
   LatentScratch latents;
   std::vector<float> queries;  // [kv_heads][M][group][padded head_dim] prepared for the kernels
-  AttentionBuffer partial;     // [attention chunks][heads] a single token's states, by chunk
+  AttentionBuffer partial;     // [attention chunks][heads] states of a single token, one per chunk and head
   std::vector<LocalAttentionScratch> workers;
-  // The tasks of each kv head in a pass of several rows:
-  std::vector<SegmentRange> centres;     // tokens in the first kKeyLanes positions of a chunk of a q8 cache
-  std::vector<SegmentRange> key_groups;  // tokens that share kKeyLanes positions
-  std::vector<SegmentRange> query_rows;
+  // The tasks of each kv head in a pass of several rows. With a q8 cache, `centres` are the key groups that are cached
+  // before all others: the first kCentred positions of a chunk, whose mean key is its centre.
+  std::vector<SegmentRange> centres;
+  std::vector<SegmentRange> key_groups;  // tokens whose positions form one group of kKeyLanes positions
+  std::vector<SegmentRange> query_rows;  // at most kAttentionRows each
 };
 
-// For passes of at most `tokens`, of sequences of at most `positions`.
+// For passes of at most `tokens` tokens of sequences of at most `positions` positions.
 void make_attention_scratch(const Model& model, int64_t tokens, int64_t positions, int32_t workers, ScratchSizer* sizer,
                             AttentionScratch* out);
 
-// Finds the tasks of a pass, which are the same in every layer.
+// Lists the tasks of a pass, which are the same in every layer.
 void plan_attention(const Pass& pass, AttentionScratch* scratch);
 
-// Attention over x, the input of the layer's first matrices. Returns the input of o. `index`: of the layer.
+// Attention of one layer. x: the input of its first matrices; index: of the layer. Returns the input of o.
 Input attend(Worker& worker, const Pass& pass, AttentionScratch& scratch, const Layer& layer, const Input& x,
              int64_t index);
 

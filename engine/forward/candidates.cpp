@@ -10,7 +10,7 @@
 namespace pinion {
 namespace {
 
-// A lower bound of the k-th largest logit: the k-th largest of the panels' maxima, or -inf with fewer than k panels.
+// A lower bound of the k-th largest logit: the k-th largest of the panels' maxima, or -inf if there are fewer panels.
 float lower_bound(int64_t k, std::span<const float> logits, std::span<const int32_t> panel_best,
                   std::vector<float>& maxima) {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();

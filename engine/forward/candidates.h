@@ -1,4 +1,4 @@
-// The top k of a row of logits. Panels whose largest logit is below the k-th best are skipped.
+// The top k of a row of logits. Skips panels whose largest logit is below a lower bound of the k-th largest.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ inline bool more_likely(const Candidate& a, const Candidate& b) {
   return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
 }
 
-// Replaces `out` by the k > 0 largest logits of some panels, in descending order, or by all logits there if they are
-// fewer. NaN is never a candidate. logits: of all ids. panel_best: for each of these panels the id of its largest
-// logit. scratch: any size.
+// Sets `out` to the k > 0 largest logits of some panels, in descending order, or to all their logits if they have
+// fewer. NaN is never a candidate. logits: of all ids. panel_best: the id of the largest logit of each of these panels.
+// scratch: any size.
 void find_likeliest(int64_t k, std::span<const float> logits, std::span<const int32_t> panel_best,
                     std::vector<float>& scratch, std::vector<Candidate>& out);
 

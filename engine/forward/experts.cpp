@@ -11,8 +11,8 @@
 namespace pinion {
 namespace {
 
-// The largest keys so far, in descending order. NaN compares as neither larger nor smaller: indices remain distinct and
-// keys of NaN reach the weights.
+// The largest keys so far, in descending order. Comparisons with NaN are false: indices remain distinct, and a NaN
+// logit reaches the weights.
 struct Largest {
   std::span<int32_t> indices;  // [capacity]
   float* keys;                 // [capacity]
@@ -200,7 +200,7 @@ void pack_tokens(const Pass& p, const Layer& layer, const ExpertInputs& inputs) 
 
 const Expert& expert_of(const Layer& layer, const ExpertRows& group) { return layer.experts[group.expert]; }
 
-// Computes the activations of every entry. The same panels of an expert's gate and up are one task. On a board all
+// Computes the activations of every entry. A task is the same panel of an expert's gate and up. On one board all
 // experts have the same number of rows.
 template <class InputOf>
 void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const ExpertGroups& groups, InputOf input_of) {
@@ -241,8 +241,8 @@ void add_shared(const Pass& p, const Choices& choices, int64_t column, int64_t c
   }
 }
 
-// Adds the experts' outputs to the residual stream. A task adds up all experts for its columns, the shared one first,
-// the others in ascending order: the order of each sum is fixed.
+// Adds the experts' outputs to the residual stream. A task adds all experts to its columns in a fixed order: the shared
+// expert first, then the others in ascending order.
 template <class InputOf>
 void down(const Multiplier& m, const Pass& p, const Layer& layer, const Choices& choices, const ExpertGroups& groups,
           InputOf input_of) {

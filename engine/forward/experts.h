@@ -1,4 +1,5 @@
-// Mixture of experts: a router chooses some experts for every token, and the token's outputs of these are added up.
+// Mixture of experts: a router chooses some experts for every token; the sum of their weighted outputs is added to the
+// residual stream.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,9 @@
 
 namespace pinion {
 
-// --- Routing: arithmetic on the router's logits of one token, which depends on no other token.
+// --- Routing. The choice for one token depends on no other token.
 
-// The experts of tokens, in ascending order, and the weights of their outputs.
+// The chosen experts of each token, ascending, and the weights of their outputs.
 struct Choices {
   std::vector<int32_t> experts;  // [tokens][per_token]
   std::vector<float> weights;    // [tokens][per_token]
@@ -21,26 +22,28 @@ struct Choices {
 struct RoutingRule {
   bool normalised = true;             // the weights of the chosen experts sum to `scale`
   bool sigmoid = false;               // score = 1 / (1 + exp(-logit)); else exp(logit)
-  const float* correction = nullptr;  // [experts] added to sigmoids for the choice, but not in weights; or null
+  const float* correction = nullptr;  // [experts] added to the sigmoids to choose experts, not to weigh them; or null
   float scale = 1;                    // of the weights
-  // Consecutive experts form groups. Experts of the `groups_kept` best groups may be chosen. A group's score is the sum
-  // of its `group_best` largest logits (or corrected scores); ties go to the lower index. At most kMaxExpertGroups.
+  // Consecutive experts form groups, at most kMaxExpertGroups. Only experts of the `groups_kept` best groups may be
+  // chosen. A group's score is the sum of its `group_best` largest logits (or corrected scores); ties go to the lower
+  // index.
   int64_t groups = 1, groups_kept = 1, group_best = 1;
 };
 
-// Chooses the experts.size() experts with the largest logits (or corrected scores), ties going to the lower index. The
-// weight of an expert is its score divided by the sum of the chosen scores (`normalised`), of all exponentials, or by 1
-// (sigmoids), computed in double in ascending order. experts.size() <= logits.size().
+// Chooses the experts.size() experts with the largest logits (or corrected scores); ties go to the lower index. The
+// weight of an expert is its score times `scale`, divided by the sum of the chosen scores if `normalised`. Else
+// exponentials are divided by the sum of all exponentials, and sigmoids are not divided. Sums are computed in double in
+// ascending order of experts. experts.size() <= logits.size().
 void choose_experts(std::span<const float> logits, const RoutingRule& rule, std::span<int32_t> experts, float* weights);
 
-// The entries [first, first + rows) of ExpertGroups that belong to one expert.
+// The entries of ExpertGroups that belong to one expert: [first, first + rows).
 struct ExpertRows {
   int32_t expert;
   int32_t first;
   int32_t rows;
 };
 
-// Choices ordered by expert.
+// Choices ordered by expert. An entry is one chosen expert of one token.
 struct ExpertGroups {
   std::vector<ExpertRows> experts;  // chosen by any token, ascending
   std::vector<int32_t> tokens;      // [entries] ascending within an expert
@@ -70,16 +73,16 @@ struct ExpertScratch {
   std::vector<LocalExpertScratch> workers;
 };
 
-// For passes of at most `tokens`. Widens the activations, since each row is multiplied by several experts.
+// For passes of at most `tokens`. Enlarges buffers of `activations`, since each row is multiplied by several experts.
 void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tokens, ScratchSizer* sizer,
                          Activations* activations, ExpertScratch* out);
 
-// Computes the logits of the router and of the shared expert's weight. y: the input of the mlp, with floats.
+// Computes the logits of the router and of the shared expert's weight. y: the input of the mlp; has y.values.
 void route(Worker& worker, const Pass& pass, ExpertScratch& scratch, const Layer& layer, const Input& y);
 
 // x += weight * the shared expert's output, which is in Activations::branch; then
 // x += branch_scale * sum of weight * down(activation(gate y, up y)) over the token's experts in ascending order.
-// y: as for route(); several tokens are normed again for each expert.
+// y: as for route(), used for a single token. Several tokens are normed again from x for each of their experts.
 void add_experts(Worker& worker, const Pass& pass, ExpertScratch& scratch, const Layer& layer, const Input& y);
 
 }  // namespace pinion

@@ -12,7 +12,7 @@
 namespace pinion {
 namespace {
 
-// The normed residual stream as the input of some matrices; without a norm, the residual stream itself.
+// The residual stream as the input of some matrices, normed if the layer has this norm.
 Input normalized(const Multiplier& m, const Pass& p, const Norm& norm, std::initializer_list<const Linear*> matrices) {
   const int64_t k = p.model.config.hidden_size;
   const float* x = p.activations.x.data();
@@ -39,7 +39,7 @@ Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
 // The input of the head: the final norm of the rows that get logits.
 Input head_input(const Multiplier& m, const Pass& p) {
   const int64_t k = p.model.config.hidden_size;
-  const std::vector<int32_t>& rows = p.activations.logit_rows;
+  const std::vector<int32_t>& rows = p.activations.rows_with_logits;
   return prepare(m, std::ssize(rows), k, {&p.model.head}, [&](int64_t first, int64_t count, float* out) {
     for (int64_t r = 0; r < count; ++r) {
       normalize(p, p.model.final_norm, p.activations.x.data() + rows[first + r] * k, out + r * k);
@@ -119,8 +119,8 @@ void trace_x(const Worker& worker, const Pass& p, TracePoint after) {
   trace_residual(worker, p.trace, std::span(p.activations.x).first(floats), after);
 }
 
-// Adds the branches of attention and of a recurrent state, both from the same input x: the state's outputs wait in its
-// scratch while attention changes the residual stream.
+// Adds the branches of attention and of a recurrent state. Both read the same input x: the outputs of the state are
+// kept in its scratch while attention changes the residual stream.
 void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, const Input& x, int64_t index) {
   trace_input(worker, p.trace, index, Stage::qkv, x);
   if (layer.recurrent) recur(worker, p, s.recurrent, layer, x);
@@ -150,7 +150,7 @@ void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int6
     return add_down(worker, p, layer, index);
   }
   route(worker, p, s.experts, layer, y);
-  if (layer.up.rows.count > 0) {  // the shared expert, whose output waits while the others read x
+  if (layer.up.rows.count > 0) {  // the shared expert, whose output is kept in `branch` while the others read x
     activate(worker, p, layer, y, index);
     const Input in = activated_input(worker, p, layer, index);
     project(begin_stage(worker, p, Stage::down), in, {{&layer.down, p.activations.branch.data()}},
@@ -159,8 +159,8 @@ void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int6
   add_experts(worker, p, s.experts, layer, y);
 }
 
-// Parallel branches: x is updated only after both have read it. The mlp's activations wait in their buffer, which
-// attention does not use.
+// Parallel branches: x is updated only after both have read it. Attention does not use the buffer of the mlp's
+// activations.
 void add_parallel_branches(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
   if (p.model.config.shared_norm) {
     const Input both = attention_input(worker, p, layer);
@@ -172,11 +172,11 @@ void add_parallel_branches(Worker& worker, const Pass& p, Scratch& s, const Laye
     add_attention(worker, p, s, layer, attention_input(worker, p, layer), index);
   }
   trace_x(worker, p, {index, Stage::o});
-  if (p.trace) worker.barrier();  // no other barrier keeps a single row's down from changing x meanwhile
+  if (p.trace) worker.barrier();  // trace_x reads x, and for a single row down would change it without a barrier before
   add_down(worker, p, layer, index);
 }
 
-// The final norm of all rows. No barrier: only the caller of the pass reads it.
+// Writes the final norm of all rows to Pass::hidden. No barrier: only the caller of the pass reads it.
 void store_hidden(Worker& worker, const Pass& p) {
   begin_stage(worker, p, Stage::final_norm);
   worker.for_each(p.rows, [&](int64_t row) {
@@ -215,7 +215,7 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
     if (c.altup.inputs > 0) correct_altup(worker, p, s.altup, s.layer_inputs, layer, i);
   }
   if (p.hidden) store_hidden(worker, p);
-  if (p.activations.logit_rows.empty()) return;
+  if (p.activations.rows_with_logits.empty()) return;
   if (c.altup.inputs > 0) join_altup(worker, p, s.altup);
   const Input last = head_input(begin_stage(worker, p, Stage::final_norm), p);
   project(begin_stage(worker, p, Stage::head), last, {{&p.model.head, p.logits, p.activations.panel_best.data()}},
@@ -225,12 +225,12 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
 
 void plan(const Pass& p, Scratch* s) {
   Activations& a = s->activations;
-  a.logit_rows.clear();
+  a.rows_with_logits.clear();
   for (const Segment& segment : p.segments) {
     const auto index = static_cast<int32_t>(&segment - p.segments.data());
     std::fill_n(a.segment_of.begin() + segment.row, segment.size(), index);
     for (int64_t i = segment.size() - segment.logit_rows; i < segment.size(); ++i) {
-      a.logit_rows.push_back(static_cast<int32_t>(segment.row + i));
+      a.rows_with_logits.push_back(static_cast<int32_t>(segment.row + i));
     }
   }
   plan_attention(p, &s->attention);
@@ -238,7 +238,7 @@ void plan(const Pass& p, Scratch* s) {
 
 namespace {
 
-// Buffers of all parts; E is 1 here (see make_expert_scratch).
+// Sizes the buffers for models without experts (E = 1); make_expert_scratch() enlarges them.
 void make_activations(const Model& model, const Kernels& kernels, int64_t tokens, int32_t workers, ScratchSizer* sizer,
                       Activations* out) {
   const ModelConfig& c = model.config;
@@ -261,7 +261,7 @@ void make_activations(const Model& model, const Kernels& kernels, int64_t tokens
   }
   sizer->make(&s.panel_best, tokens * panel_count(c.vocab_size));
   sizer->make(&s.segment_of, tokens);
-  sizer->make(&s.logit_rows, tokens);
+  sizer->make(&s.rows_with_logits, tokens);
   sizer->make(&s.gathered, gather_floats(model, tokens));
   make_candidate_buffers(model, tokens, sizer, &s.candidates);
 

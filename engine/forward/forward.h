@@ -23,12 +23,13 @@ struct Scratch {
   AltupScratch altup;
 };
 
-// For passes of at most `tokens`, of sequences of at most `positions`. If the sizer only counts, `out` must not be
-// used.
+// For passes of at most `tokens` tokens of sequences of at most `positions` positions. If the sizer only counts bytes,
+// `out` must not be used.
 void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
                   ScratchSizer* sizer, Scratch* out);
 
-// Finds the tasks of a pass, which are the same in every layer. pass.activations must be the scratch's, here and below.
+// Lists the tasks of a pass, which are the same in every layer. pass.activations must be scratch->activations, here and
+// below.
 void plan(const Pass& pass, Scratch* scratch);
 
 // Evaluates the pass, after plan(). All workers call it.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// The beginnings of the boards' shares of rows that are stored board by board, in bytes. Elements have 4 bytes.
+// Offsets in bytes of the boards' shares in rows that are stored board by board. Elements have 4 bytes.
 struct ShareBegins {
   int64_t bytes[kMaxBoards + 1];
 
@@ -41,10 +41,12 @@ void exchange_counted(Exchange& exchange, std::byte* bytes, std::span<const int6
   if (traffic.records_sizes) traffic.sizes.push_back(on_all ? begins.back() : -begins.back());
 }
 
-// Candidates that sampling from a row needs; 0: all logits.
-int64_t candidates_of(const Pass& p, int64_t row) { return p.segment_of(p.activations.logit_rows[row]).candidates; }
+// Number of candidates that sampling from a row needs; 0: all logits.
+int64_t candidates_of(const Pass& p, int64_t row) {
+  return p.segment_of(p.activations.rows_with_logits[row]).candidates;
+}
 
-// Candidates of a row that a board sends. Board 0 has its own.
+// Number of candidates that a board sends for a row. Board 0 sends none, since it receives them.
 int64_t sent_candidates(const Pass& p, const Shares& shares, int32_t board, int64_t row) {
   return board == 0 ? 0 : std::min(candidates_of(p, row), p.model.head.rows.of(shares, board).count);
 }
@@ -64,13 +66,14 @@ std::span<float> logits_of(const Pass& p, int64_t row) {
   return std::span(p.logits + row * vocab, vocab);
 }
 
-// Writes this board's candidates of the rows. A NaN or infinity among its logits makes them all kNonFinitePanel.
+// Writes this board's candidates of all rows. If its logits of a row contain NaN or infinity, all candidates of the row
+// get the id kNonFinitePanel.
 void write_candidates(const Pass& p, const Shares& shares, int64_t count, Candidate* to) {
   CandidateBuffers& buffers = p.activations.candidates;
   const RowRange panels = head_panels(p, shares, shares.rank);
   for (int64_t row = 0; row < count; ++row) {
     const int64_t sent = sent_candidates(p, shares, shares.rank, row);
-    if (sent == 0) continue;  // all its logits are gathered
+    if (sent == 0) continue;  // gather_logits() gathers all logits of this row
     const std::span<const int32_t> best = panel_best_of(p, row, panels);
     if (std::ranges::count(best, kNonFinitePanel) > 0) {
       std::fill_n(to, sent, Candidate{0, kNonFinitePanel});
@@ -93,7 +96,7 @@ void clear_columns(const Pass& p, const Shares& shares, int32_t board, int64_t c
   }
 }
 
-// Stores another board's candidates of a row, in descending order, as logits.
+// Stores another board's candidates of a row as logits. candidates: in descending order.
 void store_candidates(const Pass& p, int64_t row, const RowRange& panels, std::span<const Candidate> candidates) {
   const std::span<int32_t> panel_best = panel_best_of(p, row, panels);
   const std::span<float> logits = logits_of(p, row);
@@ -138,7 +141,7 @@ void gather(Worker& worker, const Pass& p, float* rows, int64_t count, const Div
   if (!exchange) return;
   const Shares& shares = exchange->shares();
   const RowRange own = columns.own(shares);
-  // Several rows are copied board by board, so that each board's share is contiguous and one exchange is enough.
+  // Several rows are first stored board by board, so that each board's share is contiguous and one exchange is enough.
   const bool is_packed = count > 1;
   if (is_packed) {
     worker.for_each(count, [&](int64_t row) {

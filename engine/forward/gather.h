@@ -1,4 +1,5 @@
-// Gathers of rows of which each board has computed its columns. On one board these functions return at once.
+// Exchanges between boards: each board has computed its columns of some rows and receives the others. On one board
+// these functions return at once.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,13 @@
 
 namespace pinion {
 
-// Completes rows [count][columns.count] on all boards. All workers call it after a barrier; it ends with a barrier.
+// Completes rows [count][columns.count] on all boards. All workers call it after a barrier. Ends with a barrier.
 void gather(Worker& worker, const Pass& pass, float* rows, int64_t count, const Division& columns);
 
-// Completes the logits of `count` rows and their panel_best, on board 0 only. No barrier: the caller of the pass reads
-// them. For rows of segments that need candidates, the other boards send only that number of top logits, all rows in
-// one exchange; their remaining logits become -inf. Sampling gives the same token, since the top k of all logits are
-// among the boards' top k.
+// Completes the logits of `count` rows and their panel_best, on board 0 only. No barrier: only the caller of the pass
+// reads them. If Segment::candidates is k > 0, the other boards send only their k largest logits of a row, all such
+// rows in one exchange, and board 0 sets their other logits to -inf. Sampling draws the same token, since the top k of
+// all logits are among the boards' top k.
 void gather_logits(const Worker& worker, const Pass& pass, int64_t count);
 
 // Size of Activations::gathered, the buffer of gather(), for passes of `tokens`. 0 on one board.

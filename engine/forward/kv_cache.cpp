@@ -14,7 +14,7 @@ void write_floats(float* keys, float* values, int64_t slot, const float* key, co
   std::copy_n(value, count, values + value_at<float>(slot, 0, head_dim));
 }
 
-// Converts first and stores in a second loop: compilers do not vectorise one loop over both.
+// Converts in one loop and stores in another: compilers do not vectorise a single loop that does both.
 void write_pairs(bf16* keys, bf16* values, int64_t slot, const float* key, const float* value, int64_t head_dim,
                  int64_t count) {
   constexpr int64_t kStep = 256;

@@ -4,9 +4,9 @@
 //   block | layer | kv head | keys   [16][head_dim / 2][16 positions][2]
 //                           | values [128 pairs of positions][head_dim][2]
 //
-// with the later element of each pair in front. In f32 there are no pairs; q8 has panels of codes, then their scales
-// and a centre (see AttentionChunk). Sequences with a common prefix share blocks; a block with two holders is
-// read-only.
+// This is bf16; the later element of each pair comes first in memory. f32 has no pairs; q8 has panels of codes, then
+// their scales and a centre (see AttentionChunk). Sequences with a common prefix share blocks; a block with two holders
+// is read-only.
 #pragma once
 
 #include <array>
@@ -37,11 +37,11 @@ struct KvShape {
   int64_t kv_heads = 0;
   // The larger dimension of keys and values, padded to 16. The padding is zero unless heads are rotated.
   int64_t head_dim = 0;
-  int64_t first_kv_head = 0;  // index in the model of the first kv head; other boards have the others
+  int64_t first_kv_head = 0;  // index in the model of this board's first kv head
 
-  // Keys or values of one block, layer and kv head.
+  // Bytes of the keys, or of the values, of one block, layer and kv head.
   int64_t plane_bytes() const { return kAttentionChunk * head_dim * kv_element_bytes(type); }
-  // Both, with the scales of codes.
+  // Bytes of keys and values of one block, layer and kv head, with the scales and the centre of q8.
   int64_t head_bytes() const { return type == KvType::q8 ? q8_chunk_bytes(head_dim) : 2 * plane_bytes(); }
   int64_t block_bytes() const { return layers * kv_heads * head_bytes(); }
   // Bytes of the blocks that hold the first `positions`.
@@ -64,8 +64,7 @@ struct KvPool {
   int64_t blocks() const { return std::ssize(holders); }
 };
 
-// A pool of zeros, whose pages take memory when they are first written. The memory is not checked against the free
-// memory.
+// A pool of zeros. Its pages take memory when they are first written; the caller must check the free memory.
 Error allocate_kv_pool(const KvShape& shape, int64_t blocks, KvPool* out);
 
 void copy_block(KvPool& pool, int32_t from, int32_t to);
@@ -95,31 +94,32 @@ struct KvCache {
             .cap = cap};
   }
 
-  // Writes a key and a value in f32 or bf16. key, value: [count], count <= head_dim. is_last: the last position that is
-  // written. The value that shares its pair becomes zero, since kernels read it with weight 0 and stale data could be
-  // NaN.
+  // Writes a key and a value in f32 or bf16. key, value: [count], count <= head_dim. is_last: no later position has
+  // been written. Then the other value of a bf16 pair is set to zero: kernels read it with weight 0, and stale data
+  // could be NaN.
   void write(int64_t position, int64_t layer, int64_t kv_head, const float* key, const float* value, int64_t count,
              bool is_last = false);
 
   // Writes zeros to a position of all layers and heads.
   void clear(int64_t position);
 
-  // write() for q8. key, value: [head_dim], balanced and rotated; overwritten. The first kCentred positions of a chunk
-  // must be written before its others. If the value holds NaN or infinity, the key's scale becomes NaN, so that the
-  // damage reaches the logits.
+  // write() for q8. key, value: [head_dim], balanced and rotated; used as scratch. The first kCentred positions of a
+  // chunk must be written before its other positions. If the value holds NaN or infinity, the key's scale becomes NaN,
+  // so that the logits become NaN, too.
   void write_codes(const Kernels& kernels, int64_t position, int64_t layer, int64_t kv_head, float* key, float* value);
 };
 
 // An empty cache of at most `capacity` positions.
 KvCache make_kv_cache(KvPool* pool, int64_t capacity);
 
-// Blocks that the cache must take to hold `positions` positions.
+// Number of blocks that the cache must take to hold `positions` positions.
 int64_t missing_blocks(const KvCache& cache, int64_t positions);
 
-// Takes these blocks from the pool, which must have enough unused ones.
+// Takes the missing blocks from the pool, which must have enough unused ones.
 void take_blocks(KvCache* cache, int64_t positions);
 
-// Gives back all blocks but those of the first `positions` positions. A block becomes unused with its last holder.
+// Gives back all blocks but those of the first `positions` positions. A block becomes unused when its last holder gives
+// it back.
 void release_blocks(KvCache* cache, int64_t positions);
 
 }  // namespace pinion

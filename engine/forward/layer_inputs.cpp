@@ -18,7 +18,8 @@ void add_layer_embedding(const Pass& p, LayerInputScratch& s, int64_t row, int64
   const int32_t token = segment.tokens[row - segment.row];
   const int64_t layers = p.model.config.layers;
   float* input = s.inputs.data() + (row * layers + layer) * c.size;
-  read_row(model.embedding, (token < c.vocab_size ? token : 0) * layers + layer, scratch);
+  const int32_t id = token < c.vocab_size ? token : 0;  // ids beyond the per-layer vocabulary use id 0
+  read_row(model.embedding, id * layers + layer, scratch);
   p.kernels.rms_norm(input, model.norm.weight, c.size, p.model.config.norm_eps, input);
   const float scale = std::sqrt(static_cast<float>(c.size));
   for (int64_t i = 0; i < c.size; ++i) {
@@ -26,7 +27,7 @@ void add_layer_embedding(const Pass& p, LayerInputScratch& s, int64_t row, int64
   }
 }
 
-// The gated input of the layer, as the input of layer_out.
+// The gated layer input, as the input of layer_out.
 Input gated_input(Worker& worker, const Pass& p, LayerInputScratch& s, const Layer& layer, int64_t index) {
   const int64_t size = p.model.config.layer_input.size, layers = p.model.config.layers;
   const Multiplier m = begin_stage(worker, p, Stage::layer_out);

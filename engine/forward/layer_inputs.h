@@ -1,5 +1,6 @@
 // Per-layer embeddings (Gemma 3n, LayerInputConfig): every layer has its own embedding of the token, combined with a
-// projection of the token's embedding. A gate lets it into the residual after the layer.
+// projection of the token's main embedding. This sum is the layer input; after the layer it is gated, projected and
+// added to the residual stream.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +15,13 @@ struct LayerInputScratch {
   std::vector<float> gates;   // [M][size]
 };
 
-// For passes of at most `tokens`. Empty for other models.
+// For passes of at most `tokens`. Stays empty for models without per-layer embeddings.
 void make_layer_input_scratch(const Model& model, int64_t tokens, ScratchSizer* sizer, LayerInputScratch* out);
 
-// Computes the inputs of all layers from the token's embedding, which is in x. No barrier at the end.
+// Computes the layer inputs of all layers from the token's embedding, which is in x. No barrier at the end.
 void begin_layer_inputs(Worker& worker, const Pass& pass, LayerInputScratch& scratch);
 
-// out = layer_out(activation(layer_gate(x * scale)) * the layer's input), without its norm. x, out: [M][hidden]; scale:
+// out = layer_out(activation(layer_gate(x * scale)) * layer input), before layer_out_norm. x, out: [M][hidden]; scale:
 // [hidden]. `index`: of the layer.
 void project_layer_input(Worker& worker, const Pass& pass, LayerInputScratch& scratch, const Layer& layer,
                          int64_t index, const float* x, const float* scale, float* out);

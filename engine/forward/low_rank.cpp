@@ -5,7 +5,7 @@
 namespace pinion {
 namespace {
 
-// Normed rows of a latent as the input of the matrices that read it.
+// The normed rows of a latent as the input of the matrices that read it.
 Input latent_input(Worker& worker, const Pass& p, Stage stage, const std::vector<float>& latent, int64_t width,
                    const float* norm, std::initializer_list<const Linear*> matrices, int64_t index) {
   const float eps = p.model.config.latent.norm_eps;
@@ -51,7 +51,7 @@ void finish_laurel(Worker& worker, const Pass& p, const Layer& layer, int64_t in
                                [&](int64_t first, int64_t, float*) { return s.laurel_narrow.data() + first * rank; });
   trace_input(worker, p.trace, index, Stage::laurel, narrow);
   project(m, narrow, {{&laurel.right, s.laurel.data()}});
-  // No barrier: attention does not read these buffers, and its barriers precede add_laurel().
+  // No barrier at the end: attention does not read these buffers, and add_laurel() runs after its barriers.
   worker.for_each(p.rows, [&](int64_t row) {
     float *out = s.laurel.data() + row * n, *normed = m.local.values.data();
     normalize(p, laurel.norm, out, out);

@@ -12,10 +12,10 @@ namespace pinion {
 struct LatentScratch {
   std::vector<float> q;       // [M][query_rank] latents of queries, in models that have them
   std::vector<float> kv;      // [M][rank] latents of keys and values
-  std::vector<float> k_rope;  // [M][rope_dims] keys' elements that all heads share, before the rope
+  std::vector<float> k_rope;  // [M][rope_dims] the elements of keys that all heads share, before rope
 };
 
-// For passes of at most `tokens`. Empty for other models.
+// For passes of at most `tokens`. Stays empty for models without latent attention.
 void make_latent_scratch(const Model& model, int64_t tokens, ScratchSizer* sizer, LatentScratch* out);
 
 // Projects x, the input of the layer's first matrices, to q [M][heads * head_dim], k [M][heads * (head_dim -
@@ -23,10 +23,10 @@ void make_latent_scratch(const Model& model, int64_t tokens, ScratchSizer* sizer
 void project_latents(Worker& worker, const Pass& pass, LatentScratch& scratch, const Layer& layer, const Input& x,
                      int64_t index, float* q, float* k, float* v);
 
-// Computes Laurel's output from Activations::laurel_narrow, before attention writes to x.
+// Computes Activations::laurel from laurel_narrow and x. Call it before attention's branch is added to x.
 void finish_laurel(Worker& worker, const Pass& pass, const Layer& layer, int64_t index);
 
-// x = (x + Laurel's output) / sqrt(2), after attention's branch was added to x.
+// x = (x + Laurel's output) / sqrt(2). Call it after attention's branch was added to x.
 void add_laurel(Worker& worker, const Pass& pass);
 
 }  // namespace pinion

@@ -43,8 +43,11 @@ Epilogue with_matrix(Epilogue ops, const Linear& linear, int64_t column, const I
   return ops;
 }
 
-// The product kernels of a format. sum_rows: packed rows [first, first + rows) by one panel. sum_few: all unpacked rows
-// by the panels of `run`, to the tile from `at` on as [panels][rows][64]; one panel if the matrix is interleaved.
+// The product kernels of a format.
+//   sum_rows  packed rows [first, first + rows) times one panel
+//   sum_few   all unpacked rows times the panels of `run` (one panel if the matrix is interleaved). The sums go to the
+//             tile from `at` on, as [panels][rows][64].
+//   epilogue  stores sums of the tile from `at` on
 struct Product {
   void (*sum_rows)(const Kernels& kernels, const Matrix& w, int64_t panel, const Input& in, int64_t first, int64_t rows,
                    Tile* tile);
@@ -130,7 +133,7 @@ const Product& product_of(const Matrix& w) {
   return kGroupedProduct;
 }
 
-// sum_few for gate and up: for each panel the gate's sums, then up's.
+// sum_few for gate and up. The tile gets the gate's sums of a panel, then up's sums of the same panel.
 void sum_gated_few(const Kernels& kernels, const Matrix& gate, const Matrix& up, PanelRange run, const Input& in,
                    int64_t at, Tile* tile) {
   if (gate.interleaved == 2) {
@@ -150,8 +153,8 @@ void sum_gated_few(const Kernels& kernels, const Matrix& gate, const Matrix& up,
 }
 
 // Rewrites one byte in every cache line of a result of `rows` runs of `count` floats. Other cores have read these
-// lines: this overlaps the misses that gain ownership, which would otherwise stall the stores one by one. Prefetches
-// gain little here.
+// lines, so the first store to each is a miss that gains ownership. Here these misses overlap; in the epilogue they
+// would stall one store after the other. Prefetches gain little.
 void acquire_lines(float* out, int64_t rows, int64_t ldo, int64_t count) {
   for (; rows > 0; --rows, out += ldo) {
     auto* bytes = reinterpret_cast<volatile unsigned char*>(out);
@@ -159,7 +162,8 @@ void acquire_lines(float* out, int64_t rows, int64_t ldo, int64_t count) {
   }
 }
 
-// Stores the sums of sum_few, all panels of a single row at once. out: the first column of these panels.
+// Applies the epilogue to the sums of sum_few, once for all panels if there is a single row. out: the first column of
+// these panels.
 void apply_few(const Kernels& kernels, const Linear& linear, PanelRange run, const Input& in, const Tile& tile,
                int64_t at, const Epilogue& ops, float* out, int64_t ldo) {
   const Matrix& w = linear.weight;
@@ -171,7 +175,7 @@ void apply_few(const Kernels& kernels, const Linear& linear, PanelRange run, con
   }
 }
 
-// The epilogue of up: activation(gates) * value, or activation(value) if gates is null.
+// The epilogue of the products with `up`: activation(gates) * value, or activation(value) if gates is null.
 Epilogue gated_by(const float* gates, const Gating& gating) {
   return {.gate = gates,
           .gate_stride = kPanelColumns,
@@ -181,7 +185,7 @@ Epilogue gated_by(const float* gates, const Gating& gating) {
           .xielu = gating.xielu};
 }
 
-// Stores the sums of sum_gated_few.
+// Applies the epilogue to the sums of sum_gated_few.
 void apply_gated_few(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRange run,
                      const Input& in, int64_t at, Tile* tile, float* out, int64_t ldo) {
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel, out += kPanelColumns) {
@@ -226,7 +230,7 @@ void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up
 
 namespace {
 
-// f(panel, first, rows) for every tile of the result, claimed by the workers.
+// Calls f(panel, first, rows) once for every tile of the result; the workers claim them.
 template <class F>
 void for_each_tile(Worker& worker, const Input& in, int64_t panels, F f) {
   const TileGrid grid = tile_grid(in.rows, in.block, panels, worker.count);
@@ -237,7 +241,7 @@ void for_each_tile(Worker& worker, const Input& in, int64_t panels, F f) {
   });
 }
 
-// Fills the row's panel_best for these panels. Boards share such a matrix by whole panels.
+// Sets the row's panel_best for these panels. Boards divide a matrix with panel_best (the head) by whole panels.
 void store_panel_best(const Kernels& kernels, const Projection& to, PanelRange run, int64_t row) {
   const int64_t n = to.stride(), first_panel = to.linear->first / kPanelColumns;
   int32_t* best = to.panel_best + row * panel_count(n) + first_panel;
@@ -250,8 +254,9 @@ void store_panel_best(const Kernels& kernels, const Projection& to, PanelRange r
   }
 }
 
-// Unpacked rows. The epilogue runs when the tile is full or no task is left, not after every panel: each interruption
-// costs the weights' read stream its speed. The result's cache lines are prefetched, since other cores hold them.
+// project() for unpacked rows. The epilogue runs when the tile is full or no task is left, not after every panel, since
+// each interruption slows down the stream of weights. The result's cache lines are prefetched, since other cores hold
+// them.
 void project_few(Worker& worker, const Kernels& kernels, const Input& in, int64_t all_panels,
                  std::span<const Projection> projections, const Epilogue& after) {
   struct Run {
@@ -288,7 +293,7 @@ void project_few(Worker& worker, const Kernels& kernels, const Input& in, int64_
   apply_all();
 }
 
-// project_few for gate and up, which share the tile.
+// project_activated() for unpacked rows, as project_few. The sums of gate and up share the tile.
 void project_gated_few(Worker& worker, const Kernels& kernels, const Input& in, const Linear& gate, const Linear& up,
                        const Gating& gating, float* out) {
   constexpr int64_t kMaxPanels = kTileRows / 2;  // of each
@@ -348,7 +353,7 @@ void project_activated(const Multiplier& m, const Input& in, const Linear& gate,
     return m.worker.barrier();
   }
   Tile tile;
-  // The same panels of both matrices are one task.
+  // A task has the same panel of both matrices.
   for_each_tile(m.worker, in, panel_count(gate.weight.n), [&](PanelRange run, int64_t first, int64_t rows) {
     multiply_gated(kernels, gate, up, gating, run, in, first, rows, &tile, out + first * up.rows.count);
   });

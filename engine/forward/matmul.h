@@ -19,7 +19,7 @@ namespace pinion {
 // allocates.
 struct ScratchSizer {
   bool allocates = false;
-  int64_t bytes = 0;  // a vector that two calls widen counts twice unless it is allocated
+  int64_t bytes = 0;  // if two calls enlarge one vector, the counting round adds both sizes: an upper bound
 
   // Makes room for at least n elements.
   template <class T>
@@ -30,11 +30,11 @@ struct ScratchSizer {
   }
 };
 
-// The forms of an input that a set of matrices needs.
+// The forms in which a set of matrices reads its input.
 struct InputForms {
   bool values = false;   // floats, for bf16 weights
-  bool plain = false;    // int8 codes
-  bool rotated = false;  // int8 codes of the rotated rows
+  bool plain = false;    // int8 codes of the rows
+  bool rotated = false;  // int8 codes of the rows after rotation
 
   void add(const Matrix& matrix) {
     if (matrix.n == 0) return;  // the layer or this board has no such matrix
@@ -48,15 +48,15 @@ struct Codes {
   const float* scales = nullptr;  // [rows]
 };
 
-// The input of a matmul in the forms that its matrices need; the other forms are null. Up to Kernels::few_rows rows are
-// unpacked; more are packed in row blocks (see RowBlocks).
+// The input of a matmul in the forms that its matrices need; the other forms are null. Up to Kernels::few_rows
+// quantised rows stay unpacked; more are packed in row blocks (see RowBlocks).
 struct Input {
   int64_t rows;
   int64_t k;
   int64_t block;        // rows of a row block; 1: unpacked
   const float* values;  // [rows][k]
   Codes plain;
-  Codes rotated;  // of rows rotated in runs of rotation_of(k) elements
+  Codes rotated;  // of the rows after rotation of each run of rotation_of(k) elements
 
   const Codes& codes_for(const Matrix& matrix) const { return matrix.rotation > 1 ? rotated : plain; }
   InputForms forms() const { return {values != nullptr, plain.codes != nullptr, rotated.codes != nullptr}; }
@@ -70,7 +70,7 @@ struct CodeBuffer {
   void make(ScratchSizer* sizer, int64_t rows, int64_t k);
 };
 
-// Inputs that all workers read: few rows unpacked, more in row blocks with padded rows.
+// Buffers of inputs that all workers read: a few unpacked rows, or row blocks, which may include padding rows.
 struct InputBuffers {
   std::vector<float> values;  // [rows][k]
   CodeBuffer plain, rotated;
@@ -78,7 +78,7 @@ struct InputBuffers {
   void make(ScratchSizer* sizer, InputForms forms, int64_t rows, int64_t k);
 };
 
-// Buffers of one worker: rows in preparation, and the input of a single row.
+// Buffers of one worker: rows before they are packed, and the input of a pass with a single row.
 struct LocalInputBuffers {
   std::vector<float> values;       // [rows of a row block][k]
   std::vector<float> rotated_row;  // [k]
@@ -94,7 +94,8 @@ struct Multiplier {
   InputBuffers& shared;
   LocalInputBuffers& local;
 
-  // The kernels for matmuls. Cores that share an SME unit would wait for each other, so only one of them uses it.
+  // The kernels for matmuls. Cores that share an SME unit would wait for each other, so one of them uses it and the
+  // others use the companion table.
   const Kernels& table() const { return worker.uses_sme || !kernels.companion ? kernels : *kernels.companion; }
 };
 
@@ -108,6 +109,7 @@ struct Gating {
 // Marks a panel of logits that contains NaN or infinity.
 constexpr int32_t kNonFinitePanel = -1;
 
+// A matrix and the destination of its products.
 struct Projection {
   const Linear* linear;
   float* out = nullptr;  // [rows][n of the whole matrix]
@@ -115,16 +117,16 @@ struct Projection {
   int32_t* panel_best = nullptr;
 
   int64_t stride() const { return linear->rows.count; }
-  // The outputs of a row for a panel, numbered among the rows of the matrix on this board.
+  // The outputs of a row for one panel. panel: index among this board's panels of the matrix.
   float* at(int64_t row, int64_t panel) const { return out + row * stride() + linear->first + panel * kPanelColumns; }
 };
 
-// out = W x + b for matrices that share an input, then the epilogue `after`, whose scales and bias are the matrices'.
-// If boards share a matrix, this board's columns only. Ends with a barrier.
+// out = W x + b for matrices that share an input, with the epilogue `after`; its scales and bias are set from each
+// matrix. If boards share a matrix, computes this board's columns only. Ends with a barrier.
 void project(const Multiplier& m, const Input& in, std::initializer_list<Projection> projections,
              const Epilogue& after = {});
 
-// out = activation(gate x) * (up x), or activation(up x) if the model has no gate. Otherwise as project().
+// out = activation(gate x) * (up x), or activation(up x) if the model has no gate. Columns and barrier as in project().
 void project_activated(const Multiplier& m, const Input& in, const Linear& gate, const Linear& up, const Gating& gating,
                        float* out);
 
@@ -139,14 +141,15 @@ struct Tile {
 
 using PanelRange = TaskRange;
 
-// Panels of all the matrices together.
+// Number of panels of all matrices together.
 inline int64_t panels_of(std::span<const Projection> projections) {
   int64_t panels = 0;
   for (const Projection& to : projections) panels += panel_count(to.linear->weight.n);
   return panels;
 }
 
-// Splits a range of the panels of all projections at the matrices' borders: f(projection, its panels in the range).
+// The panels of all projections are numbered consecutively. Splits a range of them at the matrices' borders and calls
+// f(projection, its panels in the range).
 template <class F>
 void for_each_projection(std::span<const Projection> projections, PanelRange left, F f) {
   for (const Projection& to : projections) {
@@ -157,12 +160,13 @@ void for_each_projection(std::span<const Projection> projections, PanelRange lef
   }
 }
 
-// Panels of one claim. Kernels read the panels of a single row side by side, as several streams (w4).
+// Maximum number of panels in one claim. For a single row, w4 kernels read several panels side by side, one stream
+// each.
 constexpr int64_t kPanelsPerClaim = 4;
 inline int64_t panels_per_claim(int64_t rows) { return rows == 1 ? kPanelsPerClaim : 1; }
 
-// out = epilogue of rows [first, first + rows) of the input times the panels: whole row blocks, at most kTileRows rows.
-// A single row takes up to kTileRows panels, to which ops.gate then applies; several rows take one panel.
+// out = rows [first, first + rows) of the input times the panels of `run`, after the epilogue. Rows: whole row blocks,
+// at most kTileRows. Panels: one, or for a single row up to kTileRows, all of whose columns ops.gate must then cover.
 void multiply(const Kernels& kernels, const Linear& linear, PanelRange run, const Input& in, int64_t first,
               int64_t rows, const Epilogue& ops, Tile* tile, float* out, int64_t ldo);
 
@@ -171,7 +175,7 @@ void multiply(const Kernels& kernels, const Linear& linear, PanelRange run, cons
 void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRange run,
                     const Input& in, int64_t first, int64_t rows, Tile* tile, float* out);
 
-// An input in the buffers, in these forms, from row `first` on.
+// An input whose codes are in the buffers from row `first` on. values: its floats, used if `forms` includes them.
 template <class Buffers>  // InputBuffers or LocalInputBuffers
 Input input_in(const Buffers& buffers, InputForms forms, int64_t rows, int64_t k, int64_t block, const float* values,
                int64_t first) {
@@ -186,17 +190,17 @@ Input input_in(const Buffers& buffers, InputForms forms, int64_t rows, int64_t k
           codes(forms.rotated, buffers.rotated)};
 }
 
-// Quantises a row in these forms to row `index` of the worker's local buffers, or of the shared ones.
+// Quantises a row in these forms to row `index` of the worker's local buffers, or of the shared buffers.
 void quantize_local(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t index);
 void quantize_shared(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t index);
 
-// Quantises and packs rows [first, first + count) of an input, given as floats [count][k]: one row block, which begins
-// at row `first` of the shared buffers. A single row is not packed.
+// Quantises and packs one row block of the input `in`: its rows [first, first + count), to row `first` of the shared
+// buffers. rows: their floats [count][k]. An input of a single row is not packed.
 void pack_block(const Multiplier& m, const float* rows, int64_t first, int64_t count, const Input& in);
 
-// Prepares the input that these matrices share. make(first, count, out) returns `count` rows from `first` on: either
-// `out`, filled, or rows that exist already. Every worker makes a single row for itself, which costs less than a
-// barrier. The workers share several rows, or row blocks, as tasks; this ends with a barrier.
+// Prepares the input that these matrices share. make(first, count, out) returns `count` rows from `first` on: it fills
+// `out` and returns it, or returns rows that exist already. Every worker prepares a single row for itself, which costs
+// less than a barrier. With several rows a task is a row or a row block, and prepare() ends with a barrier.
 template <class Make>
 Input prepare(const Multiplier& m, int64_t rows, int64_t k, std::initializer_list<const Linear*> matrices, Make make) {
   InputForms forms;

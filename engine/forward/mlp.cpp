@@ -8,9 +8,9 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kTaskColumns = 8 * kPanelColumns;  // columns of a single row that one task gates
+constexpr int64_t kTaskColumns = 8 * kPanelColumns;  // of a single row, in one task of a sparse gate
 
-// mean + deviations * standard deviation
+// The mean of the gates plus `deviations` standard deviations.
 float threshold_of(const float* gates, int64_t width, float deviations) {
   const auto n = static_cast<float>(width);
   const float mean = row_sum(width, [&](int64_t i) { return gates[i]; }) / n;

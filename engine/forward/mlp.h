@@ -1,5 +1,5 @@
-// The gated mlp up to its last matrix: activation(gate y) * (up y), or activation(up y) without a gate. A sparse gate
-// (Gemma 3n) passes only outputs that exceed the row's mean by a number of standard deviations.
+// The mlp up to its last matrix: activation(gate y) * (up y), or activation(up y) without a gate. A sparse gate (Gemma
+// 3n) subtracts a threshold, the row's mean plus a number of standard deviations, and sets negative results to zero.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,11 @@ inline Gating gating_of(const ModelConfig& config, const Layer& layer) {
 // out[i] = activation(gate[i]) * x[i] for i < n. out may be x.
 void gate_row(const Pass& pass, const float* gate, const float* x, int64_t n, float* out);
 
-// Computes the activation of y, the normed residual stream, to Activations::activation.
+// Writes the mlp's activation to Activations::activation. y: the normed residual stream; index: of the layer, here and
+// below.
 void activate(Worker& worker, const Pass& pass, const Layer& layer, const Input& y, int64_t index);
 
-// The activation as the input of down. `index`: of the layer.
+// The activation as the input of down.
 Input activated_input(Worker& worker, const Pass& pass, const Layer& layer, int64_t index);
 
 }  // namespace pinion

@@ -19,7 +19,9 @@
 
 namespace pinion {
 
-// cos and sin of one rope at the positions of a pass. M: maximum tokens of a pass, in this folder.
+// In this folder M is the maximum number of tokens of a pass.
+
+// cos and sin of one rope at the positions of a pass.
 struct RopeAngles {
   std::vector<float> cos, sin;     // [M][dims / 2]
   std::vector<float> query_scale;  // [M]
@@ -37,16 +39,16 @@ struct Activations {
   std::vector<float> x;  // [M][hidden] the residual stream
   // [M][hidden] the output of a branch before its norm, or of the shared expert
   std::vector<float> branch;
-  std::vector<float> attended;       // [M][heads * value_dim] the input of o
-  std::vector<float> activation;     // [ME][intermediate] the input of down
-  std::vector<float> gates;          // [M][intermediate] of a sparse gate; `activation` then has up's outputs
-  std::vector<float> laurel_narrow;  // [M][rank] the output of LaurelLayer::left
-  std::vector<float> laurel;         // [M][hidden] the output of Laurel
-  std::vector<RopeAngles> angles;    // by rope
-  std::vector<int32_t> panel_best;   // [rows with logits][panels of the vocabulary] see Projection
-  std::vector<int32_t> segment_of;   // [M] by row
-  std::vector<int32_t> logit_rows;   // rows that get logits
-  std::vector<float> gathered;       // [M][width of the widest rows of gather()]
+  std::vector<float> attended;            // [M][heads * value_dim] the input of o
+  std::vector<float> activation;          // [ME][intermediate] the input of down
+  std::vector<float> gates;               // [M][intermediate] outputs of a sparse gate; those of up are in `activation`
+  std::vector<float> laurel_narrow;       // [M][rank] the output of LaurelLayer::left
+  std::vector<float> laurel;              // [M][hidden] the output of Laurel
+  std::vector<RopeAngles> angles;         // by rope
+  std::vector<int32_t> panel_best;        // [rows with logits][panels of the vocabulary] see Projection
+  std::vector<int32_t> segment_of;        // [M] by row
+  std::vector<int32_t> rows_with_logits;  // ascending
+  std::vector<float> gathered;            // [M][width of the widest rows of gather()]
   CandidateBuffers candidates;
   InputBuffers inputs;                          // ME rows
   std::vector<LocalInputBuffers> local_inputs;  // [workers]
@@ -59,14 +61,14 @@ struct Segment {
   std::span<const RopeFrequencies> ropes;  // for the sequence's length after this pass
   std::span<const int32_t> tokens;         // valid ids
   int64_t position;                        // of tokens[0]
-  int64_t logit_rows;                      // number of last tokens that get logits
-  const float* hidden = nullptr;           // [tokens][hidden] hidden states before the tokens, for an MTP layer
-  int64_t drafts = 0;                      // number of last tokens that are drafts, see StateDrafts
+  int64_t logit_rows;                      // that many of the last tokens get logits
+  const float* hidden = nullptr;           // MTP layer: [tokens][hidden] the main model's state before each token
+  int64_t drafts = 0;                      // that many of the last tokens are drafts, see StateDrafts
   int64_t candidates = 0;  // number of top logits that sampling needs, at most kMaxCandidates; 0: all logits
-  int64_t row = 0;         // of tokens[0] in the pass
+  int64_t row = 0;         // row of tokens[0] in the pass
 
   int64_t size() const { return std::ssize(tokens); }
-  int64_t committed() const { return size() - drafts; }
+  int64_t committed() const { return size() - drafts; }  // tokens that are no drafts
 };
 
 struct Pass {
@@ -83,13 +85,13 @@ struct Pass {
   const Segment& segment_of(int64_t row) const { return segments[activations.segment_of[row]]; }
 };
 
-// Starts a stage of the profile. Returns the worker's kernels and buffers.
+// Starts a stage: the profile counts the worker's time for it from here on. Returns the worker's kernels and buffers.
 inline Multiplier begin_stage(Worker& worker, const Pass& p, Stage stage) {
   if (p.profile) p.profile->workers[worker.index].enter(stage);
   return {worker, p.kernels, p.activations.inputs, p.activations.local_inputs[worker.index]};
 }
 
-// [max(hidden, any k)] floats of one worker, which prepare() overwrites.
+// Scratch of one worker for a row: as many floats as the largest width of the model. prepare() overwrites it.
 inline float* row_scratch(const Pass& p, const Worker& worker) {
   return p.activations.local_inputs[worker.index].values.data();
 }
@@ -113,8 +115,8 @@ inline const float* normed_rows(const Pass& p, const Norm& norm, const float* ro
   return out;
 }
 
-// The sum of f(i) for i < n, as sixteen partial sums that are folded 8, 4, 2 and 1 apart, as in the kernels: the same
-// bits on every machine.
+// The sum of f(i) for i < n, with the same bits on every machine: sixteen partial sums, added in pairs 8, 4, 2 and 1
+// apart, as in the kernels.
 template <class F>
 float row_sum(int64_t n, F f) {
   constexpr int64_t kPartialSums = 16;

@@ -9,7 +9,7 @@
 namespace pinion {
 namespace {
 
-// Copies row `row` of an input of floats (see RowBlocks) and pads it with zeros.
+// Copies one row of the floats of an input out of its row block (see RowBlocks) and pads it with zeros.
 void copy_row(const Input& in, int64_t row, float* out) {
   const int64_t block_rows = in.rows == 1 ? 1 : in.block;
   const float* from = in.values + row / block_rows * block_rows * in.k + row % block_rows;
@@ -17,18 +17,19 @@ void copy_row(const Input& in, int64_t row, float* out) {
   std::fill(out + in.k, out + padded_n(in.k), 0.0f);
 }
 
-// Adds the columns of one panel, down to the diagonal: sums over the rows of the pass, in their order.
+// Adds the pass to the columns of one panel of the moments, from the top down to the diagonal, since the matrix is
+// symmetric. Each sum adds the rows of the pass in their order.
 void add_moment_panel(const Kernels& kernels, const std::vector<float>& rows, int64_t tokens, int64_t n, int64_t column,
                       float* out) {
   const int64_t block = kernels.f32_shape.rows;
   std::vector<float> left(tokens * block), right(tokens * kPanelColumns), sums(block * kPanelColumns);
-  const auto gather = [&](int64_t first, int64_t count, int64_t width, std::vector<float>* to) {
+  const auto copy_columns = [&](int64_t first, int64_t count, int64_t width, std::vector<float>* to) {
     for (int64_t t = 0; t < tokens; ++t) std::copy_n(rows.data() + t * n + first, count, to->data() + t * width);
   };
-  gather(column, kPanelColumns, kPanelColumns, &right);
+  copy_columns(column, kPanelColumns, kPanelColumns, &right);
   for (int64_t first = 0; first < column + kPanelColumns; first += block) {
     const int64_t count = std::min(block, column + kPanelColumns - first);
-    gather(first, count, block, &left);
+    copy_columns(first, count, block, &left);
     const GemmTerm term = {left.data(), right.data(), tokens};
     kernels.gemm_f32(&term, 1, {block, 0}, count, sums.data());
     for (int64_t r = 0; r < count; ++r) {
@@ -55,7 +56,7 @@ void add_moments(Worker& worker, int64_t layer, Stage stage, const Input& in, Mo
   worker.barrier();
 }
 
-// row: floats or their codes, whose scale cancels out.
+// row: floats or codes; the scale of codes cancels out.
 template <class T>
 void add_spread(const T* row, int64_t k, Spread* out) {
   double largest = 0, squares = 0;

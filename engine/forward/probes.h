@@ -1,5 +1,5 @@
-// Measurements inside a pass, all optional: the profile (time of each stage), the trace (hashes of the residual stream,
-// outliers in the inputs of matrices) and the moments of these inputs, which calibration needs.
+// Optional measurements inside a pass: the profile (time of each stage), the trace (hashes of the residual stream,
+// outliers in the inputs of matrices) and the second moments of these inputs, which calibration needs.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct StageTime {
 struct alignas(128) WorkerProfile final : WaitListener {
   std::array<StageTime, kStages> stages = {};
   Stage stage = Stage::embed;
-  int64_t last_ns = 0;  // end of the time that is accounted for
+  int64_t last_ns = 0;  // the time up to here is counted
 
   // Starts a pass. Time between passes is not counted.
   void begin() {
@@ -56,7 +56,7 @@ struct Profile {
   int64_t exchange_ns = 0;  // time of worker 0 in gathers between boards, waits for slower boards included
 };
 
-// One board's profile as it reports it to board 0: the mean over the workers that took part.
+// The profile that a board reports to board 0: the mean over the workers that took part.
 struct BoardProfile {
   std::array<StageTime, kStages> stages = {};
   int64_t exchange_ns = 0;
@@ -64,7 +64,7 @@ struct BoardProfile {
 
 // --- Moments
 
-// Sums of x x^T over the input rows x of matrices, by layer and stage.
+// Second moments: sums of x x^T over the input rows x of matrices, by layer and stage.
 struct Moments {
   struct Sum {
     int64_t k = 0;              // 0: not collected
@@ -101,7 +101,7 @@ struct TracePoint {
 // Written by worker 0; accumulates over passes.
 struct Trace {
   std::vector<uint64_t> residual;                   // [layers] hash of the residual stream's bits after each layer
-  std::vector<std::array<Spread, kStages>> inputs;  // [layers] by the multiplying stage; passes of a single row only
+  std::vector<std::array<Spread, kStages>> inputs;  // [layers] by the stage of the product; single-row passes only
   std::optional<TracePoint> first_non_finite;       // first NaN or infinity in the residual stream
   Moments* moments = nullptr;                       // collects moments of the inputs; null: off
 

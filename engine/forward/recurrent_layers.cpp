@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kTaskChannels = 64;  // channels that one task convolves
 
-// log(1 + e^x). Beyond 20 it equals x in float precision. NaN remains NaN.
+// log(1 + e^x), which equals x in float precision if x > 20. NaN remains NaN.
 double softplus(double x) { return x <= 20.0 ? portable_log(1.0 + portable_exp(x)) : x; }
 
 // e^(-rate * step)
@@ -19,8 +19,8 @@ float decay_of(float rate, double step) { return static_cast<float>(portable_exp
 
 // --- The causal convolution over time
 
-// The input of a segment's token, or (token < 0) of one of the taps - 1 tokens before it: the pass's inputs are in
-// scratch, earlier ones in the state. The input of a single row is in the state already.
+// The convolution's input of a segment's token, or (token < 0) of one of the taps - 1 tokens before the segment. Inputs
+// of this pass are in the scratch, earlier ones in the state. The input of a single row is projected into the state.
 float* conv_input(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segment& segment, int64_t token) {
   if (token < 0 || p.rows == 1) return segment.state->input(layer.state.slot, segment.position + token);
   return s.qkv.data() + (segment.row + token) * p.model.config.recurrence.channels();
@@ -40,17 +40,18 @@ void convolve(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segm
   p.kernels.convolve(inputs, channels, count, out);
 }
 
-// Moves the inputs of the last pass's accepted drafts into the state.
-void settle_draft_inputs(Worker& worker, const Pass& p, const Layer& layer) {
+// Copies the convolution's inputs of the drafts accepted in the last pass to the state.
+void apply_draft_inputs(Worker& worker, const Pass& p, const Layer& layer) {
   const int64_t before = p.model.config.recurrence.taps - 1;
   if (std::ranges::all_of(p.segments, [](const Segment& s) { return s.state->drafts.held == 0; })) return;
   worker.for_each(std::ssize(p.segments) * before, [&](int64_t task) {
     const Segment& segment = p.segments[task / before];
-    write_draft_input(*segment.state, layer.state.slot, segment.position, task % before);
+    apply_draft_input(*segment.state, layer.state.slot, segment.position, task % before);
   });
 }
 
-// Saves the inputs that the next pass needs, and those of drafts. Overwrites inputs that this pass has read.
+// Saves the convolution's inputs that the next pass needs, and those of drafts. Overwrites inputs that this pass has
+// read, so a barrier must precede it.
 void save_inputs(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {
   if (p.rows == 1) return;
   const Recurrence& r = p.model.config.recurrence;
@@ -72,14 +73,14 @@ using AdvanceHead = void (*)(const Pass& pass, RecurrentScratch& scratch, const 
                              int64_t head, int64_t first, int64_t count, const StateWrites& writes, float* state,
                              StateRows* rows);
 
-// All tokens of a segment through one head. The accepted drafts of the last pass come first; the drafts of this pass
-// advance a copy of the state.
+// Processes all tokens of a segment in one head. First applies the accepted drafts of the last pass to the state. The
+// drafts of this pass advance a copy of the state.
 void mix_head(const Pass& p, RecurrentScratch& s, const Layer& layer, AdvanceHead advance, const Segment& segment,
               int64_t head, StateRows* rows) {
   const int64_t slot = layer.state.slot;
   RecurrentState& state = *segment.state;
   float* sums = state.head(slot, head);
-  write_drafts(p.kernels, state, slot, head, rows->v.data());
+  apply_drafts_to_head(p.kernels, state, slot, head, rows->v.data());
   const StateWrites writes = {rows->k.data(), rows->v.data(), rows->decay.data(), rows->beta.data()};
   for (int64_t first = 0; first < segment.committed(); first += kStateTokens) {
     const int64_t count = std::min(kStateTokens, segment.committed() - first);
@@ -104,7 +105,7 @@ void advance_delta(const Pass& p, RecurrentScratch& s, const Layer& layer, const
   const ModelConfig& c = p.model.config;
   const Recurrence& d = c.recurrence;
   const int64_t key_head = head / (d.value_heads / d.key_heads);
-  constexpr float kUnitNormEps = 1e-6f;  // added to the sum of squares; not configurable in transformers
+  constexpr float kUnitNormEps = 1e-6f;  // added to the sum of squares; a constant in Hugging Face's transformers
   const float eps = kUnitNormEps / static_cast<float>(d.key_dim);
   for (int64_t r = 0; r < count; ++r) {
     const int64_t token = first + r;
@@ -131,7 +132,8 @@ void advance_delta(const Pass& p, RecurrentScratch& s, const Layer& layer, const
   }
 }
 
-// Mamba 2: the state decays and adds the token's value by a step size that the token determines; skip connection, gate.
+// Mamba 2: the state decays and adds the token's value, both by a step size computed from the token. A skip connection
+// and a gate follow.
 void advance_mamba(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segment& segment, int64_t head,
                    int64_t first, int64_t count, const StateWrites& writes, float* state, StateRows* rows) {
   const Recurrence& d = p.model.config.recurrence;
@@ -159,7 +161,7 @@ void advance_mamba(const Pass& p, RecurrentScratch& s, const Layer& layer, const
   }
 }
 
-// Convolves all channels before the heads begin: several heads share keys and queries.
+// Convolves all channels before the heads are processed, since several heads share keys and queries.
 void convolve_all(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {
   const int64_t width = p.model.config.recurrence.channels(), runs = (width + kTaskChannels - 1) / kTaskChannels;
   worker.for_each(p.rows * runs, [&](int64_t task) {
@@ -173,7 +175,7 @@ void convolve_all(Worker& worker, const Pass& p, RecurrentScratch& s, const Laye
 
 // --- The short convolution
 
-// All tokens of a segment through channels [first, first + count): gate, convolution, second gate.
+// Processes all tokens of a segment in the channels [first, first + count): gate, convolution, second gate.
 void mix_channels(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segment& segment, int64_t first,
                   int64_t count) {
   const int64_t width = p.model.config.recurrence.channels();
@@ -225,9 +227,9 @@ void norm_groups(const Pass& p, const Layer& layer, const float* x, float* out) 
 }  // namespace
 
 void recur(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, const Input& x) {
-  if (p.model.is_on_first_board()) {  // which has all the states
+  if (p.model.is_on_first_board()) {  // the first board has all states
     const RecurrentLayer& l = layer.state;
-    settle_draft_inputs(worker, p, layer);
+    apply_draft_inputs(worker, p, layer);
     project(begin_stage(worker, p, Stage::qkv), x,
             {{&l.qkv, conv_input(p, s, layer, p.segments.front(), 0)},
              {&l.z, s.z.data()},

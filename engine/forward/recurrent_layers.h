@@ -11,7 +11,7 @@
 
 namespace pinion {
 
-// Tokens of a head that one kernel call advances. At least the drafts of a pass.
+// Maximum tokens by which one kernel call advances the state of a head. All drafts of a pass fit into one call.
 constexpr int64_t kStateTokens = 16;
 
 // Scratch of one worker for up to kStateTokens tokens of one head.
@@ -23,8 +23,8 @@ struct StateRows {
 
 // Vectors that the model's kind of layer does not need are empty.
 struct RecurrentScratch {
-  std::vector<float> qkv;                     // [M][channels] as projected; of a single row they go to the state
-  std::vector<float> z;                       // [M][value_width] gates, then the gated outputs
+  std::vector<float> qkv;                     // [M][channels] projected; a single row is projected into the state
+  std::vector<float> z;                       // [M][value_width] the gates, which the gated outputs replace
   std::vector<float> convolved;               // [mamba2] [M][channels]
   std::vector<float> b;                       // [M][write_gates]
   std::vector<float> a;                       // [M][value_heads]
@@ -35,7 +35,8 @@ struct RecurrentScratch {
 void make_recurrent_scratch(const ModelConfig& config, int64_t tokens, int32_t workers, ScratchSizer* sizer,
                             RecurrentScratch* out);
 
-// Advances the states by the tokens, from x, the input of the layer's first matrices. Leaves gated outputs in z.
+// Advances the layer's states by the tokens of the pass and leaves the gated outputs in scratch.z. x: the input of the
+// layer's first matrices.
 void recur(Worker& worker, const Pass& pass, RecurrentScratch& scratch, const Layer& layer, const Input& x);
 
 // The outputs of recur() as the input of the layer's last matrix.

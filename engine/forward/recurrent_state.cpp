@@ -28,29 +28,29 @@ Error allocate_recurrent_state(const ModelConfig& config, int64_t drafts, Recurr
   return {};
 }
 
-void write_draft_input(const RecurrentState& state, int64_t index, int64_t position, int64_t back) {
+void apply_draft_input(const RecurrentState& state, int64_t index, int64_t position, int64_t back) {
   const int64_t draft = state.drafts.held - 1 - back;
   if (draft < 0) return;
   std::copy_n(state.draft_input(index, draft), state.shape.channels(), state.input(index, position - 1 - back));
 }
 
-void write_drafts(const Kernels& kernels, const RecurrentState& state, int64_t index, int64_t value_head,
-                  float* scratch) {
+void apply_drafts_to_head(const Kernels& kernels, const RecurrentState& state, int64_t index, int64_t value_head,
+                          float* scratch) {
   if (state.drafts.held == 0 || !state.shape.has_heads()) return;
   const StateWrites d = state.draft_writes(index, value_head);
   const Recurrence& shape = state.shape;
-  // The outputs are unused, so any queries do.
+  // The outputs are not used, so the keys serve as queries, too.
   kernels.advance_state({state.drafts.held, shape.key_dim, shape.value_dim, d.keys, d.keys, d.values, d.decay, d.beta,
                          scratch, shape.kind == RecurrenceKind::gated_delta},
                         state.head(index, value_head));
 }
 
-void settle_drafts(const Kernels& kernels, int64_t position, RecurrentState* state) {
+void apply_drafts(const Kernels& kernels, int64_t position, RecurrentState* state) {
   std::vector<float> scratch(state->drafts.held * state->shape.value_dim);
   for (int64_t layer = 0; layer < state->layers; ++layer) {
-    for (int64_t back = 0; back < state->shape.taps - 1; ++back) write_draft_input(*state, layer, position, back);
+    for (int64_t back = 0; back < state->shape.taps - 1; ++back) apply_draft_input(*state, layer, position, back);
     for (int64_t head = 0; head < state->shape.value_heads; ++head) {
-      write_drafts(kernels, *state, layer, head, scratch.data());
+      apply_drafts_to_head(kernels, *state, layer, head, scratch.data());
     }
   }
   state->drafts.held = 0;

@@ -1,7 +1,7 @@
 // The state of recurrent layers, which has the same size for any number of tokens, and snapshots of it. A state cannot
 // go back to an earlier token: the sequence returns to the latest snapshot before that token and is evaluated again
-// from there. Drafts are not written to the state. Their writes are stored beside it and are applied once the drafts
-// are accepted.
+// from there. Drafts do not change the state: their writes are stored beside it, and the next pass applies those of the
+// accepted drafts.
 //
 //   layer | the convolution's last inputs [taps][channels, padded]
 //         | head states [value heads][value_dim / 16, rounded up][key_dim][16], see Kernels::advance_state
@@ -17,13 +17,13 @@
 
 namespace pinion {
 
-// The drafts of the last pass:
+// The writes of the last pass's drafts:
 //
 //   layer | inputs of the convolution [capacity][channels, padded]
 //         | value head | keys [capacity][key_dim] | values [capacity][value_dim] | decay [capacity] | beta [capacity]
 struct StateDrafts {
   int64_t capacity = 0;  // drafts of one pass; 0: no memory
-  int64_t held = 0;      // last tokens of the sequence that are stored here and not in the state
+  int64_t held = 0;      // that many of the sequence's last tokens are stored here, not yet in the state
   Arena memory;
 };
 
@@ -83,34 +83,34 @@ RecurrentState recurrent_state_of(const ModelConfig& config, int64_t drafts = 0)
 // A state of zeros, for at most `drafts` drafts in a pass. The memory is not checked against the free memory.
 Error allocate_recurrent_state(const ModelConfig& config, int64_t drafts, RecurrentState* out);
 
-// Copies the convolution's input of one held draft, the token at position - 1 - back, to the inputs of layer `index`.
-// Does nothing if that token is no draft. `position`: tokens of the sequence, the drafts included.
-void write_draft_input(const RecurrentState& state, int64_t index, int64_t position, int64_t back);
+// Copies the convolution's input of one held draft, the token at position - 1 - back, to the state's inputs of layer
+// `index`. Does nothing if that token is no draft. `position`: number of tokens of the sequence, drafts included, here
+// and below.
+void apply_draft_input(const RecurrentState& state, int64_t index, int64_t position, int64_t back);
 
 // Applies the held drafts to the state of one head. scratch: [held][value_dim].
-void write_drafts(const Kernels& kernels, const RecurrentState& state, int64_t index, int64_t value_head,
-                  float* scratch);
+void apply_drafts_to_head(const Kernels& kernels, const RecurrentState& state, int64_t index, int64_t value_head,
+                          float* scratch);
 
-// Applies the held drafts to the inputs and states of all layers. `position`: tokens of the sequence, the drafts
-// included.
-void settle_drafts(const Kernels& kernels, int64_t position, RecurrentState* state);
+// Applies the held drafts to the inputs and states of all layers. No drafts are held afterwards.
+void apply_drafts(const Kernels& kernels, int64_t position, RecurrentState* state);
 
 struct Snapshot {
   int64_t position;  // tokens evaluated
   Arena memory;
 };
 
-// States of one sequence after some of its present tokens.
+// Saved states of one sequence after some of its tokens.
 struct Snapshots {
   int64_t limit_bytes = 0;
   std::vector<Snapshot> saved;  // ascending by position
 };
 
-// Returns whether the limit has room for one snapshot.
+// True if the limit has room for one snapshot. False for a model without recurrent layers.
 bool can_take_snapshot(const Snapshots& snapshots, const RecurrentState& state);
 
-// Saves the state after `position` tokens, which must hold no drafts. Replaces the oldest snapshot when the limit or
-// the machine's memory is reached.
+// Saves the state after `position` tokens. It must hold no drafts. Replaces the oldest snapshot if there is no room for
+// another one within the limit or in the machine's memory.
 void take_snapshot(Snapshots* snapshots, const RecurrentState& state, int64_t position);
 
 // Restores the latest snapshot at or before `position`, or zeros, and returns its position. Drops later snapshots.

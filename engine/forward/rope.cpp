@@ -1,5 +1,5 @@
-// The rules follow transformers (modeling_rope_utils.py). Frequencies are rounded to fp32 and multiplied with the
-// position in fp32, as there: the rounding error grows with the position, so it must be the same.
+// The rules follow Hugging Face's transformers (modeling_rope_utils.py). As there, frequencies are rounded to fp32 and
+// multiplied by the position in fp32: the rounding error grows with the position, so it must be the same.
 #include "engine/forward/rope.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ double dynamic_theta(const Rope& rope, int64_t head_dim, int64_t max_positions, 
   return rope.theta * portable_pow(stretch, d / (d - 2.0));
 }
 
-// Llama 3.1: long wavelengths are stretched by `factor`, short ones stay, those between are interpolated.
+// Llama 3.1: long wavelengths are stretched by `factor`, short ones are unchanged, the others are interpolated.
 void scale_llama3(const Rope& rope, std::vector<double>* inverse) {
   const double context = static_cast<double>(rope.original_max_positions);
   for (double& f : *inverse) {

@@ -15,10 +15,10 @@ struct RopeFrequencies {
   bool operator==(const RopeFrequencies&) const = default;
 };
 
-// `sequence`: positions of the sequence after this pass. The dynamic rule depends on it: like transformers with a
-// cache, it rotates a prompt for the prompt's length, then each token for the length including it. Longrope changes
-// from its short to its long factors once; cached keys are then stale and the sequence is evaluated again
-// (uses_long_factors).
+// `sequence`: number of positions of the sequence after this pass. The dynamic rule depends on it: a prompt is rotated
+// with the frequencies for the prompt's length, each later token with those for the length that includes it, as in
+// Hugging Face's transformers with a cache. Longrope changes from its short to its long factors once; cached keys are
+// then stale, and the sequence is evaluated again (uses_long_factors).
 RopeFrequencies rope_frequencies(const Rope& rope, int64_t max_positions, int64_t sequence);
 
 // The frequencies of each of the model's ropes.
@@ -27,7 +27,7 @@ std::vector<RopeFrequencies> rope_frequencies(const ModelConfig& config, int64_t
 // True if a longrope model uses its long factors for a sequence of this length.
 bool uses_long_factors(const ModelConfig& config, int64_t sequence);
 
-// True for the dynamic rule, whose frequencies change with every token and depend on the length of the whole prompt.
+// True for the dynamic rule: frequencies depend on the length of the prompt and change with every token after it.
 bool frequencies_follow_length(const ModelConfig& config);
 
 // cos, sin: [dims / 2] of one position.
@@ -36,7 +36,7 @@ void rope_angles(const RopeFrequencies& frequencies, int64_t position, float* co
 // Factor of the query at this position (Ministral 3); 1 in other models.
 float query_scale(const Rope& rope, int64_t position);
 
-// The largest number of positions, scaled by the model's rope scaling rule.
+// The model's maximum number of positions, stretched by its rope scaling rule.
 int64_t context_length(const ModelConfig& config);
 
 }  // namespace pinion

@@ -1,4 +1,4 @@
-// A plain streaming read: one xor per load.
+// The measured loop is a plain streaming read with one xor per load.
 #include "engine/measure/bandwidth.h"
 
 #include <algorithm>
@@ -17,13 +17,13 @@ namespace pinion {
 namespace {
 
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
-constexpr int64_t kWindows = 8;                   // of a worker's range
+constexpr int64_t kWindows = 8;                   // see read_range()
 constexpr int64_t kStepBytes = int64_t{8} << 10;  // of each stream, between two checks for the end of the pass
 
 using Vector = uint64_t __attribute__((vector_size(16), may_alias));  // a register on every supported machine
 
-// Reads kStepBytes of each stream. Eight independent sums, so that no load waits for another. Without sanitizers: the
-// check of a load takes longer than the load.
+// Reads kStepBytes of each stream. Eight independent sums, so that no load waits for another. Not instrumented by
+// sanitizers, whose check of a load takes longer than the load.
 template <int Streams>
 __attribute__((no_sanitize("address", "undefined", "thread"))) uint64_t read_step(const std::byte* first,
                                                                                   int64_t stride) {
@@ -44,11 +44,11 @@ struct SharedPass {
   const ReadBuffer* buffer = nullptr;
   std::atomic<bool> finished{false};
   std::atomic<int64_t> bytes{0};
-  std::atomic<uint64_t> sum{0};  // a used result: the compiler must keep the loads
+  std::atomic<uint64_t> sum{0};  // makes the loads' results used, so that the compiler keeps the loads
 };
 
-// All streams stay in one window of the range, then move to the next. So every pass reads memory in about the same
-// order, independent of its number of streams, and finds little of the last pass in a cache.
+// Reads one of kWindows windows of the range with all streams, then the next window. So reads with different numbers of
+// streams have about the same order of addresses, and each finds little of the last one's data in a cache.
 template <int Streams>
 void read_range(const std::byte* range, int64_t range_bytes, SharedPass& pass) {
   const int64_t window_bytes = range_bytes / kWindows;
@@ -68,7 +68,7 @@ void read_range(const std::byte* range, int64_t range_bytes, SharedPass& pass) {
 }
 
 // The fastest number of streams depends on the machine (tools/MEASURED.md). Eight streams were fastest on none, and the
-// pass after them found much of the buffer in a cache.
+// read after them found much of the buffer in a cache.
 struct Reader {
   int streams;
   void (*read)(const std::byte*, int64_t, SharedPass&);

@@ -15,9 +15,9 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using Cpus = std::vector<int32_t>;
 
-constexpr int kFormat = 1;  // raised when a field changes its meaning; files of other formats are ignored
-constexpr double kTie = 0.98;
-constexpr double kBehind = 0.9;
+constexpr int kFormat = 1;       // raised when a field changes its meaning; files of other formats are not used
+constexpr double kTie = 0.98;    // see best_candidate()
+constexpr double kBehind = 0.9;  // see is_clearly_behind()
 constexpr int64_t kMaxCpus = 4096;
 constexpr int64_t kMaxChunk = 65536;
 
@@ -33,7 +33,7 @@ Cpus first_cpus(std::span<const Core> cores) {
   return cpus;
 }
 
-// Cores first: a shortened team keeps one worker per core.
+// All hardware threads, the first one of each core before the siblings: a shortened team keeps one worker per core.
 Cpus all_cpus(std::span<const Core> cores) {
   Cpus cpus = first_cpus(cores);
   for (const Core& core : cores) cpus.insert(cpus.end(), core.siblings.begin(), core.siblings.end());
@@ -83,7 +83,7 @@ Error read_machine(const Json& json, const std::string& where, TunedMachine* out
 
 std::vector<Cpus> candidate_teams(const Topology& topology) {
   std::vector<Core> cores = topology.cores;
-  // By package too: half of a machine with two sockets is one socket, with its memory.
+  // Sorted by package, too: half of a machine with two sockets is then one socket, with its memory.
   std::ranges::sort(cores, {}, [](const Core& core) { return std::tuple(core.kind, core.package, core.cpu); });
   std::vector<Cpus> teams = {default_team(topology)};
   const double max_cpus =
@@ -109,7 +109,7 @@ std::vector<Cpus> candidate_teams(const Topology& topology) {
 std::vector<int64_t> candidate_chunks(int64_t prompt_tokens, int64_t default_chunk) {
   std::vector<int64_t> chunks = {default_chunk};
   for (const int64_t chunk : {32, 64, 128, 512, 1024}) {
-    // A chunk longer than the prompt equals the prompt, and so does the default with a short prompt.
+    // A chunk that is longer than the prompt, also the default one, acts like a chunk of the prompt's length.
     if (chunk <= prompt_tokens && chunk != std::min(prompt_tokens, default_chunk)) chunks.push_back(chunk);
   }
   return chunks;

@@ -14,8 +14,8 @@
 namespace pinion {
 
 // Distinct sets of CPUs to measure, the default team first: 1, 2, a quarter, half, three quarters and all cores of the
-// fastest kind, then these plus half and all of the next kind, and so on. Whole kinds also with the cores' sibling
-// threads. None exceeds the container's quota.
+// fastest kind, then all of these with half and all of the next kind, and so on. Sets of whole kinds also come with the
+// cores' sibling threads. No set exceeds the container's quota.
 std::vector<std::vector<int32_t>> candidate_teams(const Topology& topology);
 
 // Prefill chunks to measure with a prompt of that length, the default first.
@@ -23,7 +23,7 @@ std::vector<int64_t> candidate_chunks(int64_t prompt_tokens, int64_t default_chu
 
 // One candidate's measurements.
 struct Measured {
-  int64_t size = 0;  // threads, or tokens per pass; the smaller one wins a tie
+  int64_t size = 0;  // number of threads, or of tokens per pass; the smaller candidate wins a tie
   bool is_default = false;
   std::vector<double> rates = {};  // tokens/s, one per round
 };
@@ -32,7 +32,7 @@ struct Measured {
 size_t best_candidate(std::span<const Measured> candidates);
 
 // True if the candidate's best round is over 10 % slower than the fastest median, so that it can be dropped early.
-// Never true for the default, with which the result is compared.
+// False for the default, since the result is compared with it.
 bool is_clearly_behind(const Measured& candidate, std::span<const Measured> candidates);
 
 struct TunedTeam {
@@ -46,8 +46,8 @@ struct TunedMachine {
   TunedTeam decode;
   TunedTeam prefill;
   int64_t prefill_chunk = 0;
-  std::string access;                 // a row of kAccessPatterns; empty: the default
-  std::string model, quant, kernels;  // used in the measurement
+  std::string access;                 // name of a row of kAccessPatterns; empty: the default
+  std::string model, quant, kernels;  // of the measurement
   std::string date;                   // "2026-11-21"
   std::string version;                // of the program
 };

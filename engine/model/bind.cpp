@@ -1,4 +1,4 @@
-// The tensors of a checkpoint become the weights of a model, by the list in layer_tensors.h.
+// Binds the tensors of a checkpoint to the weights of a model, by the list in layer_tensors.h.
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
@@ -18,6 +18,14 @@
 
 namespace pinion {
 namespace {
+
+// Tables of old files, which the model computes itself, and scales of quantised caches.
+bool is_saved_buffer(std::string_view name) {
+  constexpr std::string_view kEndings[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached",
+                                           "rope.freqs",          ".masked_bias",          "_extra_state",
+                                           ".k_scale",            ".v_scale"};
+  return std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
+}
 
 // Reads vectors and small matrices, which the model owns as floats.
 struct VectorReader {
@@ -65,7 +73,7 @@ struct VectorReader {
     return {};
   }
 
-  // Numbers of the file, one per row of a tensor, in the order of a matrix's rows.
+  // Reorders numbers that the file stores one per row of a tensor to the order of a matrix's rows.
   std::span<float> in_order(const RowOrder& order, std::span<float> stored) {
     if (order.is_identity()) return stored;
     const std::span<float> ordered = new_vector(order.selects_rows() ? order.rows : std::ssize(stored));
@@ -93,7 +101,8 @@ struct VectorReader {
     return all_finite(*out) ? Error{} : error("out of range", where(spec.name), "logarithms of floats");
   }
 
-  // alpha = softplus(x) of the file's x: log(1 + e^x), by an exponential that cannot overflow.
+  // The file has x of alpha = softplus(x) = log(1 + e^x), which is computed here by an exponential that cannot
+  // overflow.
   Error read_xielu_alpha(const VectorTensor& spec, std::span<float>* out) {
     if (Error e = read_vector(spec.name, {spec.n}, spec.offset, out)) return e;
     for (float& value : *out) {
@@ -129,7 +138,7 @@ struct VectorReader {
     return {};
   }
 
-  // Files have the tensor even if the model does not use it.
+  // The scale is 1 if the model does not use it; files have the tensor all the same.
   Error read_altup_scale(const VectorTensor& spec, std::span<float>* out) {
     if (Error e = read_vector(spec.name, {spec.n}, spec.offset, out)) return e;
     if (!model->config.altup.scales) std::ranges::fill(*out, 1.0f);
@@ -171,19 +180,23 @@ struct Binder : VectorReader {
   std::vector<PackJob>* jobs;
   std::set<std::string> matrices = {};  // names of the tensors, for check_keep()
 
-  // An unread tensor means that the model computes something that its config does not describe.
+  // Fails for a tensor that was not read: the model may compute something that its config does not describe.
+  // Tensors of other modules are only noted.
   Error check_all_bound() const {
-    std::vector<std::string_view> left;
+    std::vector<std::string_view> left, beside;
     for (const TensorView& tensor : model->checkpoint.tensors) {
-      const bool is_rope_table = tensor.name.ends_with(".rotary_emb.inv_freq");  // in old files; redundant
       const bool is_outside_mtp = options.mtp && !tensor.name.starts_with(kMtpPrefix);
-      if (bound.contains(tensor.name) || is_rope_table || is_outside_mtp) continue;
-      left.push_back(tensor.name);
+      if (bound.contains(tensor.name) || is_saved_buffer(tensor.name) || is_outside_mtp) continue;
+      (is_beside_model(model->config, tensor.name) ? beside : left).push_back(tensor.name);
+    }
+    const std::string a_model = "that a " + model->config.family + " model";
+    if (!beside.empty()) {
+      model->notes.push_back(error("ignored: tensors of modules " + a_model + " does not have",
+                                   where(std::string(beside[0])) + and_more(std::ssize(beside) - 1)));
     }
     if (left.empty()) return {};
-    const std::string others = left.size() > 1 ? ", and " + std::to_string(left.size() - 1) + " more" : "";
-    return error("tensor that a " + model->config.family + " model of this config.json does not have",
-                 where(std::string(left[0])) + others);
+    return error("tensor " + a_model + " of this config.json does not have",
+                 where(std::string(left[0])) + and_more(std::ssize(left) - 1));
   }
 
   void note_conversion(const std::string& module, const std::string& from, const Packing& to) {
@@ -205,7 +218,7 @@ struct Binder : VectorReader {
     gate.interleaved = up.interleaved = interleave_of(gate, up);
   }
 
-  // Quantised files often keep the MTP layer in floats without declaring it.
+  // The quantisation of a module. Quantised files often keep the MTP layer in floats without declaring it.
   std::optional<Quantization> quantization_of(const std::string& module) const {
     const TensorView* weight = options.mtp ? model->checkpoint.find(module + ".weight") : nullptr;
     return weight && is_float(weight->dtype) ? std::nullopt : model->config.quantization;
@@ -253,7 +266,7 @@ struct Binder : VectorReader {
     return {};
   }
 
-  // A matrix of the tensor's rows from `first` on: packs those of this board.
+  // Adds the job that packs this board's rows of a matrix. first: row of the tensor at which the matrix begins.
   void add_rows(const LinearWeight& found, int64_t first, const Packing& packing, const MatrixTensor& spec) {
     const RowRange rows = divide(*model, spec);
     Matrix* out = &matrix_of(*model, spec).weight;
@@ -339,7 +352,7 @@ struct Binder : VectorReader {
   Error bind_layer(int64_t index) {
     const ModelConfig& c = model->config;
     Layer* out = &model->layers[index];
-    place_layer(c, index, out);
+    init_layer(c, index, out);
     for (const VectorTensor& spec : layer_vectors(c, index)) {
       if (Error e = read_layer_vector(spec, out)) return e;
     }
@@ -396,7 +409,11 @@ struct Binder : VectorReader {
 
   Error bind_head() {
     const MatrixTensor spec = head_matrix(model->config);
-    if (!model->config.tied_head || has_head()) return bind_matrix({&spec, 1});
+    if (!model->config.tied_head && !has_head()) {
+      return error("no head: the file was saved from the base model", where(spec.module() + ".weight"),
+                   "a checkpoint of the whole model, or tie_word_embeddings true if the head is the embedding");
+    }
+    if (has_head()) return bind_matrix({&spec, 1});
     std::span<float> bias;
     if (Error e = bind_bias({&spec, 1}, spec.n, &bias)) return e;
     matrices.insert(spec.module() + ".weight");
@@ -407,7 +424,7 @@ struct Binder : VectorReader {
     return {};
   }
 
-  // The input of an MTP layer, in place of an embedding.
+  // Binds the input of an MTP layer, which has no embedding of its own.
   Error bind_mtp_input() {
     const ModelConfig& c = model->config;
     const auto is_mtp = [](const TensorView& tensor) { return tensor.name.starts_with(kMtpPrefix); };
@@ -430,7 +447,7 @@ struct Binder : VectorReader {
     return {};
   }
 
-  // Per-layer embeddings and AltUp's projections.
+  // Binds per-layer embeddings and AltUp's projections.
   Error bind_layer_inputs() {
     const ModelConfig& c = model->config;
     model->altup = {std::vector<Linear>(altup_projections(c)), std::vector<Linear>(altup_projections(c))};

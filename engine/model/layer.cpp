@@ -9,7 +9,7 @@
 namespace pinion {
 namespace {
 
-// The weights of value_norm: the file has none.
+// Weights of value_norm, for which files have no tensor.
 constexpr auto kOnes = [] {
   std::array<float, kMaxHeadDim> ones = {};
   ones.fill(1.0f);
@@ -26,7 +26,7 @@ void add_squares(const float* weights, std::vector<float>* sizes) {
   }
 }
 
-// Gives the rope pair of channels i and i + half the sum of their sizes.
+// Replaces the sizes of channels i and i + half, which rope rotates as a pair, by their sum.
 void pair_up(int64_t half, std::vector<float>* sizes) {
   for (auto i = sizes->begin(); i < sizes->begin() + half; ++i) *i = *(i + half) = *i + *(i + half);
 }
@@ -38,7 +38,7 @@ float balance_of(float query_size, float key_size) {
 
 }  // namespace
 
-void place_layer(const ModelConfig& config, int64_t index, Layer* out) {
+void init_layer(const ModelConfig& config, int64_t index, Layer* out) {
   out->attends = config.attends[index];
   out->recurrent = config.recurrent[index];
   out->owns_kv = config.owns_kv(index);

@@ -11,30 +11,33 @@
 
 namespace pinion {
 
-// y = alpha W x + bias. The loaded bias includes the model's scalar factors: alpha's own, branch_scale in the last
-// matrix of a branch (unless a norm follows, whose output is scaled instead), logit_scale in the head.
+// y = alpha W x + bias. `bias` is the file's bias times MatrixTensor::bias_scale, which covers the model's factors of
+// the whole sum W x + bias: a multiplier of the output, branch_scale in the last matrix of a branch (unless a norm
+// follows, whose output is scaled instead), logit_scale in the head.
 struct Linear {
-  Matrix weight;                // the rows of this board; n is 0 without any
+  Matrix weight;                // the rows of this board; n is 0 if it has none
   const float* bias = nullptr;  // [n] or null
   float alpha = 1;
   Division rows = {};  // of the whole matrix; count is 0 if the model has no such matrix
-  int64_t first = 0;   // row of the whole matrix that `weight` begins with
+  int64_t first = 0;   // index in the whole matrix of the first row of `weight`
 };
 
-// A norm over the residual width. Null weight: the model has no such norm. Null bias: RMSNorm, or a LayerNorm without.
+// A norm over the residual width. Null weight: the model has no such norm. Null bias: RMSNorm, or LayerNorm without
+// bias.
 struct Norm {
   const float* weight = nullptr;  // [hidden]
   const float* bias = nullptr;    // [hidden]
 };
 
-// Parameters of Activation::xielu, one number each; null with other activations. beta is added to alpha_n.
+// Parameters of Activation::xielu, one number each; null with other activations. The kernels' n is alpha_n + beta.
 struct XieluLayer {
   const float *alpha_p = nullptr, *alpha_n = nullptr, *beta = nullptr, *eps = nullptr;
 };
 
-// The weights of a recurrent state, mostly in place of q, k, v and o. Members that its kind lacks are empty or null.
+// The weights of a recurrent state. Most layers with a state have no q, k, v and o. Members that the kind of state
+// lacks are empty or null.
 struct RecurrentLayer {
-  int64_t slot = 0;                  // index of its state among the recurrent layers
+  int64_t slot = 0;                  // index of the layer's state in RecurrentState
   Linear qkv;                        // [channels, hidden]
   Linear z;                          // [value_width, hidden] gates of the output
   Linear b;                          // write strength: [value_heads, hidden], or (short_conv) [channels, hidden]
@@ -48,8 +51,9 @@ struct RecurrentLayer {
   const float* norm = nullptr;       // [value_dim], or (mamba2) [value_width]
 };
 
-// Multi-head latent attention (DeepSeek-V2): keys and values are projected from one narrow latent vector, in some
-// models queries from another. These matrices replace k and v, and q. A head's rotated elements come first.
+// Multi-head latent attention (DeepSeek-V2): keys and values are projected from one narrow latent vector. They replace
+// Layer::k and v. Some models project queries from a second latent, with q_a and q in place of Layer::q. A head's
+// rotated elements come first.
 struct LatentLayer {
   Linear q_a;                      // [query_rank, hidden]
   Linear kv_a;                     // [rank, hidden]
@@ -61,8 +65,8 @@ struct LatentLayer {
   const float* kv_norm = nullptr;  // [rank]
 };
 
-// Laurel, a learned augmented residual layer of low rank (Gemma 3n): n + norm(right left n), averaged with attention's
-// output. n: the input of attention.
+// Laurel, a learned augmented residual layer of low rank (Gemma 3n): n + norm(right left n), where n is the input of
+// attention. The sum of it and the residual stream after attention is divided by sqrt(2).
 struct LaurelLayer {
   Linear left;   // [rank, hidden]
   Linear right;  // [hidden, rank]
@@ -79,7 +83,7 @@ struct AltupLayer {
 };
 
 struct Expert {
-  Linear gate, up;  // [intermediate of an expert, hidden]; gate is empty in models without
+  Linear gate, up;  // [intermediate of an expert, hidden]; gate is empty in models without gates
   Linear down;      // [hidden, intermediate of an expert]
 };
 
@@ -87,8 +91,8 @@ struct Layer {
   Norm attention_norm;
   bool attends = true;     // has q, k, v and o, or latent and o
   bool recurrent = false;  // has a state
-  int64_t slot = 0;        // index in the KV cache
-  bool owns_kv = true;     // has k and v; else it reads the slot of an earlier layer
+  int64_t slot = 0;        // index of its keys and values in the KV cache
+  bool owns_kv = true;     // has k and v; else `slot` is that of an earlier layer
   RecurrentLayer state;
   LatentLayer latent;
   Linear q, k, v;                 // [heads * query_stride, hidden], [kv_heads * head_dim, hidden] twice
@@ -96,9 +100,9 @@ struct Layer {
   const float* k_norm = nullptr;  // [head_dim], or [kv_heads * head_dim]
   const float* v_norm = nullptr;  // [head_dim]
   std::vector<float> key_balance, query_balance;  // [kv_heads * head_dim] or empty, see balance_heads()
-  const float* sinks = nullptr;                   // [heads] attention sinks: a score of each head with value zero
+  const float* sinks = nullptr;                   // [heads] attention sinks: scores of a virtual key with value zero
   Linear o;                                       // [hidden, heads * value_dim]
-  Norm o_norm;                                    // [heads * head_dim] of the input of o
+  Norm o_norm;                                    // over [heads * head_dim], the input of o
   Norm attention_out_norm;                        // of the output of o or of the state
   LaurelLayer laurel;
   Norm mlp_norm;    // none if the mlp reads the output of attention_norm
@@ -106,7 +110,7 @@ struct Layer {
   XieluLayer xielu;
   std::optional<float> gate_cut;  // sparse gate: its outputs below mean + gate_cut * deviation of the row become zero
   Linear down;                    // [hidden, intermediate]
-  Norm down_norm;                 // [intermediate] of the input of down
+  Norm down_norm;                 // over [intermediate], the input of down
   Norm mlp_out_norm;              // of the output of down
   const float* router_correction = nullptr;  // [experts] added to the scores that choose experts
   Linear shared_weight;                      // [1, hidden] bf16; its sigmoid weighs the shared expert
@@ -120,15 +124,16 @@ struct Layer {
   int32_t rope = kNoRope;  // index into the config's ropes
 };
 
-// Fills in the fields that follow from the config and the layer's index alone.
-void place_layer(const ModelConfig& config, int64_t index, Layer* out);
+// Sets the fields that follow from the config and the layer's index alone.
+void init_layer(const ModelConfig& config, int64_t index, Layer* out);
 
-// The member of the layer for a tensor of the list (engine/model/layer_tensors.h).
+// The member of `layer` that holds the tensor with this role (engine/model/layer_tensors.h).
 const Linear& matrix_of(const Layer& layer, MatrixRole role, int64_t expert = kNoExpert);
 Linear& matrix_of(Layer& layer, MatrixRole role, int64_t expert = kNoExpert);
 const float*& vector_of(Layer& layer, VectorRole role);
 
-// f(role, linear) for the matrices that have rows on this board, in the list's order, without those of experts.
+// Calls f(role, linear) for the layer's matrices that have rows on this board, in the order of MatrixRole. Skips the
+// matrices of experts.
 template <class F>
 void each_matrix(const Layer& layer, F f) {
   for (size_t i = 0; i < kMatrixRoles; ++i) {
@@ -138,14 +143,14 @@ void each_matrix(const Layer& layer, F f) {
   }
 }
 
-// Balances keys and queries for a q8 cache. In some models the q and k norms make a few channels of keys hundreds of
-// times larger than the others, but not of queries, or the reverse; one scale for a head's codes then wastes bits.
-// Keys times s and queries over s have the same products. s = sqrt(query size / key size), with the sizes taken from
-// the norms' weights, minimises the error of the products (Cauchy-Schwarz). Channels that rope pairs share a factor.
-// Does nothing without norms. The effect on two trained models is in tools/MEASURED.md.
+// Balances keys and queries for a q8 cache. In some models the weights of the k norm, or those of the q norm, make a
+// few channels hundreds of times larger than the others. One scale for all codes of a head then wastes bits. Keys times
+// s and queries divided by s, per channel, have the same products. s = sqrt(query size / key size), with the sizes
+// taken from the norms' weights, minimises the error of the products (Cauchy-Schwarz). The two channels of a rope pair
+// share a factor. Does nothing without norms. tools/MEASURED.md has the effect on two trained models.
 void balance_heads(const ModelConfig& config, Layer* layer);
 
-// Balances layer `index`, after the layers before it: a layer that reads another layer's keys takes its factors.
+// Balances layer `index`. Earlier layers must be balanced: a layer that reads another layer's keys copies its factors.
 void balance_heads(const ModelConfig& config, int64_t index, std::vector<Layer>* layers);
 
 }  // namespace pinion

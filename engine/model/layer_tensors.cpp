@@ -5,7 +5,7 @@
 namespace pinion {
 namespace {
 
-// The row order of heads of `rows` rows that rope rotates.
+// The row order of heads that rope rotates. rows: of a head.
 RowOrder order_of_heads(const ModelConfig& c, int64_t rows) {
   return c.rope_interleaved ? RowOrder{.head_rows = rows, .pairs = c.ropes[0].dims / 2} : RowOrder{};
 }
@@ -34,7 +34,8 @@ struct MatrixList {
     return add(role, pattern, n, c.hidden_size, c.recurrence.proj_bias, first);
   }
 
-  // The last matrix of a branch. branch_scale applies to its bias too, unless a norm follows.
+  // The last matrix of a branch. Its bias is scaled by branch_scale, too, unless a norm follows: then the norm's output
+  // is scaled.
   MatrixTensor& add_last(MatrixRole role, const std::string& pattern, int64_t inputs, bool has_bias,
                          const std::string& norm_after, float scale = 1.0f) {
     MatrixTensor& last = add(role, pattern, c.hidden_size, inputs, has_bias, panels);
@@ -43,13 +44,13 @@ struct MatrixList {
     return last;
   }
 
-  // The rows of q (0), k (1) or v (2) in a tensor of which each head has rows of all three.
+  // The rows of q (0), k (1) or v (2) in a fused tensor that holds q, k and v of head 0, then of head 1 and so on.
   RowOrder order_in_qkv(int64_t index) const {
     const int64_t d = c.head_dim;
     return {.head_rows = d, .rows = c.heads * d, .step = 3 * d, .first = index * d};
   }
 
-  // In the file, the rotated rows of a head are its last.
+  // In the file, the rotated rows of a head come last; tail_rows moves them to the front.
   void latent_attention() {
     const LatentConfig& l = c.latent;
     const bool has_query_latent = l.query_rank > 0;
@@ -95,8 +96,8 @@ struct MatrixList {
     values.order = c.qkv_by_head ? order_in_qkv(2) : RowOrder{};
   }
 
-  // Rows [begin, begin + count) of each key head's `all` rows. Some files have q, k, v and z in one tensor and b and a
-  // in another, both ordered by key head.
+  // Rows [begin, begin + count) of the `all` rows that a fused tensor has for each key head. Some files have q, k, v
+  // and z in one such tensor and b and a in another.
   RowOrder of_key_heads(int64_t begin, int64_t count, int64_t all) const {
     const int64_t heads = c.recurrence.key_heads;
     if (!c.recurrence.by_key_head) return {};
@@ -118,7 +119,7 @@ struct MatrixList {
     add_recurrent(state_a, c.names.state_a, r.value_heads).order = of_key_heads(heads, heads, 2 * heads);
   }
 
-  // Matrices that share a tensor are in the order of their rows there.
+  // Adds matrices that are fused in one tensor in the order of their rows in it.
   void recurrence() {
     const Recurrence& r = c.recurrence;
     switch (r.kind) {
@@ -229,7 +230,7 @@ Division division_of(const ModelConfig& config, const MatrixTensor& matrix, cons
   using enum DividedBy;
   switch (matrix.divided_by) {
     case panels:
-      // Whole panels of logits, since each panel has one most likely id.
+      // The head is divided by whole panels even in tests, since each panel has one most likely id.
       return {matrix.n, matrix.role == MatrixRole::head ? kPanelColumns : shares.unit};
     case kv_heads:
       return {matrix.n, matrix.n / config.kv_heads};

@@ -15,11 +15,11 @@
 
 namespace pinion {
 
-// The stages of a pass, in their order. Profiles and traces are kept by stage. Layers have only the stages of their
-// tensors: attention has o, a recurrent state state_out, some layers both. q_latent and kv_latent project the latents
-// of DeepSeek's attention. An `_input` stage merges or norms, then quantises or packs, the input of the next matrix.
-// The router chooses experts and groups several tokens by expert. altup, laurel, layer_gate and layer_out are Gemma
-// 3n's.
+// The stages of a pass, in their order. Profiles and traces have one entry per stage. A layer has only the stages of
+// its tensors: o if it has attention, state_out if it has a recurrent state. q_latent and kv_latent project the latents
+// of DeepSeek's attention. An `_input` stage merges or norms the input of the next matrix, then quantises or packs it.
+// The router stage chooses experts and, for several tokens, groups them by expert. altup, laurel, layer_gate and
+// layer_out belong to Gemma 3n.
 enum class Stage : uint8_t {
   embed,
   altup,
@@ -46,12 +46,12 @@ enum class Stage : uint8_t {
 struct StageTraits {
   Stage stage;
   std::string_view name;  // in reports
-  // Every worker repeats it for a single token, since that costs less than a barrier: more workers do not shorten it.
+  // For a single token every worker repeats the stage, which costs less than a barrier. More workers do not shorten it.
   bool is_repeated = false;
 };
 constexpr StageTraits kStageTraits[] = {
     {Stage::embed, "embed"},
-    {Stage::altup, "streams"},  // the name in published reports
+    {Stage::altup, "streams"},  // differs from the enumerator: published reports have this name
     {Stage::attention_norm, "attention_norm", true},
     {Stage::qkv, "qkv"},
     {Stage::q_latent, "q_latent"},
@@ -82,10 +82,10 @@ static_assert(
     }(),
     "kStageTraits is indexed by Stage");
 
-// The matrices of a layer, then those of the model from `head` on. A layer has those of attention (plain: q, k, v, o;
-// latent: latent_* in place of k and v, and mostly of q), of a recurrent state, or of both; then gate, up and down,
-// once or for each expert, with the router. gate, up and down without an expert's index are the shared expert's in a
-// layer with experts. Some families have no gate, some layers no mlp.
+// The matrices of a layer, then those of the model from `head` on. A layer has the matrices of attention (plain: q, k,
+// v, o; latent: latent_* in place of k and v, and in most models of q), of a recurrent state, or of both. Its mlp has
+// gate, up and down; a layer with experts has the router, and gate, up and down once per expert. In such a layer gate,
+// up and down without an expert's index belong to the shared expert. Some families have no gate, some layers no mlp.
 enum class MatrixRole : uint8_t {
   q,
   k,
@@ -117,7 +117,7 @@ enum class MatrixRole : uint8_t {
   altup_in,
   altup_out
 };
-constexpr auto kMatrixRoles = static_cast<size_t>(MatrixRole::head);  // roles in a layer
+constexpr auto kMatrixRoles = static_cast<size_t>(MatrixRole::head);  // number of roles in a layer
 
 // The stage that multiplies a matrix. Matrices of one stage share their input.
 constexpr Stage stage_of(MatrixRole role) {
@@ -171,27 +171,27 @@ constexpr Stage stage_of(MatrixRole role) {
 
 constexpr int64_t kNoExpert = -1;
 
-// The rows of a matrix that one of several boards has (engine/boards/exchange.h).
+// The rule by which boards divide the rows of a matrix (engine/boards/exchange.h).
 enum class DividedBy : uint8_t {
-  nothing,   // all rows on every board
-  panels,    // whole panels
-  kv_heads,  // the rows of whole kv heads, or of their queries
+  nothing,   // not divided: all rows on every board
+  panels,    // in whole panels
+  kv_heads,  // in whole kv heads, with the rows of their queries
   first,     // all rows on board 0, none on the others
 };
 
 // W [n, k] of y = alpha W x + bias.
 struct MatrixTensor {
   MatrixRole role;
-  std::string pattern;  // module name; consecutive matrices with equal names are row ranges of one tensor
+  std::string pattern;  // see module(); consecutive matrices with equal modules are row ranges of one tensor
   int64_t layer;        // 0 for the head; altup_in and altup_out: the index of the AltUp input - 1
   int64_t n;
   int64_t k;
   bool has_bias = false;
-  float bias_scale = 1.0f;  // factor of the file's bias
+  float bias_scale = 1.0f;  // factor of the file's bias, applied by the loader
   float alpha = 1.0f;
   bool is_exact = false;       // bf16 in every mode
-  int64_t expert = kNoExpert;  // kNoExpert: not an expert's
-  RowOrder order = {};         // of the rows and the bias
+  int64_t expert = kNoExpert;  // kNoExpert: no matrix of an expert
+  RowOrder order = {};         // position in the file of each row and bias element
   DividedBy divided_by = DividedBy::nothing;
 
   // "model.layers.3.mlp.experts.7.up_proj"
@@ -238,25 +238,25 @@ enum class VectorRole : uint8_t {
   layer_out_norm,
 };
 
-// Weights that are fp32 in every mode.
+// Weights that are fp32 in every mode: vectors, and a few small matrices.
 struct VectorTensor {
   VectorRole role;
-  std::string name;  // of the tensor; with a "{}", each head has a tensor of its own
+  std::string name;  // of the tensor; if it contains "{}", each head has a tensor of its own
   int64_t n;
   float offset = 0.0f;         // added to the file's numbers
   RowOrder order = {};         // of the numbers
-  bool has_head_rows = false;  // [heads, head_dim] if it is one tensor
-  int64_t rows = 0;            // of a small matrix; 0: a vector
+  bool has_head_rows = false;  // head_dim numbers per head: the file has [heads, head_dim], or a tensor per head
+  int64_t rows = 0;            // rows of a small matrix; 0: a vector
 };
 
-// True if `up` directly follows its gate in the list.
+// True if the mlp or expert of `up` has a gate, which directly precedes `up` in the list.
 inline bool has_gate(const ModelConfig& config, const MatrixTensor& up) {
   if (up.expert != kNoExpert) return !config.names.expert_gate.empty();
   return !(config.has_experts(up.layer) ? config.names.shared_gate : config.names.gate).empty();
 }
 
-// True if the panels of gate and up are interleaved. A sparse gate is computed alone, since its cut depends on the
-// whole row.
+// True if the panels of `up` and its gate are interleaved. A sparse gate is computed alone, since its threshold depends
+// on the whole row.
 inline bool is_read_with_gate(const ModelConfig& config, const MatrixTensor& up) {
   return has_gate(config, up) && !config.has_sparse_gate(up.layer);
 }
@@ -267,13 +267,13 @@ std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t laye
 // Matrices of the model for per-layer embeddings and AltUp.
 std::vector<MatrixTensor> model_matrices(const ModelConfig& config);
 
-// AltUp's matrices into and out of the layers: one per input but the first.
+// Number of AltUp's matrices before the first layer, and of those after the last: one per AltUp input but the first.
 inline size_t altup_projections(const ModelConfig& config) { return std::max<int64_t>(1, config.altup.inputs) - 1; }
 
 // The head. If it is tied, its weights are the embedding's.
 MatrixTensor head_matrix(const ModelConfig& config);
 
-// The matrix in front of an MTP layer. config: of the MTP layer.
+// MtpInput::fc (engine/model/model.h). config: of the MTP layer.
 MatrixTensor mtp_matrix(const ModelConfig& config);
 
 std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer);
@@ -286,7 +286,7 @@ struct ParameterCounts {
 // Parameters of a whole model; a tied head counts once.
 ParameterCounts count_parameters(const ModelConfig& config);
 
-// Parameters that one token uses: all but those of other experts and per-layer embeddings.
+// Parameters that one token uses: all except those of the experts it does not choose and of per-layer embeddings.
 int64_t active_parameters(const ModelConfig& config);
 
 }  // namespace pinion

@@ -55,8 +55,8 @@ Packing packing_of(const LoadOptions& options, const ModelConfig& config, const 
   Packing packing = {.format = weight_format(options, module + ".weight", is_head)};
   const bool is_requested = packing.format == Format::bf16 || (is_head && options.head);
   if (options.ternary && !is_requested) {
-    const bool is_code = weight.coded.format && weight.coded.scheme.stored_as == StoredAs::bitnet;
-    if (is_code && weight.coded.k % kW2GroupK == 0) return {.format = Format::w2, .as_stored = true};
+    const bool has_bitnet_codes = weight.coded.format && weight.coded.scheme.stored_as == StoredAs::bitnet;
+    if (has_bitnet_codes && weight.coded.k % kW2GroupK == 0) return {.format = Format::w2, .as_stored = true};
     if (weight.stored_as.empty() && looks_ternary(weight.weight)) return {.format = Format::w2};
   }
   if (packing.format == Format::w4) {

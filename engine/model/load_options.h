@@ -1,4 +1,4 @@
-// Options of loading a model, and the weight format that each matrix gets from them. No other file decides formats.
+// Options of loading a model, and the weight format that they select for each matrix. No other file selects formats.
 #pragma once
 
 #include <array>
@@ -32,25 +32,26 @@ struct ModelConfig;
 
 struct LoadOptions {
   Quant quant = Quant::w8a8;
-  std::optional<Format> head = {};  // format of the head in place of the mode's
+  std::optional<Format> head = {};  // format of the head; nullopt: that of `quant`
   // Matrices whose tensor name contains one of these stay bf16, e.g. "lm_head" or "layers.3.mlp.down_proj".
   std::vector<std::string> keep = {};
   bool mtp = false;    // loads the checkpoint's MTP layer instead of the model: see load_mtp (engine/runtime/load.h)
   bool rotate = true;  // rotates the inputs of matrices that are quantised here (kernels/layout.h)
-  // Packs float matrices that look ternary (loader/pack/quantize.h) as w2, without rounding, in modes that quantise.
+  // Packs float matrices that are ternary, judged by some rows (loader/pack/quantize.h), as w2 in modes that quantise.
+  // No weight is rounded.
   bool ternary = true;
   bool synthetic_ternary = false;  // makes the weights of synthetic_model ternary
   // Token ids of the calibration text, cut into windows: w4 is then quantised with error feedback
   // (engine/runtime/calibration.h). Empty: w4 is rounded from the weights alone.
   std::vector<int32_t> calibration = {};
   Team* team = nullptr;          // packs the weights; null: the caller's thread alone
-  Exchange* exchange = nullptr;  // boards that load the other rows; null: this board loads all
-  // Places freshly packed weights on the NUMA node of the worker that reads them. Takes all memory at once.
+  Exchange* exchange = nullptr;  // to the boards that load the other rows; null: this board loads all
+  // Places freshly packed weights on the NUMA node of the worker that reads them. All pages are touched before packing.
   bool numa_first_touch = false;
   std::function<void(int64_t done, int64_t total)> progress = {};  // in bytes, or in tokens of a calibration
   std::string cache_folder = {};  // of packed weights (loader/pack/pack_cache.h); empty: no cache
-  // Verifies the hashes of cached weights before their use. Otherwise the first start after a boot verifies them in the
-  // background.
+  // Verifies the hashes of cached weights before their use. If false, the first start after a boot verifies them in the
+  // background, while they are used.
   bool check_cache = false;
   std::function<void(const Error&)> warn = {};  // reports problems that do not stop the load; called on any thread
   // Reports damage that may have affected results already returned. Empty: calls `warn`.
@@ -70,15 +71,15 @@ Error check_head_format(const LoadOptions& options, const ModelConfig& config);
 struct Packing {
   Format format = Format::bf16;
   bool as_stored = false;                // keeps the file's codes and scales
-  std::string requantised_because = {};  // the reason why the file's 4-bit codes could not be kept; else empty
+  std::string requantised_because = {};  // reason if 4-bit codes of the file could not be kept; else empty
   int64_t rotation = 1;                  // see Matrix; 1 for the file's codes, which cannot be rotated
 };
 
-// The rotation of weights of this format with k inputs that are quantised here; 1: not rotated.
+// The rotation (see Matrix) of weights with k inputs that the loader quantises to this format; 1: not rotated.
 int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k);
 
-// The packing of one matrix. Reads some of its rows to detect ternary weights. In a file of 4-bit codes, w4a8 packs the
-// matrices that the file stores in more bits as int8: its authors found 4 bits too few for them.
+// The packing of one matrix. Reads some of its rows to detect ternary weights. If the file has 4-bit codes, w4a8 packs
+// the matrices that it stores with more bits as int8, since its authors found 4 bits too few for them.
 Packing packing_of(const LoadOptions& options, const ModelConfig& config, const std::string& module,
                    const LinearWeight& weight);
 

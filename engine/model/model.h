@@ -22,13 +22,19 @@ namespace pinion {
 
 struct PackJob;
 
-// Quantised weights of the file that were quantised again: a loss of precision to report.
+// ", and 3 more" after the first name of a list; empty for none.
+inline std::string and_more(int64_t count) {
+  return count > 0 ? ", and " + std::to_string(count) + " more" : std::string();
+}
+
+// Quantised weights of the file that the loader quantised again, a loss of precision to report. One entry per pair of
+// formats.
 struct Conversion {
   std::string from;                 // the file's format
-  std::string requantised_because;  // the reason if both formats have 4 bits
+  std::string requantised_because;  // the reason if both formats have 4 bits, else empty
   Format to;
-  std::string module;   // the first one
-  int64_t modules = 0;  // number of modules
+  std::string module;   // the first of these modules
+  int64_t modules = 0;  // their number
 };
 
 // The input of an MTP layer (multi-token prediction, DeepSeek-V3), which reads the next token and the hidden state
@@ -45,7 +51,7 @@ struct LayerInputs {
   Norm norm;             // [size]
 };
 
-// AltUp's projections of every input but the first: from the embedding, and after the last layer.
+// AltUp's projections of every AltUp input but the first: from the embedding (in), and after the last layer (out).
 struct AltupEnds {
   std::vector<Linear> in, out;  // [inputs - 1] of [hidden, hidden]
 };
@@ -60,12 +66,12 @@ struct Model {
   Linear head;  // [vocab, hidden]
   LayerInputs layer_inputs;
   AltupEnds altup;
-  MtpInput mtp;                  // of an MTP layer, which uses the embedding and the head of the main model
-  Exchange* exchange = nullptr;  // to the boards with the other rows of the matrices; null: this board has all
+  MtpInput mtp;                  // only if this is an MTP layer; it has the embedding and the head of the main model
+  Exchange* exchange = nullptr;  // to the boards with the other rows of the matrices; null: this board has all rows
   std::vector<int32_t> eos_ids;  // from config.json and generation_config.json, sorted
 
   int64_t weight_bytes = 0;  // packed matrices on this board
-  int64_t expert_bytes = 0;  // share of the experts in weight_bytes
+  int64_t expert_bytes = 0;  // of the experts; part of weight_bytes
   double load_seconds = 0;
   std::vector<Conversion> conversions;
   std::vector<Error> notes;  // peculiarities of the checkpoint that the user should know; the model is usable
@@ -84,18 +90,19 @@ struct Model {
   std::span<const std::byte> packed() const {
     return from_cache() ? packed_contents(cache, cached) : std::span<const std::byte>(arena.data, arena.bytes);
   }
-  // Bytes of packed weights that a pass of `tokens` reads. With experts an upper bound: each token is assumed to choose
-  // different ones.
+  // Bytes of packed weights that a pass of `tokens` tokens reads. With experts this is an upper bound, which assumes
+  // that each token chooses different experts.
   int64_t bytes_per_pass(int64_t tokens) const {
     return weight_bytes - expert_bytes + config.experts.max_active(expert_bytes, tokens);
   }
 };
 
-// Reads the vectors of the model from its checkpoint, and makes the jobs that pack its matrices. model: with its config
-// and checkpoint. Errors name the tensor: missing, wrong shape, NaN, or not part of such a model. (bind.cpp)
+// Reads the vectors of the model from its checkpoint, and makes the jobs that pack its matrices (bind.cpp).
+// model->config and model->checkpoint must be set. Errors name a tensor that is missing, has a wrong shape or NaN, or
+// is not part of such a model.
 Error bind_tensors(const LoadOptions& options, Model* model, std::vector<PackJob>* jobs);
 
-// The member of the model for a tensor of the list (engine/model/layer_tensors.h).
+// The member of `model` that holds a tensor of the list (engine/model/layer_tensors.h).
 inline Linear& matrix_of(Model& model, const MatrixTensor& tensor) {
   if (tensor.role == MatrixRole::head) return model.head;
   if (tensor.role == MatrixRole::mtp_fc) return model.mtp.fc;
@@ -105,7 +112,7 @@ inline Linear& matrix_of(Model& model, const MatrixTensor& tensor) {
   return matrix_of(model.layers[tensor.layer], tensor.role, tensor.expert);
 }
 
-// Sets the rows of a matrix that this board has, and returns them.
+// Sets Linear::rows and first of a matrix, and returns the rows that this board has.
 inline RowRange divide(Model& model, const MatrixTensor& tensor) {
   const Shares shares = model.shares();
   const RowRange own = own_rows(model.config, tensor, shares);
@@ -115,7 +122,8 @@ inline RowRange divide(Model& model, const MatrixTensor& tensor) {
   return own;
 }
 
-// The largest number of rows of a matrix in any layer; 0: no layer has it.
+// The largest number of rows that the matrices with this role have in any layer, on all boards together; 0: no layer
+// has one.
 inline int64_t max_rows(const Model& model, MatrixRole role) {
   int64_t n = 0;
   for (const Layer& layer : model.layers) n = std::max(n, matrix_of(layer, role).rows.count);

@@ -14,9 +14,9 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kChunk = 256;  // tokens of a pass; determines the order of sums, so it must not change
+constexpr int64_t kChunk = 256;  // tokens of a pass; it determines the order of sums, so it must not change
 
-// Matrices of a layer with the same input, without experts.
+// Matrices of a layer with the same input. Matrices of experts are not included.
 struct SharedInput {
   Stage stage;
   std::vector<const Matrix*> matrices;
@@ -76,7 +76,8 @@ Moments moments_for(const Model& model, int64_t first, int64_t count, const std:
   return moments;
 }
 
-// One feedback per sum; frees the moments. One worker does a whole factorisation, so that its sums have a fixed order.
+// Computes the feedback of each sum and frees the moments. One worker computes a whole factorisation, so that its sums
+// have a fixed order.
 std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* moments) {
   std::vector<std::array<Feedback, kStages>> feedback(moments->layers.size());
   team.run([&](Worker& worker) {

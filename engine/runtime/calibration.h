@@ -1,5 +1,5 @@
 // Calibration of 4-bit weights (GPTQ, Frantar et al. 2023). A text runs through the unquantised model, which sums the
-// second moments of each matrix's inputs. Error feedback (loader/pack/feedback.h) then minimises the change of outputs.
+// second moments of each matrix's inputs. Error feedback (loader/pack/quantize.h) then minimises the change of outputs.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ constexpr int64_t kMaxCalibrationTokens = 8192;  // more tokens take time and ga
 // Cuts a text into windows that each begin with `prefix` (BOS), up to kMaxCalibrationTokens.
 std::vector<int32_t> calibration_windows(std::span<const int32_t> prefix, std::span<const int32_t> text);
 
-// Identifies the calibration in a packed file; empty: none.
+// The name that identifies a calibration text in a cache file; empty without calibration.
 std::string calibration_name(std::span<const int32_t> ids);
 
 // Fails without w4a8, or with ids outside the vocabulary.
 Error check_calibration(const LoadOptions& options, const ModelConfig& config);
 
-// pack_all() with feedback from options.calibration for matrices quantised to w4 here, except experts and the head.
-// jobs: already placed. unquantised: the same model in mode none, freed before the last matrices are packed. Processes
-// a few layers at a time if the moments of all do not fit into memory.
+// pack_all() with error feedback from options.calibration for the matrices that are quantised to w4, except those of
+// experts and the head. jobs: the memory of their matrices is assigned. unquantised: the same model in mode none, freed
+// before the last matrices are packed. Processes a few layers at a time if the moments of all do not fit into memory.
 Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> unquantised, std::span<PackJob> jobs,
                       Model* model);
 

@@ -52,7 +52,12 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   if (Error e = check_calibration(options, model->config)) return e;
   if (Error e = read_generation_config(folder, &generation)) return e;
   if (Error e = open_checkpoint(folder, &model->checkpoint)) return e;
+  if (const std::vector<std::string>& overlaid = model->checkpoint.overlaid; !overlaid.empty()) {
+    model->notes.push_back(error("tensors in several shards; the index decides", folder, {},
+                                 overlaid[0] + and_more(std::ssize(overlaid) - 1)));
+  }
   if (Error e = select_tensors(model->config.tensors, &model->checkpoint)) return e;
+  if (Error e = align_names(&model->config, &model->checkpoint)) return e;
   find_stacked_experts(model->checkpoint, &model->config);
   model->eos_ids = joined_eos_ids(model->config, generation);
   if (Error e = bind_tensors(options, model, jobs)) return with_assumed_sizes(model->config, e);
@@ -104,9 +109,10 @@ Error repair(const LoadOptions& options, std::span<const PackJob> jobs, std::spa
   return repair_segments(workers_of(options.team), jobs, cache, file, damaged);
 }
 
-// Repacks damaged segments or, if that is impossible, removes the file and returns false. jobs: of the cache.
-bool undo_damage(const LoadOptions& options, std::span<const PackJob> jobs, std::span<const int64_t> damaged,
-                 const PackCache& cache, const MappedFile& file, const ErrorSink& sink) {
+// Repacks damaged segments of a cache file or, if that is impossible, removes the file and returns false. jobs: all
+// jobs of the file; empty if the checkpoint has changed.
+bool repair_or_remove(const LoadOptions& options, std::span<const PackJob> jobs, std::span<const int64_t> damaged,
+                      const PackCache& cache, const MappedFile& file, const ErrorSink& sink) {
   const std::string segments =
       std::to_string(damaged.size()) + " of " + std::to_string(segment_count(cache.packed_bytes)) + " segments";
   const Error e = repair(options, jobs, damaged, cache, file);
@@ -121,20 +127,22 @@ bool undo_damage(const LoadOptions& options, std::span<const PackJob> jobs, std:
   return false;
 }
 
-// Compares cached weights with their hashes before use. False: they are unusable.
+// Compares cached weights with their hashes before use. Returns false if they are unusable.
 bool check_cached(const LoadOptions& options, std::span<const PackJob> jobs, const Model& model) {
   const std::vector<int64_t> damaged = damaged_segments(workers_of(options.team), model.cache, model.cached);
-  const bool is_right = damaged.empty() || undo_damage(options, jobs, damaged, model.cache, model.cached, options.warn);
+  const bool is_right =
+      damaged.empty() || repair_or_remove(options, jobs, damaged, model.cache, model.cached, options.warn);
   if (is_right) mark_checked(model.cache, model.cached);
   if (options.team) Team::unpin_caller();
   return is_right;
 }
 
-// Pause between two segments, each of which takes 0.1 ms of a core that the team may need. None once the process ends.
+// Pause between two segments: checking a segment takes 0.1 ms of a core that the team may need. When the process ends
+// there are no more pauses.
 constexpr std::chrono::milliseconds kRest{10};
 
 // Compares cached weights with their hashes while they are in use.
-void check_running(const std::string& folder, LoadOptions options, const Model& model, const std::stop_token& ends) {
+void check_in_use(const std::string& folder, LoadOptions options, const Model& model, const std::stop_token& ends) {
   std::vector<int64_t> damaged;
   for (int64_t i = 0; i < segment_count(model.cache.packed_bytes); ++i) {
     if (is_segment_damaged(model.cache, model.cached, i)) damaged.push_back(i);
@@ -146,12 +154,13 @@ void check_running(const std::string& folder, LoadOptions options, const Model& 
   options.team = nullptr;
   options.progress = {};
   if (bind_model(folder, options, &bound, &jobs) || bound.cache.path != model.cache.path) jobs.clear();
-  if (undo_damage(options, jobs, damaged, model.cache, model.cached, options.doubt ? options.doubt : options.warn)) {
+  if (repair_or_remove(options, jobs, damaged, model.cache, model.cached,
+                       options.doubt ? options.doubt : options.warn)) {
     mark_checked(model.cache, model.cached);
   }
 }
 
-// Maps the cached weights; false: they must be packed.
+// Maps the cached weights. Returns false if there are none, so that the weights must be packed.
 bool find_cached(const LoadOptions& options, std::span<const PackJob> jobs, Model* model) {
   if (model->cache.path.empty()) return false;
   remove_unfinished(options.cache_folder);
@@ -174,7 +183,7 @@ constexpr bool kWorksInForeground = true;
 constexpr bool kWorksInForeground = false;
 #endif
 
-// Leaves signals to the other threads, except SIGBUS, which reads of a mapped file raise in this thread.
+// Blocks all signals in this thread except SIGBUS, which a failed read of a mapped file raises in the reading thread.
 void block_signals() {
   sigset_t all;
   sigfillset(&all);
@@ -182,7 +191,7 @@ void block_signals() {
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
 }
 
-// Runs only on otherwise idle cores: the team's barriers wait for the slowest worker.
+// Lets this thread run only on otherwise idle cores, since the team's barriers wait for the slowest worker.
 void set_idle_priority() {
   const sched_param none = {};
   pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
@@ -224,8 +233,8 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
 
 LoadOptions mtp_options(LoadOptions options) {
   options.mtp = true;
-  options.calibration.clear();  // calibration would need the model's hidden states
-  options.keep.clear();         // has names of the model's matrices
+  options.calibration.clear();  // calibration of the layer would need the model's hidden states
+  options.keep.clear();         // these are patterns for the model's matrices
   return options;
 }
 
@@ -257,7 +266,7 @@ std::jthread keep_cache_in_background(const std::string& folder, const LoadOptio
   if (model.from_cache() && was_checked(model.cache, model.cached)) return {};
   const bool checks = model.from_cache();
   const auto work = [=, &model](const std::stop_token& ends) {
-    checks ? check_running(folder, options, model, ends) : write_or_warn(options, model);
+    checks ? check_in_use(folder, options, model, ends) : write_or_warn(options, model);
   };
   if (kWorksInForeground) {
     work({});
@@ -303,7 +312,7 @@ struct Toucher {
     }
   }
 
-  // Matrices whose panels form one range of tasks.
+  // Touches this worker's part of matrices whose panels form one range of tasks.
   void touch_stage(std::span<const Projection> matrices) const {
     for_each_projection(matrices, worker.own_tasks(panels_of(matrices)),
                         [&](const Projection& projection, PanelRange run) {
@@ -329,7 +338,8 @@ struct Toucher {
       last = role;
     });
     touch_stage(stage);
-    // The workers of an expert's gate and up depend on the token's other experts: spread each matrix over all workers.
+    // The worker that reads a panel of an expert depends on the token's other experts. So each matrix is divided among
+    // all workers.
     for (const Expert& expert : layer.experts) {
       for (const Linear* linear : {&expert.gate, &expert.up, &expert.down}) touch_alone(*linear);
     }

@@ -20,32 +20,32 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
 // be loaded. *model has the configuration and the checkpoint as soon as they are read, even after an error.
 Error bind_model(const std::string& folder, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs);
 
-// The checkpoint's MTP layer as a draft model for `model` (engine/session/speculation.h): one layer that uses the
-// embedding and head of `model`, which must outlive it. Has a cache file of its own.
+// Loads the checkpoint's MTP layer as a draft model for `model` (engine/session/speculation.h): one layer that uses the
+// embedding and head of `model`, which must outlive it. It has a cache file of its own.
 Error load_mtp(const std::string& folder, const LoadOptions& options, const Model& model, std::unique_ptr<Model>* out);
 
-// Options of load_mtp() for a model's load options.
+// The options with which load_mtp() loads the MTP layer of a model loaded with `options`.
 LoadOptions mtp_options(LoadOptions options);
 
-// The error that load_mtp() would return. exists: the checkpoint has tensors of an MTP layer.
+// Returns the error that load_mtp() would return. Sets `exists` to true if the checkpoint has tensors of an MTP layer.
 Error check_mtp(const std::string& folder, const LoadOptions& options, bool* exists);
 
 // Writes freshly packed weights to the cache, if it is enabled.
 Error write_to_cache(const Model& model);
 
-// Writes freshly packed weights to the cache, or checks cached ones not yet checked since boot, in a thread that the
-// model must outlive. Reports errors to options.warn and options.doubt.
+// Starts a thread that writes freshly packed weights to the cache, or checks cached weights that were not checked since
+// boot. The model must outlive the thread, which reports errors to options.warn and options.doubt.
 std::jthread keep_cache_in_background(const std::string& folder, const LoadOptions& options, const Model& model);
 
-// The cache file for a folder's weights; the error is the reason why it cannot be used.
+// Finds the cache file of a folder's weights. The error is the reason why it cannot be used.
 Error find_in_cache(const std::string& folder, const LoadOptions& options, PackCache* out);
 
-// Random weights: speed does not depend on the values.
+// Makes a model of random weights, for measurements: speed does not depend on the values of weights.
 Error synthetic_model(const std::string& config_path, const LoadOptions& options, std::unique_ptr<Model>* out);
 
-// NUMA first touch: a page lies on the node of the thread that first writes it. Each worker writes a zero into every
-// page of `arena` that holds panels of its own tasks; the first worker gets a shared page. The model's matrices are
-// placed in `arena`, which is all zeros. Leaves the calling thread unpinned.
+// NUMA first touch: Linux allocates a page on the node of the thread that first writes it. Each worker writes a zero to
+// every page of `arena` that holds panels of its own tasks; a page of several workers goes to the first one to write.
+// arena: holds the model's matrices, all zeros. Leaves the calling thread unpinned.
 void touch_first(Team& team, const Model& model, std::byte* arena);
 
 }  // namespace pinion

@@ -44,7 +44,8 @@ std::string why_tuned(const TunedMachine& tuned) {
   return text + tuned.date + " with " + tuned.model + " " + tuned.quant;
 }
 
-// The environment overrides the tuned pattern. Patterns of other program versions may be unknown: default.
+// The environment overrides the tuned pattern. A pattern that this version of the program does not have is replaced by
+// the default.
 size_t access_of(const TunedMachine* tuned) {
   if (tuned == nullptr || std::getenv("PINION_ACCESS")) return default_access_pattern();
   return find_access_pattern(tuned->access).value_or(default_access_pattern());

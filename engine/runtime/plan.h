@@ -1,4 +1,5 @@
-// The CPUs and the prefill chunk of a run, with reasons: the caller's choice, else the tune file's, else the default.
+// The plan of a run: its CPUs, prefill chunk and access pattern, with reasons. Each is the caller's choice, else that
+// of the tune file, else the default.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace pinion {
 
-// Arguments of a Team, one entry per worker.
+// Arguments of Team's constructor, one entry per worker.
 struct TeamCpus {
   std::vector<int32_t> cpus;
   std::vector<SmeUnits> sme;
@@ -28,7 +29,7 @@ struct Plan {
   TeamCpus prefill;
   int64_t prefill_chunk = 0;
   size_t access = default_access_pattern();  // a row of kAccessPatterns
-  bool is_numa = false;                      // several NUMA nodes: weights go to the node of their worker
+  bool is_numa = false;                      // several NUMA nodes: weights are placed on the node of their worker
   std::string why_team;   // "default: one worker a core", "--cores", "tuned: 43.4 tokens/s where ..."
   std::string why_chunk;  // "default", "--prefill-chunk", "tuned"
 };
@@ -54,8 +55,8 @@ struct Tuning {
 
 Tuning read_tuning(const Topology& topology);
 
-// Starts with options.cpus, else the tuned or default team, and shortens it to options.threads or extends it by the
-// fastest other cores. More threads than cores run unpinned.
+// The team is options.cpus, else the tuned or default team. It is shortened to options.threads, or extended to that
+// number by the fastest other cores. If there are more threads than cores, all workers run unpinned.
 Error make_plan(const PlanOptions& options, const Topology& topology, const Tuning& tuning, Plan* out);
 
 }  // namespace pinion

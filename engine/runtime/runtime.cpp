@@ -9,7 +9,7 @@
 namespace pinion {
 namespace {
 
-// Detects boards that loaded different models.
+// Hash of formats, shapes and the final norm: differs on boards that loaded different models.
 uint64_t fingerprint(const Model& model) {
   uint64_t hash = hash_floats(kHashSeed, {model.final_norm.weight, static_cast<size_t>(model.config.hidden_size)});
   const auto add = [&](const Linear& linear) {
@@ -83,7 +83,7 @@ Error open_runtime(const RuntimeOptions& options, Runtime* out) {
   if (!exchange) return open_on_this_board(options, out);
   if (exchange->is_first()) send_load_options(*exchange, options.load);
   Error own = open_on_this_board(options, out);
-  // A board may find a matrix ternary in its own rows only; all boards must quantise it alike.
+  // A matrix may be ternary in the rows of some boards only. All boards must quantise it alike.
   if (agree(*exchange, own.what == kNotTernary ? own : Error{})) {
     if (options.load.warn) {
       options.load.warn(error("some matrices are not ternary; quantising all instead", options.model));

@@ -30,7 +30,7 @@ struct RuntimeOptions {
   std::string synthetic;             // instead of model: a config.json whose shapes get random weights
   LoadOptions load;                  // `team` comes from the plan
   std::optional<KvType> kv;          // default: f32 for Quant::none, else q8
-  std::optional<Plan> plan;          // default: tuned, else the default plan
+  std::optional<Plan> plan;          // nullopt: make_plan() with the tune file and without options
   const Kernels* kernels = nullptr;  // null: the best for this CPU
   // To the other boards, which open their shares at the same time (engine/runtime/follow.h); null: one board.
   Exchange* exchange = nullptr;
@@ -38,7 +38,7 @@ struct RuntimeOptions {
 
 KvType kv_type(const RuntimeOptions& options);
 
-// Default of --quant: w4a8 if the folder has 4-bit codes that can be kept, else w8a8, also for unreadable folders.
+// Default of --quant: w4a8 if the folder has 4-bit codes that can be kept, else (also for an unreadable folder) w8a8.
 Quant default_quant(const std::string& model);
 
 // A model ready to run. It must outlive its sessions.
@@ -53,14 +53,15 @@ struct Runtime {
   std::jthread cache_keeper;  // reads model, so it is declared after it
 };
 
-// Replaces the teams and the chunk; no run may be active. Fails if the process cannot have that many threads.
+// Replaces the teams and the chunk. No pass may be running. Fails if the process cannot have that many threads.
 Error use_plan(const Plan& plan, Runtime* out);
 
-// Also writes or checks the weight cache in the background. Errors: of make_plan and load_model, of any board.
+// Opens the model and starts writing or checking the weight cache in the background. Errors: those of make_plan() and
+// load_model(), on any board.
 Error open_runtime(const RuntimeOptions& options, Runtime* out);
 
-// The MTP layer of the checkpoint that `runtime` was opened from with these options, as a draft model on the same
-// teams. `runtime` must outlive it.
+// Opens the MTP layer of the checkpoint of `runtime` as a draft model, which runs on the teams of `runtime`. options:
+// those of `runtime`, which must outlive `out`.
 Error open_mtp(const RuntimeOptions& options, const Runtime& runtime, Runtime* out);
 
 // The SessionOptions that do not come from the runtime.

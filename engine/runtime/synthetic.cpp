@@ -22,7 +22,7 @@ namespace {
 
 uint64_t random_bits(uint64_t counter) { return splitmix64_finalise((counter + 1) * kGoldenGamma); }
 
-// About uniform in [-127, 127].
+// Codes that are about uniform in [-127, 127].
 void random_codes(std::byte* panel, int64_t bytes, uint64_t seed) {
   for (int64_t i = 0; i < bytes; i += 8) {
     uint64_t eight = random_bits(seed + static_cast<uint64_t>(i));
@@ -41,14 +41,14 @@ void random_bf16(std::byte* row, int64_t bytes, uint64_t seed) {
   }
 }
 
-// Scales and column sums of a w8 panel from its codes.
+// Sets a constant scale for all columns of a w8 panel, and the column sums of its codes.
 void fill_scales(const int8_t* codes, int64_t k, float* scale, int32_t* column_sum) {
   std::fill_n(scale, kPanelColumns, 2.4e-4f);  // weights up to 0.03, usual for in_features of 1000
   std::fill_n(column_sum, kPanelColumns, 0);
   for (int64_t i = 0; i < padded_k(k) * kPanelColumns; ++i) column_sum[i / 4 % kPanelColumns] += codes[i];
 }
 
-// w4: every nibble is a valid code. w2: codes are 0 to 2.
+// Records of w4, in which every nibble is a valid code, or of w2, whose codes are 0 to 2.
 template <Format F>
 void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
   const std::vector<f16> scales(kPanelColumns, to_f16(F == Format::w2 ? 16.0f : 4.0f));
@@ -62,13 +62,13 @@ void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
   }
 }
 
-// By Format; null: never quantised from floats.
+// By Format. Null: a format to which no floats are quantised.
 using Filler = void (*)(std::byte* panel, int64_t bytes, uint64_t seed);
 constexpr Filler kFillers[] = {random_bf16, random_codes, random_records<Format::w4>, nullptr,
                                random_records<Format::w2>};
 static_assert(std::size(kFillers) == std::size(kFormats));
 
-// Fills a placed matrix.
+// Fills a matrix whose memory is assigned.
 void fill_matrix(const Workers& workers, const Matrix& m, uint64_t seed) {
   const int64_t bytes = panel_bytes(m.format, m.k);
   auto* scale = const_cast<float*>(m.scale);
@@ -111,7 +111,7 @@ float value_of(VectorRole role) {
   }
 }
 
-// Sets the format and shape that loading would give a matrix of floats; places nothing.
+// Sets the format and shape that loading would give a matrix of floats. Assigns no memory.
 void shape_matrix(const MatrixTensor& spec, const LoadOptions& options, Model* model) {
   const bool is_head = spec.role == MatrixRole::head;
   Format format = spec.is_exact ? Format::bf16 : weight_format(options, spec.module() + ".weight", is_head);
@@ -141,7 +141,7 @@ std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
   model->layers.resize(c.layers);
   for (int64_t i = 0; i < c.layers; ++i) {
     Layer* layer = &model->layers[i];
-    place_layer(c, i, layer);
+    init_layer(c, i, layer);
     for (const VectorTensor& spec : layer_vectors(c, i)) {
       vector_of(*layer, spec.role) = constant_vector(model, spec.n, value_of(spec.role));
     }

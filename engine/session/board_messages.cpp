@@ -21,7 +21,7 @@ Error Followers::open(Exchange* exchange, const RunnerSize& size) {
   return agree(*exchange_, {});
 }
 
-// Sends frequencies only if they changed: most sequences share them, in every pass.
+// Adds frequencies only if they differ from the last ones: most sequences and passes have the same.
 void Followers::add_ropes(std::span<const RopeFrequencies> ropes) {
   const bool are_same = std::ranges::equal(ropes, ropes_);
   message_.add(are_same);

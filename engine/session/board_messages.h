@@ -1,4 +1,5 @@
-// Messages of board 0 to the other boards, as bytes. All boards run the same build, so nothing is validated.
+// The messages that board 0 sends to the other boards, as bytes. All boards run the same build, so readers validate
+// nothing.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +18,14 @@
 namespace pinion {
 
 enum class BoardCommand : int64_t {
-  load,          // the model, with these options
+  load,          // load the model, with the sent options
   open,          // allocate the memory of a session or scheduler
   pass,          // run one of its passes
   profile,       // exchange the profiles since the last such command
   copy,          // copy a block of its cache
   close,         // free its memory
-  time_gathers,  // gathers of a pass without computation
-  end,           // the last command
+  time_gathers,  // measure the gathers of a pass without computation
+  end,           // leave run_follower()
 };
 
 // Serialises numbers and lists; the length of a list precedes its elements.
@@ -86,13 +87,14 @@ class MessageReader {
 
 // Capacity of a session or scheduler, the same on every board.
 struct RunnerSize {
-  int64_t tokens;     // of a pass
-  int64_t positions;  // of a sequence
+  int64_t tokens;     // maximum of a pass
+  int64_t positions;  // maximum of a sequence
   KvType kv;
   int64_t blocks;  // of the cache
 };
 
-// On board 0: the counterparts of a session or scheduler on the other boards. Does nothing for a model on one board.
+// On board 0: controls the counterparts of a session or scheduler on the other boards (engine/runtime/follow.h). Does
+// nothing for a model on one board.
 class Followers {
  public:
   Followers() = default;
@@ -100,7 +102,7 @@ class Followers {
   Followers(const Followers&) = delete;
   Followers& operator=(const Followers&) = delete;
 
-  // exchange: null on one board. Errors: of any board, for example too little memory.
+  // exchange: null on one board. Returns the error of any board, for example too little memory.
   Error open(Exchange* exchange, const RunnerSize& size);
   void send_pass(std::span<const Segment> segments, bool is_profiled);
   void send_copy(int32_t from, int32_t to);
@@ -121,10 +123,11 @@ class Followers {
 // Profiles of all boards, by rank; own: of this board. Collective.
 std::vector<BoardProfile> profiles_of_all(Exchange& exchange, const Profile& own);
 
-// Reads the frequencies of a segment; `last`: those of the segment before it, replaced.
+// Reads the frequencies of a segment. last: the frequencies of the segment before it, which the message may repeat;
+// replaced by those of this segment.
 void read_ropes(MessageReader& message, std::vector<RopeFrequencies>* last);
 
-// The load options that affect numbers: board 0 sends them, the others use them in place of their own.
+// The load options that affect results. Board 0 sends them; the other boards replace their own by them.
 void send_load_options(Exchange& exchange, const LoadOptions& options);
 void read_load_options(MessageReader& message, LoadOptions* out);
 

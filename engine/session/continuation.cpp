@@ -101,8 +101,8 @@ Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateO
   return text;
 }
 
-void choose_token(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
-                  std::span<const int32_t> eos_ids) {
+void draw_token(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
+                std::span<const int32_t> eos_ids) {
   hash_logits(text.options, logits, text.result);
   TextRules* rules = text.rules.get();
   if (rules && text.result.ids.empty()) {
@@ -114,8 +114,8 @@ void choose_token(Continuation& text, std::span<const float> logits, std::span<c
   // A logit bias may ban all allowed tokens.
   if (rules && !is_allowed(*rules, id)) text.failure = error("no allowed token is left", "grammar");
   if (text.failure) return;
-  text.choice = {.id = id, .logprobs = {}};
-  if (text.options.logprobs) text.choice->logprobs = logprobs_of(logits, id, *text.options.logprobs);
+  text.drawn = {.id = id, .logprobs = {}};
+  if (text.options.logprobs) text.drawn->logprobs = logprobs_of(logits, id, *text.options.logprobs);
 }
 
 int64_t candidates_needed(const Continuation& text) {
@@ -124,26 +124,26 @@ int64_t candidates_needed(const Continuation& text) {
   return reads_all ? 0 : candidates_needed(options.sampler);
 }
 
-bool append_choice(Continuation& text, std::span<const int32_t> eos_ids, int64_t capacity, const OnToken& on_token) {
+bool append_drawn(Continuation& text, std::span<const int32_t> eos_ids, int64_t capacity, const OnToken& on_token) {
   GenerateResult& result = text.result;
   const auto end = [&](FinishReason reason) {
     result.finish_reason = reason;
     return false;
   };
   TextRules* rules = text.rules.get();
-  std::optional<Choice> choice = std::exchange(text.choice, {});
-  if (!choice) return end(FinishReason::stop);
+  std::optional<DrawnToken> drawn = std::exchange(text.drawn, {});
+  if (!drawn) return end(FinishReason::stop);
   const bool ignores_eos = text.options.ignore_eos && !rules;
-  if (!ignores_eos && std::ranges::binary_search(eos_ids, choice->id)) {
-    result.end_logprobs = std::move(choice->logprobs);
+  if (!ignores_eos && std::ranges::binary_search(eos_ids, drawn->id)) {
+    result.end_logprobs = std::move(drawn->logprobs);
     return end(FinishReason::stop);
   }
-  result.ids.push_back(choice->id);
-  if (choice->logprobs) result.logprobs.push_back(*std::move(choice->logprobs));
-  text.history.push_back(choice->id);
-  if (!on_token(choice->id)) return end(FinishReason::stop);
+  result.ids.push_back(drawn->id);
+  if (drawn->logprobs) result.logprobs.push_back(*std::move(drawn->logprobs));
+  text.history.push_back(drawn->id);
+  if (!on_token(drawn->id)) return end(FinishReason::stop);
   if (rules) {
-    text.failure = rules->add(choice->id);
+    text.failure = rules->add(drawn->id);
     text.sampler.allowed = rules->allowed;
     if (text.failure || rules->is_complete) return end(FinishReason::stop);
   }

@@ -15,23 +15,23 @@
 
 namespace pinion {
 
-// Constrains the tokens of one text, for example by a grammar. Rules change the draw only: logits, their hash and log
-// probabilities are the model's.
+// Constrains the tokens of one text, for example by a grammar. Rules affect only which tokens can be drawn: logits,
+// their hash and log probabilities remain those of the model.
 struct TextRules {
   virtual ~TextRules() = default;
 
-  // Set by begin() and add(). Token mask: bit id % 32 of word id / 32. Empty: all tokens are allowed.
+  // Mask of the next token, set by begin() and add(): bit id % 32 of word id / 32. Empty: all tokens are allowed.
   std::vector<uint32_t> allowed;
   bool is_complete = false;  // no token may follow, not even an end-of-sequence id
 
-  // vocab_size: number of logits. eos_ids: may follow wherever the text may end.
+  // vocab_size: number of logits. eos_ids: allowed at every position at which the text may end.
   virtual Error begin(int64_t vocab_size, std::span<const int32_t> eos_ids) = 0;
   virtual Error add(int32_t id) = 0;  // id: an allowed token
   // Tokens that almost certainly follow, used as drafts; may be empty.
   virtual std::vector<int32_t> jump_forward() { return {}; }
 };
 
-// Makes the rules of a new text.
+// Creates the rules of a new text.
 using MakeRules = std::function<std::unique_ptr<TextRules>()>;
 
 inline bool is_allowed(const TextRules& rules, int32_t id) {
@@ -43,15 +43,15 @@ struct GenerateOptions {
   SamplerOptions sampler = {};
   bool ignore_eos = false;
   bool hash_logits = true;      // costs one more single-threaded read of the logits
-  int64_t tokens_per_hash = 0;  // records the hash every that many tokens; 0: only at the end
-  // Log probabilities, each with those of this many most likely tokens; nullopt: off.
+  int64_t tokens_per_hash = 0;  // records the hash after every n-th token; 0: only at the end
+  // Log probabilities of tokens, and of so many of the most likely tokens at the same position; nullopt: off.
   std::optional<int32_t> logprobs = {};         // of generated tokens
   std::optional<int32_t> prompt_logprobs = {};  // of prompt tokens; the prompt is then evaluated from its beginning
   MakeRules rules = {};                         // empty: no rules
 };
 
 enum class FinishReason : uint8_t {
-  stop,     // an end-of-sequence id (not part of the ids), the rules, the callback, or Session::interrupted
+  stop,     // by an end-of-sequence id (not part of the ids), the rules, the callback, or Session::interrupted
   length,   // max_tokens
   context,  // the context of the model or the cache is full
 };
@@ -67,8 +67,8 @@ struct GenerateResult {
   double decode_seconds = 0;   // after that: passes, sampling, hashing and the callback
   int64_t decode_passes = 0;
   int64_t drafted = 0;                    // evaluated drafts
-  int64_t accepted = 0;                   // drafts that the text continued with
-  int64_t regions = 0;                    // parallel regions of decode passes and of a draft model's passes
+  int64_t accepted = 0;                   // drafts that became part of the text
+  int64_t regions = 0;                    // OpenMP regions: decode passes, and passes of a draft model
   int64_t barriers = 0;                   // barriers in these regions
   uint64_t logits_hash = 0;               // FNV-1a over 32-bit words of all logits that tokens were drawn from
   std::vector<uint64_t> hashes;           // the hash after every tokens_per_hash tokens
@@ -77,14 +77,14 @@ struct GenerateResult {
   std::optional<Logprobs> end_logprobs;   // of the end-of-sequence id that ended the text
 };
 
-// Number of tokens that decode_seconds covers.
+// Number of tokens generated during decode_seconds.
 inline int64_t decoded_tokens(const GenerateResult& result) { return result.decode_passes + result.accepted; }
 
 // Receives each generated id; returns false to stop.
 using OnToken = std::function<bool(int32_t)>;
 
 // A drawn token that is not yet part of the text.
-struct Choice {
+struct DrawnToken {
   int32_t id;
   std::optional<Logprobs> logprobs;
 };
@@ -96,35 +96,36 @@ struct Continuation {
   GenerateResult result;
   std::unique_ptr<TextRules> rules = {};  // may be null
   Error failure = {};                     // of the rules; ends the text
-  std::optional<Choice> choice = {};      // set by choose_token(); nullopt there: the text has ended
+  // Set by draw_token(), moved to the text by append_drawn(). nullopt after draw_token(): the text has ended.
+  std::optional<DrawnToken> drawn = {};
 };
 
 // Fails for an empty prompt, one of more than `capacity` tokens, and ids outside the vocabulary.
 Error check_prompt(const ModelConfig& config, std::span<const int32_t> prompt, int64_t capacity);
 Error check_ids(const ModelConfig& config, std::span<const int32_t> ids);
-// Fails for negative numbers of log probabilities, and for a logit bias of an id outside the vocabulary, with ids that
-// do not ascend, or of NaN or plus infinity.
+// Fails for a negative number of log probabilities, and for logit biases whose ids are outside the vocabulary or not
+// ascending, or whose values are NaN or plus infinity.
 Error check_generate_options(const ModelConfig& config, const GenerateOptions& options);
 
 // True if requested log probabilities of the prompt are still missing in the result.
 bool lacks_prompt_logprobs(const Continuation& text);
 
-// Appends the next missing log probabilities of the prompt. logits: [rows][vocab], the first row predicts the first
-// missing token; rows beyond the prompt are ignored. The workers divide the rows.
+// Appends the next missing log probabilities of the prompt. logits: [rows][vocab]; the first row predicts the first
+// prompt token without log probabilities, and rows beyond the prompt are ignored. The workers divide the rows.
 void add_prompt_logprobs(Continuation& text, std::span<const float> logits, int64_t vocab, const Workers& workers);
 
 Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateOptions& options);
 
-// Draws the next token from the logits after the whole history. Calls no callback, so several texts may draw at the
-// same time. panel_best: see sample(). eos_ids: ascending.
-void choose_token(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
-                  std::span<const int32_t> eos_ids);
+// Draws the next token from the logits after the whole history. Calls no callback, so several threads may draw tokens
+// of different texts. panel_best: see sample(). eos_ids: ascending.
+void draw_token(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
+                std::span<const int32_t> eos_ids);
 
-// Number of a row's largest logits that choose_token() needs; 0: all.
+// Number of a row's largest logits that draw_token() needs; 0: all.
 int64_t candidates_needed(const Continuation& text);
 
-// Appends the drawn token. Returns false at the end of the text: then `failure` or result.finish_reason is the reason.
-// capacity: largest history that can be evaluated.
-bool append_choice(Continuation& text, std::span<const int32_t> eos_ids, int64_t capacity, const OnToken& on_token);
+// Appends the drawn token to the text. Returns false at the end of the text; `failure`, else result.finish_reason, then
+// has the reason. capacity: largest history that can be evaluated.
+bool append_drawn(Continuation& text, std::span<const int32_t> eos_ids, int64_t capacity, const OnToken& on_token);
 
 }  // namespace pinion

@@ -10,7 +10,7 @@ namespace {
 using State = SuffixAutomaton::State;
 using Edge = SuffixAutomaton::Edge;
 
-// append() updates State::end of that many suffixes, the longest first: drafts follow those.
+// Number of suffixes for which append() updates State::end, the longest first, since drafts follow the longest match.
 constexpr int kUpdatedSuffixes = 16;
 
 std::vector<Edge>::iterator edge_position(State& state, int32_t id) {
@@ -32,14 +32,14 @@ void set_edge(State& state, int32_t id, int32_t to) {
   }
 }
 
-// The state of the new text's longest suffix that occurred before. from: the longest suffix of the old text that `id`
-// has followed before; -1: none.
+// The state of the new text's longest suffix that occurred before. from: state of the longest suffix of the old text
+// that `id` has followed before; -1: none.
 int32_t suffix_link(SuffixAutomaton& a, int32_t from, int32_t id) {
   if (from < 0) return 0;
   const int32_t next = target(a.states[from], id);
   const int32_t length = a.states[from].length + 1;
   if (a.states[next].length == length) return next;
-  // The longer substrings of `next` are no suffixes of the new text: split off a state for those that are.
+  // The longer substrings of `next` are no suffixes of the new text. A new state takes the substrings that are.
   const auto split = static_cast<int32_t>(a.states.size());
   a.states.push_back(a.states[next]);
   a.states.back().length = length;
@@ -51,13 +51,13 @@ int32_t suffix_link(SuffixAutomaton& a, int32_t from, int32_t id) {
 }
 
 constexpr double kNewest = 0.125;    // weight of the newest value in a running mean
-constexpr int64_t kRetryAfter = 48;  // chances that do not pay before a retry
-constexpr double kRowCost = 0.08;    // of one more row relative to a pass of one row, until it is measured
+constexpr int64_t kRetryAfter = 48;  // see is_retry_due()
+constexpr double kRowCost = 0.08;    // time of one more row relative to a pass of one row, until it is measured
 constexpr int64_t kMinMatch = 2;     // a match of one token predicts too little
 
 void move_mean(double& mean, double newest) { mean += kNewest * (newest - mean); }
 
-// Probability that the next draft of a text agrees, together with all drafts before it.
+// Probability that a text's next draft and all its drafts before it are accepted.
 double next_probability(const Drafter& drafter) {
   const double rate = drafter.acceptance->rates[bucket_of_match(drafter.match_length)];
   double probability = 1;

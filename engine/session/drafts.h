@@ -1,5 +1,5 @@
-// Drafts from the text itself, and the number of drafts that pays. A draft is a guess of a coming token, evaluated in
-// the same pass as the tokens before it.
+// Drafts from the text itself, and the choice of the number of drafts (the depth). A draft is a guess of a coming
+// token, evaluated in the same pass as the tokens before it. It pays if it raises the expected tokens per second.
 #pragma once
 
 #include <array>
@@ -11,14 +11,14 @@
 namespace pinion {
 
 // Suffix automaton (Blumer et al. 1985) of a growing text: finds the longest suffix that occurred before, in amortised
-// constant time per token. Edited code, quotations and lists repeat earlier text.
+// constant time per token. The tokens after that occurrence are drafts: edited code, quotations and lists repeat text.
 struct SuffixAutomaton {
   struct Edge {
     int32_t id, state;
   };
-  // All substrings that end at the same positions; the longest has `length` ids.
+  // A set of substrings that end at the same positions. The longest one has `length` ids.
   struct State {
-    int32_t link = -1;  // state of the longest suffix of these that has more occurrences
+    int32_t link = -1;  // state of their longest suffix that occurs at more positions
     int32_t length = 0;
     int32_t end = 0;               // end position of the latest known occurrence
     std::vector<Edge> edges = {};  // ascending by id
@@ -33,15 +33,15 @@ struct SuffixAutomaton {
 
 void append(SuffixAutomaton& automaton, int32_t id);
 
-// Makes the automaton that of `text`; appends only if `text` extends the current one.
+// Sets the automaton's text. Appends the new ids if `text` extends the current text, else starts again.
 void set_text(SuffixAutomaton& automaton, std::span<const int32_t> text);
 
-constexpr int64_t kMaxDrafts = 15;         // of a text in a pass, in addition to the drawn token
+constexpr int64_t kMaxDrafts = 15;         // of one text in a pass, after the drawn token
 constexpr int64_t kJumpForwardMatch = 16;  // match length assumed for TextRules::jump_forward()
 
 // Duration of passes by number of rows.
 struct PassSeconds {
-  static constexpr int64_t kMaxRows = 64;      // larger passes hold no drafts
+  static constexpr int64_t kMaxRows = 64;      // larger passes have no drafts
   std::array<double, kMaxRows + 1> by_rows{};  // running means; 0: not measured
 };
 
@@ -50,13 +50,13 @@ void note_pass(PassSeconds& seconds, int64_t rows, double newest);
 // Duration of a pass of `rows` rows, estimated if it was not measured.
 double expected_seconds(const PassSeconds& seconds, int64_t rows);
 
-// Acceptance of a text's drafts, in buckets: matches of 1, 2-3, 4-7, 8-15 and 16 or more tokens, or drafts to which a
-// model gives a probability up to 0.3, 0.5, 0.7, 0.9 and 1.
+// Acceptance rates of a text's drafts, in buckets by the length of the match (1, 2-3, 4-7, 8-15, 16 or more tokens) or
+// by the probability that a draft model gives the draft (up to 0.3, 0.5, 0.7, 0.9, 1).
 struct Acceptance {
   static constexpr size_t kBuckets = 5;
-  std::array<double, kBuckets> rates;       // running means of the fraction that agreed
-  std::array<int64_t, kBuckets> skipped{};  // consecutive chances that did not pay
-  double overall_rate = 0.7;                // of a draft model's drafts in all buckets
+  std::array<double, kBuckets> rates;       // running means of the fraction of accepted drafts
+  std::array<int64_t, kBuckets> skipped{};  // times in a row that a possible draft was not expected to pay
+  double overall_rate = 0.7;                // of the drafts of all buckets; used for a draft model
 
   Acceptance();
 };
@@ -64,39 +64,42 @@ struct Acceptance {
 size_t bucket_of_match(int64_t length);
 size_t bucket_of_probability(double probability);
 
-// Records the drafts of a pass by their buckets; the first `accepted` agreed, the next one, if any, did not.
+// Records the drafts of a pass. buckets: of each draft. The first `accepted` were accepted, the next one, if any, was
+// not.
 void note_acceptance(Acceptance& acceptance, std::span<const size_t> buckets, int64_t accepted);
 
 // A text that may have drafts in the next pass.
 struct Drafter {
   Acceptance* acceptance;
-  int64_t match_length;  // of its suffix with an earlier occurrence
+  int64_t match_length;  // see SuffixAutomaton
   int64_t max_drafts;
-  int64_t drafts = 0;  // the choice
+  int64_t drafts = 0;  // result of choose_depths()
 };
 
-// Chooses the number of drafts of each text in a pass that has `rows` rows without drafts, one token each. Adds the
-// most likely drafts while they raise the expected tokens per second of all texts together: a row costs the pass of
-// many texts the same as that of one and gains less, so such passes get few. Limits: `max_rows` rows in all, and a
-// duration below `max_seconds`. A text without a draft that pays gets one now and then, to measure again.
+// Chooses the number of drafts of each text. Without drafts the pass has `rows` rows, one per text. Adds the most
+// likely drafts while they raise the expected tokens per second of all texts together. A row costs the same time in a
+// pass of many texts as in a pass of one, but raises the rate less, so passes of many texts get few drafts. Limits:
+// `max_rows` rows in all, and a duration below `max_seconds`. A text whose drafts do not pay gets one now and then, to
+// measure again.
 void choose_depths(const PassSeconds& seconds, int64_t rows, int64_t max_rows, double max_seconds,
                    std::span<Drafter> drafters);
 
-// State of a single text, with drafts from itself or from a model.
+// Measurements for the number of drafts of a session, with drafts from its text or from a model.
 struct DraftDepth : Acceptance {
   PassSeconds passes;
   double draft_seconds = 0;  // running mean of a draft model's pass
-  int64_t fixed_drafts = 0;  // for tests: that many drafts for every match; 0: as many as pay
+  int64_t fixed_drafts = 0;  // for tests: number of drafts for every match; 0: as many as pay
 };
 
-// Number of drafts for a match of that length; 0: a pass of one row is faster.
+// Number of drafts for a match of that length; 0: no draft pays.
 int64_t choose_depth(DraftDepth& depth, int64_t match_length);
 
-// Counts a chance that does not pay; true every 48th time, because the text may have changed.
+// Counts a possible draft that does not pay. True every 48th time: then it is evaluated, because the text may have
+// become more predictable.
 bool is_retry_due(int64_t& skipped);
 
-// Updates a running mean; 0: not measured. A new value counts at most as twice the mean: a pass delayed by another
-// program predicts little.
+// Updates a running mean; 0: not measured. Values are limited to twice the mean, since a pass that another program
+// delayed predicts little.
 void note_seconds(double& mean, double newest);
 
 }  // namespace pinion

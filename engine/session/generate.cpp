@@ -9,8 +9,8 @@
 namespace pinion {
 namespace {
 
-// A chat template may render an answer differently in the next turn: without its thoughts, and without the "<think>"
-// that ended the prompt. So the last few tokens of a prompt may change.
+// Number of tokens at the end of a prompt that may change in the next turn: chat templates may render an answer without
+// its thoughts, and without the "<think>" that ended the prompt.
 constexpr int64_t kAnswerOpening = 16;
 
 // Evaluates the prompt up to `end` if the session holds fewer tokens.
@@ -21,10 +21,10 @@ Error evaluate_up_to(Session& session, std::span<const int32_t> prompt, int64_t 
   return evaluate(session, prompt.subspan(held, end - held), false, logits, candidates);
 }
 
-// Evaluates the rest of the prompt. shared: length of its common prefix with the previous text. A recurrent state
-// cannot return to earlier tokens, so up to two snapshots are taken on the way:
+// Evaluates the part of the prompt that the session does not hold. shared: length of its common prefix with the
+// previous text. A recurrent state cannot return to earlier tokens, so up to two snapshots are taken on the way:
 //   - at `shared`, if that is far ahead: later prompts may have the same prefix, such as a system message;
-//   - kAnswerOpening tokens before the end: the next turn continues from there if the template changes the answer.
+//   - kAnswerOpening tokens before the end: the next turn continues from there if the template changes the end.
 Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, int64_t shared, float* logits,
                       int64_t candidates) {
   const bool can_split = !frequencies_follow_length(session.model->config);
@@ -67,7 +67,8 @@ Error prefill(Session& session, std::span<const int32_t> prompt, Continuation& t
   return {};
 }
 
-// Limited by the session, the text and the cache. 0 with dynamic rope, and where longrope's factors change in the pass.
+// Maximum number of drafts, limited by the session, the text and the cache. 0 with dynamic rope, and if longrope's
+// factors change within the pass.
 int64_t draft_limit(const Session& session, const Continuation& text) {
   const ModelConfig& c = session.model->config;
   if (frequencies_follow_length(c)) return 0;
@@ -85,17 +86,18 @@ struct Decoding {
   std::vector<float> logits;         // [Session::max_drafts + 1][vocab]; one row without speculation
   std::vector<int32_t> tokens = {};  // of the pass
 
-  // Draws a token from a row of the logits. panel_row: its row in panel_best(). Returns false at the end of the text.
+  // Draws a token from row `row` of `logits` and appends it. panel_row: argument of panel_best() for the same logits.
+  // Returns false at the end of the text.
   bool draw_from(int64_t row, int64_t panel_row) {
     const int64_t vocab = session.model->config.vocab_size;
-    choose_token(text, std::span(logits).subspan(row * vocab, vocab), panel_best(session, panel_row),
-                 session.model->eos_ids);
-    return append_choice(text, session.model->eos_ids, session.sequence.cache.capacity, on_token);
+    draw_token(text, std::span(logits).subspan(row * vocab, vocab), panel_best(session, panel_row),
+               session.model->eos_ids);
+    return append_drawn(text, session.model->eos_ids, session.sequence.cache.capacity, on_token);
   }
 };
 
-// Evaluates the last drawn token and drafts after it in one pass, then draws from their logits. continues: false at the
-// end of the text.
+// Evaluates the last token of the text and drafts after it in one pass, then draws from their logits. Sets `continues`
+// to false at the end of the text.
 Error decode_pass(Decoding& d, bool* continues) {
   Session& session = d.session;
   GenerateResult& result = d.text.result;
@@ -114,7 +116,7 @@ Error decode_pass(Decoding& d, bool* continues) {
   int64_t agreed = 0;
   *continues = d.draw_from(0, 0);
   const auto agrees =
-      [&](int64_t row) {  // logits with NaN or infinity are evaluated again without drafts, then reported as an error
+      [&](int64_t row) {  // false for logits with NaN or infinity: the next pass reports them as an error
         return row < rows && d.text.history.back() == d.tokens[row] && are_logits_finite(session, row, 1);
       };
   while (*continues && agrees(agreed + 1)) {
@@ -131,7 +133,7 @@ Error decode_pass(Decoding& d, bool* continues) {
   return {};
 }
 
-// Draws and evaluates tokens to the end of the text. logits: after the prompt.
+// Draws and evaluates tokens up to the end of the text. logits: of the last token of the prompt.
 Error decode(Session& session, const OnToken& on_token, Continuation& text, std::vector<float> logits) {
   if (text.options.max_tokens <= 0) return {};
   if (session.speculation) {

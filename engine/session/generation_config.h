@@ -37,12 +37,12 @@ struct SamplerOptions {
   uint64_t seed = 0;
 };
 
-// All SamplerOptions except dry_breakers, logit_bias and seed. generation_config.json, golden files and the command
-// line use this table.
+// One of the SamplerOptions, all of which except dry_breakers, logit_bias and seed are in the table below. Used for
+// generation_config.json, golden files and the command line.
 struct SamplerSetting {
   std::string_view name;  // in files; --top-k on the command line
   double min, max;
-  double absent;  // default of transformers for fields missing in generation_config.json
+  double absent;  // default of Hugging Face's transformers if generation_config.json lacks the field
   float SamplerOptions::* number;
   int32_t SamplerOptions::* count;  // one of the two is null
   const char* letter;               // placeholder in --help

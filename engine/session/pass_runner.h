@@ -18,7 +18,7 @@
 
 namespace pinion {
 
-// Evaluated tokens and the model's memory of them.
+// Evaluated tokens, with their KV cache and recurrent state.
 struct Sequence {
   KvCache cache;             // of attention layers
   RecurrentState state;      // of recurrent layers, after all of `ids` except the drafts that it holds
@@ -39,10 +39,12 @@ int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b);
 // for rope frequencies that depend on the length (dynamic).
 bool can_truncate(const ModelConfig& config);
 
-// Drops the tokens from `position` on and returns the number of remaining ones. A recurrent state can only return to a
-// snapshot once the drafts of the last pass are dropped, so fewer tokens may remain. Keeps the blocks of the cache.
+// Drops the tokens from `position` on and returns the number of remaining tokens. A recurrent state can drop the drafts
+// of the last pass; to drop more it must return to a snapshot, so fewer than `position` tokens may remain. Keeps the
+// blocks of the cache.
 int64_t rewind(Sequence& sequence, int64_t position);
 
+// A model, its teams and the memory of its passes.
 struct PassRunner {
   const Model* model = nullptr;
   const Kernels* kernels = nullptr;
@@ -51,29 +53,29 @@ struct PassRunner {
   Scratch scratch;
   Followers followers;         // counterparts on the other boards
   std::vector<float> hidden;   // [rows][hidden] of the last pass, after the final norm; empty: not recorded
-  Profile* profile = nullptr;  // receives the time of every pass, by worker; null: off. Other boards have their own
-  Trace* trace = nullptr;      // records the results of every stage; null: off
+  Profile* profile = nullptr;  // adds up the times of passes on this board; null: off
+  Trace* trace = nullptr;      // records results of stages; null: off
 };
 
-// kernels: null: the best for this CPU. prefill_team: null: `team`.
+// Null kernels: the best for this CPU. Null prefill_team: `team`.
 Error make_runner(const Model& model, Team& team, Team* prefill_team, const Kernels* kernels, PassRunner* out);
 
-// Allocates the scratch of passes of at most `tokens` tokens of sequences of at most `positions`. Fails, with the
-// sizes, if scratch, caches and `other_bytes` exceed the free memory. what, detail: for the message: owner of the
-// memory, and further text on its size.
+// Allocates the scratch of passes of at most `tokens` tokens of sequences of at most `positions` positions. Fails, with
+// the sizes, if the scratch, cache_bytes and other_bytes exceed the free memory. what: owner of the memory in the
+// message; detail: text after its size.
 Error allocate_scratch(PassRunner* runner, int64_t tokens, int64_t positions, int64_t cache_bytes, int64_t other_bytes,
                        const std::string& what, const std::string& detail);
 
-// Bytes of memory-mapped weights. They count as free memory but are read for every token, so they must fit, too.
+// Bytes of memory-mapped weights. The kernel counts them as free memory, but every token reads them, so they must fit.
 int64_t mapped_bytes(const Model& model);
 
-// Makes the other boards allocate their memory for the same passes and blocks. Call it after all local allocations.
+// Lets the other boards allocate their memory for the same passes and blocks. Call it after all local allocations.
 Error open_followers(PassRunner* runner, int64_t tokens, int64_t positions, const KvPool& pool);
 
 // Copies a cache block on all boards.
 void copy_block(PassRunner& runner, KvPool& pool, int32_t from, int32_t to);
 
-// The most likely id of each kPanelColumns logits of a row; logit_row: among the last pass's rows with logits.
+// The most likely id of each panel of a row of logits. logit_row: index among the last pass's rows with logits.
 std::span<const int32_t> panel_best(const PassRunner& runner, int64_t logit_row);
 
 // Evaluates the segments' tokens and sets each segment's row. logits: [rows with logits][vocab], in the order of the

@@ -55,7 +55,7 @@ int32_t* count_of(Sampler& sampler, int32_t id) {
   return id >= 0 && id < std::ssize(sampler.counts) ? &sampler.counts[id] : nullptr;
 }
 
-// Calls f(id, count) once for each id with a count, and clears the counts. ids: includes all counted ids.
+// Calls f(id, count) once for each id whose count is not 0, and clears the counts. ids: includes all counted ids.
 void visit_counts(Sampler& sampler, std::span<const int32_t> ids, const auto& f) {
   for (const int32_t id : ids) {
     int32_t* count = count_of(sampler, id);
@@ -95,8 +95,9 @@ void penalise_presence_and_frequency(Sampler& sampler, std::span<const int32_t> 
   });
 }
 
-// Finds for each id the longest repetition that it would prolong: it follows an earlier occurrence of the text's
-// suffix. Backwards, repetitions are common prefixes with the text, which the Z-function finds in linear time.
+// An id prolongs a repetition if it followed an earlier occurrence of a suffix of the text. Finds the longest such
+// suffix for each id: in the reversed text these are common prefixes with the whole text, which the Z-function finds in
+// linear time. `counts` holds the lengths.
 void penalise_dry(Sampler& sampler, std::span<const int32_t> history) {
   const SamplerOptions& options = sampler.options;
   const auto is_breaker = [&](int32_t id) {
@@ -214,10 +215,11 @@ void keep_min_p(const SamplerOptions& options, Candidates& candidates) {
   }
 }
 
-// Each keeps at least the most likely candidate, and all candidates if its option is off.
+// Each filter keeps at least the most likely candidate, and all candidates if its option is off.
 constexpr void (*kFilters[])(const SamplerOptions&, Candidates&) = {keep_top_p, keep_min_p};
 
-// The candidate at fraction `position` in [0, 1) of the total weight. Candidates of weight 0 are never drawn.
+// The candidate at fraction `position` in [0, 1) of the total weight. Candidates of weight 0 are never drawn;
+// `otherwise` is the result if there are no others.
 int32_t draw(const Candidates& candidates, double position, int32_t otherwise) {
   const double target = position * total_weight(candidates);
   double passed = 0;

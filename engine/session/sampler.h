@@ -26,7 +26,7 @@ struct Sampler {
   std::vector<float> adjusted{};      // [vocab] logits after bias and penalties
   std::vector<bool> changed{};        // [panels] true: `adjusted` differs from the logits
   std::vector<int32_t> counts{};      // [vocab]; all 0 between uses
-  // DRY: [history], by distance from the end: number of ids before that position that equal those at the end.
+  // DRY: [history], by distance from the end: length of the common suffix of the history up to there and the whole.
   std::vector<int64_t> common_with_end{};
 };
 
@@ -36,12 +36,12 @@ bool adjusts_logits(const SamplerOptions& options);
 // Number of largest logits that suffice to draw the same token as from all logits; 0: all are needed.
 int64_t candidates_needed(const SamplerOptions& options);
 
-// history: the prompt and the generated ids, for penalties. panel_best: the most likely id of each kPanelColumns logits
-// (Activations::panel_best); empty: searched here. NaN never wins.
+// Draws a token. history: the prompt and the generated ids, for penalties. panel_best: the most likely id of each panel
+// of logits (Activations::panel_best); empty: searched here. A token whose logit is NaN is not drawn.
 int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> panel_best,
                std::span<const int32_t> history);
 
-// Log probabilities come from the unmodified logits, before penalties and temperature. Natural logarithms.
+// Log probabilities (natural logarithms) of the unmodified logits, before penalties and temperature.
 struct LogSoftmax {
   double largest = 0;
   double log_sum = 0;  // log of the sum of e^(logit - largest)

@@ -14,7 +14,8 @@ namespace {
 constexpr int64_t kExtraLogitRows = 64;
 static_assert(kExtraLogitRows >= PassSeconds::kMaxRows, "a pass with drafts has at most kMaxRows rows");
 
-// Reserves memory for all possible tokens, so that no pass allocates. Only for running requests: thousands may wait.
+// Reserves memory for all possible tokens, so that no pass allocates. Not called for waiting requests, since thousands
+// may wait.
 void reserve_tokens(const Scheduler& s, ScheduledRequest& request) {
   const int64_t room = s.options.context + 1 - request.total();
   const int64_t count = std::clamp<int64_t>(request.spec.options.max_tokens, 0, room);
@@ -30,7 +31,8 @@ void reserve_tokens(const Scheduler& s, ScheduledRequest& request) {
 
 enum class Admission : uint8_t { admitted, deferred, no_room };
 
-// Defers a request while a running one is evaluating a prefix that both share.
+// Moves a waiting request to the running ones if its text has room. Defers it while a running request is still
+// evaluating a common prefix.
 Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
   const ModelConfig& c = s.model->config;
   Sequence& sequence = s.free_sequences.back();
@@ -52,7 +54,7 @@ Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
   return Admission::admitted;
 }
 
-// First come, first served. A request without room blocks later ones, because it could starve otherwise.
+// First come, first served. A request without room blocks the later ones; otherwise it could starve.
 void admit_waiting(Scheduler& s) {
   for (auto at = s.waiting.begin(); at != s.waiting.end() && !s.free_sequences.empty();) {
     const Admission admission = admit(s, *at);
@@ -82,7 +84,8 @@ void resize_logits(Scheduler& s) {
   s.logits.resize((s.options.sequences + s.extra_logit_rows) * s.model->config.vocab_size);
 }
 
-// Leaves the allocation to the next step(): submit() may run in a callback while the logits are in use.
+// Checks the memory for extra_logit_rows; the next step() allocates it, since submit() may run in a callback while the
+// logits are in use.
 Error add_logit_rows(Scheduler& s) {
   if (s.extra_logit_rows > 0) return {};
   const int64_t rows = std::min(kExtraLogitRows, s.options.pass_rows);

@@ -1,6 +1,7 @@
 // Many requests at once (continuous batching, Yu et al. 2022, "Orca"). Requests join and leave between passes. A pass
-// holds one row per decoding request, rows of its drafts, and chunks of prompts. Each text equals that of generate(),
-// because the bits of a row do not depend on other rows. Requests with the same beginning share cache blocks.
+// has one row per decoding request, the rows of its drafts, and chunks of prompts. generate() would return the same
+// text for each request, because the bits of a row do not depend on other rows. Requests with a common prefix share
+// cache blocks.
 //
 // Not thread-safe: the caller serialises submit(), cancel() and step().
 #pragma once
@@ -26,7 +27,7 @@ struct SchedulerOptions {
   int64_t context = 0;               // positions per request; 0: the model's context length, which is also the maximum
   int64_t positions = 0;             // of all requests together, as cache blocks; 0: sequences * context
   int64_t pass_rows = 256;           // maximum tokens in a pass
-  int64_t rows_beside_decode = 64;   // prompt tokens in a pass that also decodes: bounds the delay of the others
+  int64_t rows_beside_decode = 64;   // maximum prompt tokens in a pass that also decodes: bounds the delay of decoding
   const Kernels* kernels = nullptr;  // null: the best for this CPU
   Team* prefill_team = nullptr;      // for passes of several tokens; null: the team for single tokens
 };
@@ -34,7 +35,7 @@ struct SchedulerOptions {
 struct TextRequest {
   std::vector<int32_t> prompt;
   GenerateOptions options = {};
-  // Drafts from the text itself; does not change the text. Ignored unless can_truncate().
+  // Uses drafts from the text itself, which do not change the text. Ignored unless can_truncate().
   bool speculate_ngram = false;
   // Receives each id, which is the last of so_far.ids; returns false to stop. Both callbacks are required.
   std::function<bool(int32_t, const GenerateResult& so_far)> on_token = {};
@@ -45,9 +46,9 @@ struct TextRequest {
 // Drafts of one request.
 struct RequestDrafts {
   SuffixAutomaton text = {};               // of the evaluated tokens, with speculate_ngram
-  std::vector<int32_t> jump_forward = {};  // of the rules; preferred to drafts from the text
+  std::vector<int32_t> jump_forward = {};  // TextRules::jump_forward(); preferred to drafts from the text
   Acceptance acceptance = {};
-  std::vector<int32_t> tokens = {};  // for the next pass: the drawn token and its drafts; empty: no drafts
+  std::vector<int32_t> tokens = {};  // for the next pass: the drawn token and the drafts after it; empty: no drafts
   std::vector<size_t> buckets = {};  // of the drafts
 };
 
@@ -65,7 +66,7 @@ struct ScheduledRequest {
   bool is_decoding() const { return total() - evaluated() == 1; }
 };
 
-// Blocks of a finished request, for later requests with the same beginning. Evicted when the memory is needed.
+// Blocks of a finished request, kept for later requests with a common prefix. Evicted when the memory is needed.
 struct CachedPrefix {
   std::vector<int32_t> ids;
   KvCache cache;
@@ -86,7 +87,7 @@ struct Scheduler : PassRunner {
   // The current pass.
   std::vector<Segment> segments;
   std::vector<ScheduledRequest*> segment_requests;           // by segment
-  std::vector<std::pair<ScheduledRequest*, int64_t>> draws;  // requests that draw a token, and their row of the logits
+  std::vector<std::pair<ScheduledRequest*, int64_t>> draws;  // requests that draw a token, and their rows in `logits`
   std::vector<float> logits;                                 // [sequences + extra_logit_rows][vocab]
   // Rows for the logits of drafts and of prompts with log probabilities; 0 until the first such request.
   int64_t extra_logit_rows = 0;
@@ -94,14 +95,14 @@ struct Scheduler : PassRunner {
   bool is_pass_timed = false;
   std::vector<Drafter> drafters;
   std::vector<ScheduledRequest*> drafter_requests;  // by drafter
-  int64_t fixed_drafts = 0;                         // for tests: that many drafts for every match; 0: as many as pay
+  int64_t fixed_drafts = 0;                         // for tests: drafts for every match; 0: as many as pay
 };
 
 // Fails, with the sizes, if caches and scratch exceed the free memory.
 Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, std::unique_ptr<Scheduler>* out);
 
-// Errors: those of generate() for prompt and options. The first request with log probabilities of its prompt, drafts or
-// rules allocates extra_logit_rows, and fails if there is too little memory.
+// Adds a request to the waiting ones. Errors: those of generate() for prompt and options. The first request with log
+// probabilities of its prompt, drafts or rules sets extra_logit_rows, and fails if there is too little memory for them.
 Error submit(Scheduler& scheduler, TextRequest spec, int64_t* id);
 
 // Ends a request between two passes. Returns false for an unknown id.
@@ -130,24 +131,24 @@ void preempt_last(Scheduler& scheduler);
 // requests. Returns false if only earlier requests hold blocks.
 bool free_blocks_for(Scheduler& scheduler, const ScheduledRequest& request, int64_t positions);
 
-// The holder of the longest prefix of a request's text.
+// The cache that holds the longest prefix of a request's text: of a running request, or in prefix_cache.
 struct PrefixSource {
-  const KvCache* cache = nullptr;  // of a running request
-  int64_t tokens = 0;
-  int64_t cached = -1;  // index in prefix_cache; -1: a running request
-  int64_t pending = 0;  // prefix that a running request has evaluated or will evaluate
+  const KvCache* cache = nullptr;  // of a running request; null: in prefix_cache, or no prefix
+  int64_t tokens = 0;              // length of the prefix; 0: none
+  int64_t cached = -1;             // index in prefix_cache; -1: a running request
+  int64_t pending = 0;             // longest prefix that a running request has evaluated or will evaluate
 
   int64_t whole_blocks() const { return tokens / kAttentionChunk; }
 };
 
-// Never includes the last token of the text: its logits are needed.
+// The prefix never includes the last token of the text, which must be evaluated for its logits.
 PrefixSource find_prefix(const Scheduler& scheduler, const ScheduledRequest& request, bool long_factors);
 
 // Gives `sequence` the blocks of a prefix. Takes over a cached prefix if `text` begins with all of it. Otherwise shares
 // whole blocks and copies the last, partial block, for which other cached prefixes may be evicted.
 void share_prefix(Scheduler& scheduler, const PrefixSource& source, Sequence* sequence, std::span<const int32_t> text);
 
-// True if the whole text of the request fits without preemption.
+// True if the blocks for the request's present text can be taken without preemption.
 bool has_room(const Scheduler& scheduler, const ScheduledRequest& request, const PrefixSource& source);
 
 // Ends a request. is_sound: its sequence may enter the prefix cache.

@@ -1,4 +1,5 @@
-// Cached prefixes are evicted first. Then the request that was admitted last loses its blocks and is evaluated again.
+// Block allocation of the scheduler. If blocks run short, cached prefixes are evicted first; then the request that was
+// admitted last loses its blocks and is evaluated again later.
 #include <algorithm>
 #include <utility>
 
@@ -7,7 +8,7 @@
 namespace pinion {
 namespace {
 
-// Evaluating fewer tokens than this again is faster than copying the block that ends with them.
+// A shared partial block with fewer tokens is not copied: evaluating them again is faster.
 constexpr int64_t kMinCopiedTokens = 16;
 
 void evict_oldest(Scheduler& s) {
@@ -33,7 +34,7 @@ void cache_prefix(Scheduler& s, Sequence& sequence) {
   sequence.cache.blocks.clear();
 }
 
-// The prefix leaves the cache, and returns as part of the request's text when the request ends.
+// Moves a cached prefix to a sequence. It returns to the cache as part of the request's text when the request ends.
 void take_over(Scheduler& s, int64_t cached, Sequence* sequence) {
   const auto prefix = s.prefix_cache.begin() + cached;
   sequence->ids = std::move(prefix->ids);
@@ -122,7 +123,7 @@ bool has_room(const Scheduler& s, const ScheduledRequest& request, const PrefixS
   for (const CachedPrefix& prefix : s.prefix_cache) {
     for (const int32_t block : prefix.cache.blocks) blocks += s.pool.holders[block] == 1;
   }
-  if (source.cached < 0) blocks += source.whole_blocks();  // shared with a running request: no new memory
+  if (source.cached < 0) blocks += source.whole_blocks();  // shared with a running request: not taken from the pool
   return KvShape::chunks_of(request.total()) <= blocks;
 }
 

@@ -14,7 +14,8 @@ namespace {
 // Drafts may lengthen a pass by this fraction if it includes requests without drafts.
 constexpr double kMaxDelay = 0.1;
 
-// Tokens that may follow: those of the rules, else those that followed the same suffix before.
+// Possible drafts: the tokens that the rules predict, else the tokens after the earlier occurrence of the text's
+// suffix.
 std::span<const int32_t> predicted_tokens(const RequestDrafts& drafts) {
   if (!drafts.jump_forward.empty()) return drafts.jump_forward;
   return std::span(drafts.text.text).subspan(drafts.text.match_end);
@@ -24,7 +25,8 @@ int64_t match_length(const RequestDrafts& drafts) {
   return drafts.jump_forward.empty() ? drafts.text.match_length : kJumpForwardMatch;
 }
 
-// Limited to the block of the next token: drafts never cost another request a block. 0 if longrope's factors change.
+// Maximum number of drafts. They stay in the cache block of the drawn token, so that drafts never take a block from
+// another request. 0 if longrope's factors change within the pass.
 int64_t max_drafts(const ModelConfig& c, const ScheduledRequest& request) {
   const int64_t total = request.total();
   const int64_t end = std::min(request.sequence.cache.capacity, round_up(total, kAttentionChunk));
@@ -36,8 +38,8 @@ int64_t max_drafts(const ModelConfig& c, const ScheduledRequest& request) {
   return changes ? 0 : count;
 }
 
-// Adds the text up to `tokens` to the automaton: after each pass, so that no pass is delayed by a whole prompt. Does
-// nothing for tokens that are evaluated again after a preemption.
+// Extends the automaton to the first `tokens` tokens of the text. Called after each pass, so that no pass is delayed by
+// a whole prompt. Does nothing for tokens that are evaluated again after a preemption.
 void extend_automaton(ScheduledRequest& request, int64_t tokens) {
   if (!request.spec.speculate_ngram) return;
   SuffixAutomaton& automaton = request.drafts->text;
@@ -98,7 +100,9 @@ void choose_drafts(Scheduler& s) {
 
 // ---- Segments ----
 
-// The position up to which the next tokens have the rope frequencies of their first evaluation. Clears the sequence if
+// The position up to which the request's next tokens can be evaluated with one set of rope frequencies, which this
+// function sets. With dynamic rope these are the whole prompt, then one token after the other, also if the text is
+// evaluated again after a preemption: each token keeps the frequencies of its first evaluation. Clears the sequence if
 // longrope's factors change.
 int64_t next_stop(const ModelConfig& c, ScheduledRequest& request) {
   Sequence& sequence = request.sequence;
@@ -129,16 +133,16 @@ std::span<const float> logits_of(const Scheduler& s, int64_t row, int64_t rows) 
 }
 
 void draw_from_row(const Scheduler& s, ScheduledRequest& request, int64_t row) {
-  choose_token(request.text, logits_of(s, row, 1), panel_best(s, row), s.model->eos_ids);
+  draw_token(request.text, logits_of(s, row, 1), panel_best(s, row), s.model->eos_ids);
 }
 
-// True if the segment includes the last token of the text, whose logits give the next one.
+// True if the segment includes the last token of the text: then its logits give the next token.
 bool ends_text(const ScheduledRequest& request, const Segment& segment) {
   return segment.position + segment.committed() == request.total();
 }
 
-// Draws the next token of each request whose text the pass has completed. A draw from all logits of a large vocabulary
-// takes up to a millisecond: several of them share the team.
+// Draws the next token of each request whose last token the pass has evaluated. A draw from all logits of a large
+// vocabulary takes up to a millisecond, so the team divides several such draws.
 void draw_tokens(Scheduler& s) {
   s.draws.clear();
   int64_t row = 0, long_draws = 0;
@@ -161,11 +165,11 @@ void draw_tokens(Scheduler& s) {
 // Returns false at the end of the text.
 bool append_token(const Scheduler& s, ScheduledRequest& request) {
   const auto on_token = [&request](int32_t id) { return request.spec.on_token(id, request.text.result); };
-  return append_choice(request.text, s.model->eos_ids, request.sequence.cache.capacity, on_token);
+  return append_drawn(request.text, s.model->eos_ids, request.sequence.cache.capacity, on_token);
 }
 
-// Appends the drawn token, then draws from the rows of drafts after `row` as long as drafts agree, and drops the other
-// drafts. Returns false at the end of the text.
+// Appends the drawn token. While the appended token equals the next draft, draws another token from that draft's row;
+// then drops the other drafts. row: row of the drawn token's logits. Returns false at the end of the text.
 bool append_tokens(Scheduler& s, ScheduledRequest& request, const Segment& segment, int64_t row) {
   GenerateResult& result = request.text.result;
   if (request.first_token_ns == 0) {
@@ -179,7 +183,7 @@ bool append_tokens(Scheduler& s, ScheduledRequest& request, const Segment& segme
   const std::span<const int32_t> drafts = segment.tokens.subspan(1);
   int64_t agreed = 0;
   const auto agrees =
-      [&] {  // logits with NaN or infinity are evaluated again without drafts, then reported as an error
+      [&] {  // false for logits with NaN or infinity: the next pass evaluates that token alone and reports the error
         return agreed < segment.drafts && request.text.history.back() == drafts[agreed] &&
                are_logits_finite(s, row + agreed + 1, 1);
       };

@@ -10,7 +10,7 @@
 namespace pinion {
 namespace {
 
-// Destination of logits; see the overloads of evaluate().
+// The tokens that get logits, and the destination of the logits; see the overloads of evaluate().
 struct LogitsTarget {
   bool all = false;
   float* logits = nullptr;
@@ -67,8 +67,8 @@ Error interruption(int64_t done, int64_t count) {
   return error("interrupted after " + std::to_string(done) + " of " + std::to_string(count) + " tokens", "prompt");
 }
 
-// Evaluates the sequence again with a trace, to find the first stage with NaN or infinity. Empties the session, whose
-// cache has such values, too.
+// Evaluates the sequence again with a trace, to find the first stage with NaN or infinity. Then empties the session,
+// since its cache has such values, too.
 Error non_finite_error(Session& session) {
   const std::vector<int32_t> ids = session.sequence.ids;
   if (session.model->reads_hidden()) {
@@ -93,7 +93,8 @@ Error non_finite_error(Session& session) {
                "logits");
 }
 
-// Upper bound of the memory that an open session has reserved but not touched, which still counts as free.
+// Upper bound of the memory that an open session will use but has not touched yet, so that the kernel counts it as
+// free.
 int64_t untouched_bytes(const Session& session) {
   return mapped_bytes(*session.model) + session.pool.memory.bytes + session.sequence.state.bytes() +
          session.sequence.state.draft_bytes();
@@ -184,7 +185,7 @@ int64_t snapshot_bytes(const Session& session) {
 }
 
 void keep_snapshot(Session& session) {
-  settle_drafts(*session.kernels, std::ssize(session.sequence.ids), &session.sequence.state);
+  apply_drafts(*session.kernels, std::ssize(session.sequence.ids), &session.sequence.state);
   take_snapshot(&session.sequence.snapshots, session.sequence.state, std::ssize(session.sequence.ids));
 }
 

@@ -28,11 +28,11 @@ struct SessionOptions {
   int64_t snapshot_bytes = kDefaultSnapshotBytes;  // limit for snapshots of a recurrent state; 0: no snapshots
   Team* prefill_team = nullptr;                    // for passes of several tokens; null: the team for single tokens
   int64_t drafts = 0;                              // maximum in a pass, at most kMaxDrafts
-  const Session* also_open = nullptr;              // its untouched memory counts as used in the check of free memory
+  const Session* also_open = nullptr;              // another session, whose untouched memory is not counted as free
   bool keeps_hidden = false;                       // record hidden states, for drafts of an MTP layer
 };
 
-// Receives the hidden states [rows][hidden] of the last `rows` of `tokens`, which follow the tokens `before`.
+// Receives the hidden states [rows][hidden] of the last rows of `tokens`, which follow the tokens `before`.
 using HiddenSink = std::function<void(std::span<const int32_t> before, std::span<const int32_t> tokens,
                                       std::span<const float> hidden)>;
 
@@ -44,22 +44,22 @@ struct Session : PassRunner {
   int64_t last_logit_row = 0;                      // argument of panel_best() for the last computed logits
   Speculation* speculation = nullptr;              // drafts for decoding; null: one token per pass
   HiddenSink on_hidden;                            // called after each pass if hidden states are recorded; may be empty
-  std::vector<float> input_hidden;                 // MTP layer: hidden states that the next tokens are evaluated with
-  const std::atomic<bool>* interrupted = nullptr;  // true stops a prompt before its next pass; may be null
+  std::vector<float> input_hidden;                 // MTP layer: the main model's hidden state before each next token
+  const std::atomic<bool>* interrupted = nullptr;  // if true, a prompt stops before its next pass; may be null
 };
 
 // Fails, with the sizes, if cache and scratch exceed the free memory.
 Error open_session(const Model& model, Team& team, const SessionOptions& options, std::unique_ptr<Session>* out);
 
-// Appends tokens and computes logits, [vocab] of the last token or, with `all`, [tokens][vocab]. logits: null: none.
-// candidates: number of a row's largest logits that suffice, at most kMaxCandidates; with several boards the others may
-// be minus infinity. 0: all logits. An MTP layer reads one row of input_hidden per token.
-// Errors: ids outside the vocabulary, a full cache; an interruption, after which the session holds the tokens evaluated
+// Appends tokens and computes logits: [vocab] of the last token or, with `all`, [tokens][vocab]. Null logits: none are
+// computed. candidates: number of a row's largest logits that the caller needs, at most kMaxCandidates; with several
+// boards its other logits may be minus infinity. 0: all logits. An MTP layer reads one row of input_hidden per token.
+// Errors: ids outside the vocabulary; a full cache; an interruption, after which the session holds the tokens evaluated
 // so far; NaN or infinity in the logits (the message names the first layer), after which the session is empty.
 Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits, int64_t candidates = 0);
 
-// Appends a token and drafts of its successors, with logits of all: [tokens][vocab]. Only the first row is checked for
-// NaN and infinity; rewind() can drop the drafts. At most a prefill chunk of tokens and SessionOptions::drafts drafts.
+// Appends a token and drafts of its successors, and computes the logits of all: [tokens][vocab]. Checks only the first
+// row for NaN and infinity. rewind() can drop the drafts. At most SessionOptions::drafts drafts, and one prefill chunk.
 Error evaluate_drafts(Session& session, std::span<const int32_t> tokens, float* logits, int64_t candidates = 0);
 
 // Appends tokens and passes the logits of all to `sink`, pass by pass: [rows][vocab] of the tokens from index `first`.
@@ -72,7 +72,7 @@ void keep_snapshot(Session& session);
 // Current size of the snapshots.
 int64_t snapshot_bytes(const Session& session);
 
-// Continues `prompt`, the whole text of the sequence; the prefix that the session holds is not evaluated again. Errors:
+// Continues `prompt`, the whole text of the sequence. A prefix that the session holds is not evaluated again. Errors:
 // an empty or too long prompt, ids outside the vocabulary, options out of range, errors of evaluate() and of the rules.
 Error generate(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
                const OnToken& on_token, GenerateResult* out);

@@ -55,7 +55,7 @@ void clear_unused_positions(Session& session) {
   }
 }
 
-// Evaluates the tokens that the session does not hold, and hashes the logits after the last one.
+// Evaluates the tokens that the session does not hold, and hashes the logits of the last one.
 Error evaluate_rest(Session& session, std::span<const int32_t> ids, uint64_t* hash) {
   std::vector<float> logits(session.model->config.vocab_size);
   if (Error e = evaluate(session, ids.subspan(session.sequence.ids.size()), false, logits.data())) return e;
@@ -73,7 +73,7 @@ Error read_header(std::span<const std::byte> image, const std::string& where, co
   if (std::memcmp(h.magic, expected.magic, sizeof h.magic) != 0) return error("not a session image", where);
   if (h.layers != expected.layers || h.kv_heads != expected.kv_heads || h.head_dim != expected.head_dim ||
       h.kv_type != expected.kv_type || h.state_bytes != expected.state_bytes) {
-    return error("KV cache of another shape than this model's", where);
+    return error("its KV cache has another shape than this model's", where);
   }
   if (h.tokens < 1 || h.tokens > session.sequence.cache.capacity) {
     return error("does not fit", where, "at most " + std::to_string(session.sequence.cache.capacity) + " tokens",
@@ -116,7 +116,7 @@ Error make_image(Session& session, std::unique_ptr<SessionImage>* out) {
   auto image = std::make_unique<SessionImage>();
   image->ids = session.sequence.ids;
   const int64_t tokens = std::ssize(session.sequence.ids);
-  settle_drafts(*session.kernels, tokens, &session.sequence.state);
+  apply_drafts(*session.kernels, tokens, &session.sequence.state);
   const int64_t held = rewind(session.sequence, tokens - 1);
   ImageHeader& header = image->header;
   header = header_of(session);

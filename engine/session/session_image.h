@@ -5,9 +5,9 @@
 //   cache   KV cache blocks of the first `held` tokens
 //   state   recurrent state after `held` tokens, if the model has one
 //
-// held < tokens: all tokens except the last one, or those of the latest snapshot. Restoring evaluates the other tokens
-// again and compares the bits of their logits, which detects another model, config or mode. Length, shapes and a
-// checksum are checked before. The checksum detects damage; it is no signature.
+// `held`, below `tokens`, is all tokens except the last one, or those of the latest snapshot. Restoring evaluates the
+// other tokens again and compares the bits of the last token's logits, which detects another model, config or mode.
+// Length, shapes and a checksum are checked first. The checksum detects damage; it is no signature.
 #pragma once
 
 #include <cstddef>
@@ -30,14 +30,15 @@ struct ImageHeader {
   uint64_t checksum;     // of all other bytes of the image
 };
 
-// The bytes of an image. `parts` refer to the session, which must not change before they are written.
+// The bytes of an image. `parts` refer to memory of the session, which must not change before they are written.
 struct SessionImage {
   ImageHeader header;
   std::vector<int32_t> ids;                       // padded to 8 bytes, as in the image
   std::vector<std::span<const std::byte>> parts;  // in order
 };
 
-// The session must hold at least one token, and its model be on one board. Evaluates the last token again.
+// The session must hold at least one token, and its model must be on one board. Evaluates at least the last token
+// again.
 Error make_image(Session& session, std::unique_ptr<SessionImage>* out);
 
 // Replaces the tokens of the session. Errors: damage, another model, more tokens than the session's capacity; the

@@ -12,7 +12,8 @@ namespace {
 
 // ---- Draft models ----
 
-// e^logit over the sum of each panel's largest e^logit: slightly too high, at a thousandth of the cost of a softmax.
+// e^logit over the sum of each panel's largest e^logit: slightly too high, but one exponential per panel instead of
+// one per token of the vocabulary.
 double estimated_probability(const DraftModel& model, int32_t id) {
   const float logit = model.logits[id];
   double sum = 0;
@@ -30,7 +31,7 @@ int64_t first_unread_token(const DraftModel& model) {
 int64_t hidden_size(const DraftModel& model) { return model.session->model->config.hidden_size; }
 
 // Evaluates the tokens after all unread hidden states. Without logits, a full cache is the only possible error; then
-// next_draft() finds the positions missing and returns no drafts.
+// next_draft() detects the missing positions and returns no draft.
 void evaluate_unread(DraftModel& model) {
   const int64_t first = first_unread_token(model), count = model.unread_rows;
   model.unread_rows = 0;
@@ -50,8 +51,8 @@ void add_hidden(DraftModel& model, const float* hidden, int64_t rows) {
 }
 
 // Prepares an MTP layer for hidden states from `position` on, of the text `before` + `tokens`: drops its later
-// positions and those of another text. The last remaining position may have been evaluated with another next token; it
-// stays, because its hidden state is gone.
+// positions and positions of another text. The last remaining position may have been evaluated with another next token.
+// It is kept, because the hidden state to evaluate it again is no longer stored.
 void align_text(DraftModel& model, std::span<const int32_t> before, std::span<const int32_t> tokens, int64_t position) {
   int64_t known = common_prefix(model.text, before);
   if (known == std::ssize(before)) {
@@ -68,11 +69,11 @@ void align_text(DraftModel& model, std::span<const int32_t> before, std::span<co
 
 // ---- Number of drafts ----
 
-// A pass with some drafts.
+// Expectation for a pass with some drafts.
 struct DraftedPass {
   int64_t drafts = 0;
-  double tokens = 1;     // expected
-  double all_agree = 1;  // probability
+  double tokens = 1;     // expected number of tokens that the text gains
+  double all_agree = 1;  // probability that all drafts are accepted
 
   void add(double rate) {
     ++drafts;
@@ -81,13 +82,13 @@ struct DraftedPass {
   }
 };
 
-// Expected tokens per second if the model evaluates `drawn` drafts.
+// Expected tokens per second if the draft model draws `drawn` drafts and the pass has those of `pass`.
 double token_rate(const DraftDepth& depth, const DraftedPass& pass, int64_t drawn) {
   return pass.tokens /
          (expected_seconds(depth.passes, pass.drafts + 1) + static_cast<double>(drawn) * depth.draft_seconds);
 }
 
-// True if more drafts pay, assuming that each agrees as often as recent ones did.
+// True if more drafts pay, assuming that each is accepted as often as recent ones.
 bool do_more_pay(const DraftDepth& depth, DraftedPass pass) {
   const double now = token_rate(depth, pass, pass.drafts);
   while (pass.drafts < kMaxDrafts) {
@@ -112,7 +113,7 @@ void draft_from_model(Speculation& speculation, const Continuation& text, int64_
     speculation.failure = next_draft(*speculation.model, &draft);
     if (!draft) return;
     const double seconds = now_seconds() - start;
-    // With more than two unread tokens the time includes catching up with the text: an upper bound only.
+    // With more than two unread tokens the time includes the evaluation of earlier text: only an upper bound.
     if (unread <= 2 || seconds < depth.draft_seconds) note_seconds(depth.draft_seconds, seconds);
     const size_t bucket = bucket_of_probability(draft->probability);
     DraftedPass with = pass;
@@ -152,8 +153,8 @@ Error check_draft_model(const ModelConfig& config) {
                "a model whose sequence can be truncated at any token");
 }
 
-void read_hidden(DraftModel& model, std::span<const int32_t> before, std::span<const int32_t> tokens,
-                 std::span<const float> hidden) {
+void receive_hidden(DraftModel& model, std::span<const int32_t> before, std::span<const int32_t> tokens,
+                    std::span<const float> hidden) {
   const int64_t rows = std::ssize(hidden) / hidden_size(model);
   align_text(model, before, tokens, std::ssize(before) + std::ssize(tokens) - rows);
   add_hidden(model, hidden.data(), rows);
@@ -171,7 +172,7 @@ void begin_drafts(DraftModel& model, std::span<const int32_t> history, const Sam
   model.sampler.options = sampler.options;
   model.sampler.prompt_tokens = sampler.prompt_tokens;
   model.sampler.draws = sampler.draws;
-  model.sampler.allowed = sampler.allowed;  // of the first draft only; those of later drafts are unknown
+  model.sampler.allowed = sampler.allowed;  // for the first draft only: later masks are unknown
 }
 
 Error next_draft(DraftModel& model, std::optional<ModelDraft>* out) {
@@ -206,13 +207,13 @@ void use_speculation(Speculation* speculation, Session* session) {
   DraftModel* model = speculation ? speculation->model.get() : nullptr;
   if (!model || !reads_hidden(*model) || session->hidden.empty()) return;
   session->on_hidden = [speculation](auto before, auto tokens, auto hidden) {
-    if (!speculation->failure) read_hidden(*speculation->model, before, tokens, hidden);
+    if (!speculation->failure) receive_hidden(*speculation->model, before, tokens, hidden);
   };
 }
 
 void begin_text(Speculation& speculation, const Session& session, std::span<const int32_t> history) {
   if (speculation.model) {
-    // Passes of an MTP layer are short, and it cannot read hidden states again that an interruption made it miss.
+    // An MTP layer is not interrupted: its passes are short, and it could not receive missed hidden states again.
     if (!reads_hidden(*speculation.model)) speculation.model->session->interrupted = session.interrupted;
     speculation.model->vocab_size = session.model->config.vocab_size;
   } else {

@@ -1,7 +1,7 @@
-// Speculative decoding: a pass evaluates several drafts, of which the text keeps those that it would have drawn anyway.
-// Each token is drawn from the same logits with the same random number as without drafts, so the text is the same at
-// any temperature. Drafts affect speed only. They come from the text itself, from a smaller model with the same
-// vocabulary, or from the model's own MTP layer.
+// Speculative decoding: a pass evaluates several drafts and keeps them up to the first one that differs from the drawn
+// token. Each token is drawn from the same logits with the same random number as without drafts, so the text is the
+// same at any temperature and drafts affect speed only. They come from the text itself, from a smaller model with the
+// same vocabulary, or from the model's own MTP layer.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ namespace pinion {
 
 // A smaller model or an MTP layer, with a session that follows the text of the main model.
 //
-// An MTP layer predicts the token after next: its position i reads token i + 1 and the main model's hidden state i,
-// after the final norm. Beyond the first draft it reads its own hidden state instead. (Same scheme as vLLM:
-// qwen3_next_mtp.py and its proposer, which shifts the tokens.)
+// An MTP layer predicts the token after next: at position i it reads token i + 1 and the main model's hidden state i,
+// after the final norm. For drafts after the first one it reads its own hidden state instead. vLLM has the same scheme:
+// qwen3_next_mtp.py, and its proposer, which shifts the tokens.
 struct DraftModel {
   std::unique_ptr<Session> session;
   int64_t vocab_size = 0;     // of the main model
-  Sampler sampler;            // copy of the text's: the same random numbers draw the same token more often
+  Sampler sampler;            // copy of the text's sampler: equal random numbers often draw equal tokens
   std::vector<int32_t> text;  // the text and the drafts after it
   std::vector<float> logits;  // [vocab] after the whole text
   int64_t unread_rows = 0;    // MTP layer: rows of Session::input_hidden that are not evaluated yet
@@ -35,13 +35,14 @@ struct DraftModel {
 
 inline bool reads_hidden(const DraftModel& model) { return model.session->model->reads_hidden(); }
 
-// Fails if the model cannot draft: its sequence must be truncated after rejected drafts.
+// Fails if the model cannot draft because its sequence cannot be truncated, which rejected drafts require.
 Error check_draft_model(const ModelConfig& config);
 
-// Stores the main model's hidden states of the last of `tokens`, which follow the tokens `before`. The MTP layer reads
-// them once a pass is full or drafts are requested. Missing states are replaced by zeros, which affects drafts only.
-void read_hidden(DraftModel& model, std::span<const int32_t> before, std::span<const int32_t> tokens,
-                 std::span<const float> hidden);
+// Stores the main model's hidden states of the last tokens of `tokens`, which follow the tokens `before`. The MTP layer
+// evaluates them when they fill a pass or drafts are requested. Zeros replace missing states, which affects drafts
+// only.
+void receive_hidden(DraftModel& model, std::span<const int32_t> before, std::span<const int32_t> tokens,
+                    std::span<const float> hidden);
 
 // Sets the text that the next drafts continue, and its sampler.
 void begin_drafts(DraftModel& model, std::span<const int32_t> history, const Sampler& sampler);
@@ -51,8 +52,8 @@ struct ModelDraft {
   double probability;  // estimate of the draft model
 };
 
-// Draws the next draft. nullopt: the text has ids outside the draft model's vocabulary or exceeds its context, the
-// draft is outside the main model's vocabulary, or the evaluation was interrupted.
+// Draws the next draft. Sets `out` to nullopt if the text has ids outside the draft model's vocabulary or exceeds its
+// context, if the draft is outside the main model's vocabulary, or after an interruption.
 Error next_draft(DraftModel& model, std::optional<ModelDraft>* out);
 
 // The drafts of one pass.
@@ -61,7 +62,7 @@ struct Drafts {
   std::vector<size_t> buckets;  // see Acceptance
 };
 
-// Source and number of drafts, kept across the answers of a chat.
+// The source of drafts and the measurements for their number, kept across the answers of a chat.
 struct Speculation {
   SuffixAutomaton text;                    // the text so far; unused with a draft model
   std::unique_ptr<DraftModel> model = {};  // null: drafts come from the text
@@ -70,7 +71,7 @@ struct Speculation {
   Error failure = {};  // of the draft model; stops drafting
 };
 
-// Attaches drafts to a session; null: detaches them. An MTP layer reads the hidden states of all later passes.
+// Attaches speculation to a session; null detaches it. An MTP layer receives the hidden states of all later passes.
 void use_speculation(Speculation* speculation, Session* session);
 
 // Call it before a prompt is continued. history: the prompt.

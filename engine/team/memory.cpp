@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-// The number at the start of a file; kUnlimited without one ("max", no such file).
+// The number at the start of a file; kUnlimited if there is no number ("max") or no such file.
 int64_t read_limit(const std::string& path) {
   std::ifstream file(path);
   int64_t value = 0;
@@ -43,7 +43,8 @@ constexpr MemoryFiles kMemoryFiles[] = {
     {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_active_file", "total_inactive_file"},
 };
 
-// Version 1 represents "no limit" by a number near kUnlimited.
+// Bytes that the limit of a control group leaves; about kUnlimited without a limit, which version 1 represents by a
+// number of that size.
 int64_t left_by(const std::string& group, const MemoryFiles& files) {
   const int64_t limit = read_limit(group + "/" + files.limit);
   const int64_t used = read_limit(group + "/" + files.used);

@@ -9,7 +9,7 @@
 
 namespace pinion {
 
-// Bytes that can be allocated without swapping, and the limit that sets the bound.
+// Bytes that can be allocated without swapping, and the tightest limit.
 struct FreeMemory {
   int64_t bytes;
   std::string limit;  // "free", or "left by /sys/fs/cgroup/x/memory.max" if a control group grants less
@@ -17,7 +17,8 @@ struct FreeMemory {
   std::string text() const;  // "512 MB free"
 };
 
-// Minimum of MemAvailable and the rest of each control group's limit. root: of the file system; not "" only in tests.
+// Minimum of MemAvailable and of the memory that each control group's limit leaves. root: prefix of all paths, for
+// tests.
 FreeMemory free_memory(const std::string& root = "");
 int64_t available_memory_bytes();
 
@@ -25,7 +26,7 @@ int64_t total_memory_bytes();  // 0: unknown
 
 int64_t peak_rss_bytes();  // largest resident size of this process so far
 
-// Fails with `what` if `bytes` exceed free.bytes. detail: follows the size in the message.
+// Returns the error `what` if `bytes` exceeds free.bytes. detail: text after the size in the message.
 Error check_memory(int64_t bytes, const FreeMemory& free, std::string what, std::string where,
                    const std::string& detail = {});
 

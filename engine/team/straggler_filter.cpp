@@ -11,8 +11,9 @@ StragglerFilter::StragglerFilter(std::span<const double> slowness) {
   }
 }
 
-// True if another worker waited for this one longer than the run would take without it. kWorth is below 1 because
-// decode is memory-bound: losing a core costs less than its fraction of the team's speed.
+// True if another worker waited for this one longer than the others would need to do its work: kWorth times its
+// fraction of the run. kWorth is below 1 because decode is memory-bound: losing a core costs less than its fraction of
+// the speed.
 bool StragglerFilter::is_too_slow_with(size_t culprit, std::span<const WorkerWaits> waits, int64_t run_ns) const {
   constexpr double kWorth = 0.8;
   int64_t lost_ns = 0;

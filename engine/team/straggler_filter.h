@@ -14,18 +14,18 @@ struct WorkerWaits {
   int64_t away_ns = 0;    // preempted while it had work
 };
 
-// A run is a strike against the worker that was away longest if the wait cost more than the worker is worth: either
-// another worker waited longer for it than its fraction of the work, or the run was slower than recent runs without
-// it. kStrikes strikes in a row rest the worker for kRest runs, then it is tried for one run. Another strike doubles
-// the rest, up to kLongestRest. One good run clears its record.
+// A run counts as a strike against the worker that was away longest if the wait cost more than the worker contributes:
+// either another worker waited for it longer than its fraction of the run, or the run was slower than recent runs
+// without it. After kStrikes strikes in a row the worker rests for kRest runs, then takes part in one run on trial.
+// Another strike doubles the rest, up to kLongestRest. One good run clears the record.
 class StragglerFilter {
  public:
   static constexpr int32_t kStrikes = 4;
   static constexpr int32_t kRest = 16;
   static constexpr int32_t kLongestRest = 256;
-  static constexpr int32_t kRemembered = 256;  // runs with a worker after which its without_ns expires
+  static constexpr int32_t kRemembered = 256;  // State::without_ns expires after that many runs with the worker
 
-  // slowness: of each worker, see Team.
+  // slowness: time per task of each worker relative to the fastest, as in Team.
   explicit StragglerFilter(std::span<const double> slowness);
 
   // Workers of the next run, ascending; never empty.
@@ -40,8 +40,8 @@ class StragglerFilter {
     int32_t strikes = 0;
     int32_t resting = 0;     // remaining runs of the rest
     int32_t rest = kRest;    // length of the next rest
-    int64_t without_ns = 0;  // mean time of recent runs without it; 0: none
-    int32_t runs_since = 0;  // runs with it since then
+    int64_t without_ns = 0;  // mean time of recent runs without this worker; 0: none
+    int32_t runs_since = 0;  // runs with this worker since then
   };
   void measure(int64_t run_ns);
   void judge(std::span<const WorkerWaits> waits, int64_t run_ns);

@@ -28,10 +28,10 @@
 namespace pinion {
 namespace {
 
-// A worker spins this long before it yields its core: long against a barrier's latency, short against a time slice. A
-// bound by time, since a pause takes 5 to 140 cycles.
+// A worker spins this long before it yields its core: long against a barrier's latency, short against a time slice. The
+// limit is a time, not a number of pauses, since a pause takes 5 to 140 cycles.
 constexpr int64_t kSpin_ns = 25'000;
-// Between two readings of another worker's CPU time: long enough for it to rise if that worker runs.
+// Time between two readings of another worker's CPU time: long enough for it to rise if that worker runs.
 constexpr int64_t kGlance_ns = 5'000;
 
 cpu_set_t process_affinity() {
@@ -57,16 +57,16 @@ void pin_thread(int32_t cpu) {
   pinned_to = cpu;
 }
 
-// -1: unknown.
+// CPU time of a thread; -1: unknown.
 int64_t cpu_time_ns(clockid_t thread = CLOCK_THREAD_CPUTIME_ID) {
   timespec time = {};
   if (clock_gettime(thread, &time) != 0) return -1;
   return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
 }
 
-// Time lost by the calling worker in a run since start_ns. away_ns is the time without the CPU outside barriers; 0 if
-// the thread was never preempted, or read from a disk, which is not another process's fault. used_before_ns: its CPU
-// time at start_ns.
+// Time that the calling worker lost in a run since start_ns. away_ns is the time without the CPU outside barriers. It
+// is 0 if the thread was not preempted, and if it read from a disk, a delay that no other process caused.
+// used_before_ns: CPU time of the thread at start_ns.
 WorkerWaits waits_of(const Worker& worker, int64_t start_ns, int64_t used_before_ns) {
   thread_local int64_t taken_before = 0, faults_before = 0;
   rusage usage = {};
@@ -95,8 +95,8 @@ long futex(std::atomic<int64_t>* counter, int operation, int32_t value, const ti
   return syscall(SYS_futex, counter, operation | FUTEX_PRIVATE_FLAG, value, timeout, nullptr, 0);
 }
 
-// Sleeps until the generation changes, at most 1 ms. Pairs with the last worker to arrive, which changes the generation
-// and then reads the number of sleepers.
+// Sleeps until the generation changes, at most 1 ms. The last worker to arrive changes the generation, then reads the
+// number of sleepers; seq_cst on both sides excludes a missed wake-up.
 void sleep_a_while(TeamState* state, int64_t generation) {
   constexpr timespec kTimeout = {.tv_sec = 0, .tv_nsec = 1'000'000};
   state->asleep.value.fetch_add(1, std::memory_order_seq_cst);
@@ -122,15 +122,15 @@ void move_thread(int32_t thread, int32_t cpu) {
   sched_setaffinity(thread, sizeof set, &set);
 }
 
-// Moves a straggler to this worker's core. It returns to its own core after the barrier; if the barrier has been passed
-// meanwhile, it may have checked its CPU already, and is moved back here.
+// Moves a straggler to this worker's core. It returns to its own core after the barrier (pin_thread). If it has passed
+// the barrier meanwhile, it may have checked its CPU before the move, so this function moves it back.
 void lend_core(const TeamState* state, int64_t generation, int32_t thread, const TeamState::Seat& straggler) {
   move_thread(thread, sched_getcpu());
   if (has_passed(state, generation)) move_thread(thread, straggler.cpu.load(std::memory_order_relaxed));
 }
 
-// Waits briefly for a worker that has not arrived. If its CPU time stands still, another process has its core: lends it
-// this worker's core, unless another worker did so, and sleeps to keep that core free.
+// Waits briefly for a worker that has not arrived. If its CPU time stands still, another process occupies its core.
+// Then this worker lends its own core, unless another worker has done so, and sleeps to keep the lent core free.
 void wait_for_one(TeamState* state, int64_t generation, TeamState::Seat* other, bool can_lend) {
   const int32_t thread = other->thread.load(std::memory_order_acquire);
   const clockid_t clock = other->cpu_clock.load(std::memory_order_relaxed);
@@ -194,8 +194,8 @@ void Worker::barrier() {
   if (listener) listener->on_barrier_enter();
   wait_for_all(state, this);
   pin_thread(cpu);  // returns from a borrowed core
-  // No worker claims from this half before the next barrier. Ranges of workers that a thread limit kept away are
-  // cleared by the others.
+  // No worker claims from this half before the next barrier. If a thread limit left out workers, the others clear their
+  // ranges, too.
   for (size_t owner = index; owner < state->taken.size(); owner += count) {
     for (int32_t i = 0; i < loop; ++i) state->taken[owner].loops[half][i].store(0, std::memory_order_relaxed);
   }
@@ -222,7 +222,7 @@ std::vector<T> filled(std::span<const T> values, size_t count, T rest) {
 }  // namespace
 
 Error check_threads(int64_t count) {
-  thread_local int64_t tried = 1;  // OpenMP keeps the threads it has started for this one: only more need a test
+  thread_local int64_t tried = 1;  // OpenMP keeps the threads that it started for this one: only more are tested
   std::latch all_tried(1);
   std::vector<std::jthread> threads;
   std::string reason;
@@ -313,7 +313,7 @@ void Team::run_active(WorkerFunction f) {
 Workers workers_of(Team* team) {
   if (!team) return {};
   return {team->size(),
-          [](void* lender, int64_t pieces, void (*piece)(void* context, int64_t index), void* context) {
+          [](void* object, int64_t pieces, void (*piece)(void* context, int64_t index), void* context) {
             std::atomic_flag has_thrown;
             std::exception_ptr thrown;  // bad_alloc, for example: no exception may leave an OpenMP region
             const auto run_piece = [&](int64_t index) {
@@ -323,7 +323,7 @@ Workers workers_of(Team* team) {
                 if (!has_thrown.test_and_set()) thrown = std::current_exception();
               }
             };
-            static_cast<Team*>(lender)->run([&](Worker& worker) { worker.for_each(pieces, run_piece); });
+            static_cast<Team*>(object)->run([&](Worker& worker) { worker.for_each(pieces, run_piece); });
             if (thrown) std::rethrow_exception(thrown);
           },
           team};

@@ -30,18 +30,18 @@ struct TeamState {
   struct alignas(128) Counter {
     std::atomic<int64_t> value{0};
   };
-  // Claimed tasks of one worker's range, by loop since the last barrier. Double buffered: the workers count in one half
-  // while the other is cleared.
+  // Number of claimed tasks in one worker's range, for each for_each call (loop) since the last barrier. Double
+  // buffered: the workers count in one half while the other is cleared.
   struct alignas(128) Taken {
     std::atomic<int64_t> loops[2][kMaxLoops];
   };
   // State of a worker that the others need when they wait for it.
   struct alignas(128) Seat {
     std::atomic<int64_t> arrived{-1};    // generation of the last barrier it reached
-    std::atomic<int64_t> lent_core{-1};  // generation of the last barrier for which it got another worker's core
+    std::atomic<int64_t> lent_core{-1};  // generation of the last barrier at which another worker lent it a core
     std::atomic<int32_t> thread{0};      // thread id of the kernel; 0: not in a run, or not pinned
     std::atomic<int32_t> cpu_clock{0};   // clockid_t of its CPU time
-    std::atomic<int32_t> cpu{-1};        // where it is pinned
+    std::atomic<int32_t> cpu{-1};        // the CPU to which it is pinned
   };
   explicit TeamState(size_t workers) : taken(workers), seats(workers), bounds(workers + 1) {}
 
@@ -74,10 +74,10 @@ struct TaskRange {
 struct Claims {
   TeamState& state;
   int64_t tasks;
-  int32_t half;
-  int32_t loop;
+  int32_t half;  // of TeamState::Taken
+  int32_t loop;  // index of this for_each since the last barrier
   int32_t worker;
-  int64_t reserve;
+  int64_t reserve;       // 0 for the fastest workers
   int32_t finished = 0;  // ranges that this worker has seen exhausted
 
   int64_t begin(size_t owner) const { return state.begin(owner, tasks); }
@@ -99,7 +99,7 @@ struct Claims {
       const size_t owner = (worker + finished) % workers;
       const int64_t first = begin(owner), end = begin(owner + 1);
       const int64_t left = end - first - taken(owner).load(std::memory_order_relaxed);
-      if (left <= 0) continue;  // a load disturbs the owner less than a claim
+      if (left <= 0) continue;  // no claim is tried: a load disturbs the owner less than an atomic addition
       const int64_t count = finished == 0 ? std::clamp<int64_t>(left / 2, 1, max_count) : 1;
       const int64_t task = first + taken(owner).fetch_add(count, std::memory_order_relaxed);
       if (task < end) return {task, std::min(count, end - task)};
@@ -122,8 +122,8 @@ struct Worker {
   int32_t index;
   int32_t count;
   TeamState* state;
-  int32_t cpu;                       // where it is pinned; -1: nowhere
-  bool uses_sme;                     // one of as many workers per SmeUnits::group as the group has units
+  int32_t cpu;                       // the CPU to which it is pinned; -1: not pinned
+  bool uses_sme;                     // true for as many workers of each SmeUnits::group as the group has units
   int64_t reserve = 0;               // see Claims; 0 for the fastest workers
   int32_t loop = 0;                  // for_each calls since the last barrier, the same for every worker
   int32_t half = 0;                  // current half of TeamState::Taken, the same for every worker
@@ -133,7 +133,7 @@ struct Worker {
 
   void barrier();
 
-  // The range of `tasks` that it claims first.
+  // The part of [0, tasks) that this worker claims first.
   TaskRange own_tasks(int64_t tasks) const {
     const int64_t first = state->begin(index, tasks);
     return {first, state->begin(index + 1, tasks) - first};
@@ -175,27 +175,28 @@ Error check_threads(int64_t count);
 
 class Team {
  public:
-  // cpus: one worker each; -1: not pinned. Empty: one unpinned worker.
-  // sme: of each worker's core; missing entries share one unit. slowness: time per task relative to the fastest worker;
-  // missing entries are 1.
+  // cpus: the CPU of each worker; -1: not pinned. Empty: one unpinned worker.
+  // sme: SME units of each worker's core; missing entries share one unit. slowness: time per task of each worker
+  // relative to the fastest one; missing entries are 1.
   explicit Team(std::vector<int32_t> cpus, std::span<const SmeUnits> sme = {}, std::span<const double> slowness = {});
 
   int32_t size() const { return static_cast<int32_t>(cpus_.size()); }
   std::span<const int32_t> cpus() const { return cpus_; }
-  int64_t regions() const { return regions_; }
+  int64_t regions() const { return regions_; }  // runs so far
   int64_t barriers() const { return state_->barriers.load(std::memory_order_relaxed); }
 
-  // Calls f(worker) on every worker, of which the caller is worker 0; returns when all calls have returned.
+  // Calls f(worker) on every worker and returns when all calls have returned. The calling thread is worker 0.
   void run(WorkerFunction f) { run_on(everybody_, f); }
 
   // Calls f on some workers. workers: ascending, not empty. Worker.index counts from 0 to workers.size() - 1; worker i
   // runs on the CPU of workers[i].
   void run_on(std::span<const int32_t> workers, WorkerFunction f);
 
-  // Calls f on all workers but the current stragglers (straggler_filter.h). For short, repeated runs such as decode.
+  // Calls f on the active workers: all but the current stragglers (straggler_filter.h). For short, repeated runs such
+  // as decode.
   void run_active(WorkerFunction f);
 
-  // Lets the calling thread, and threads it starts, use all CPUs of the process until the next run.
+  // Unpins the calling thread until the next run: it and the threads that it starts may use all CPUs of the process.
   static void unpin_caller();
 
  private:
@@ -218,8 +219,8 @@ class Team {
   std::vector<double> configured_slowness_;
 };
 
-// A team as the workers of packing and of kernel operations: each run_pieces() is one run. Null: the calling thread
-// alone. The caller gets an exception of a piece after all pieces have ended.
+// Adapts a team to the interface of packing and of kernel operations: each run_pieces() is one run of the team. Null:
+// the calling thread does all the work. If pieces throw, run_pieces() rethrows one exception after all have ended.
 Workers workers_of(Team* team);
 
 }  // namespace pinion

@@ -1,5 +1,5 @@
-// hwloc finds cores, threads, sockets and caches, sysfs the properties that distinguish kinds of cores, and the cgroup
-// files the CPU time of a container. The only fatal case is a machine without a usable CPU.
+// Sources: hwloc for cores, threads, sockets and caches; sysfs for the properties that distinguish kinds of cores; the
+// cgroup files for the CPU time of a container. Missing data is no error, except a machine without a usable CPU.
 #include "engine/team/topology.h"
 
 #include <hwloc.h>
@@ -23,7 +23,7 @@
 namespace pinion {
 namespace {
 
-// Namespaces of SmeUnits::group: the upper half of the number.
+// The source of a SmeUnits::group, stored in the upper half of the number: equal numbers of two sources stay distinct.
 enum GroupSource : int64_t { kCluster, kCpu, kAffinity };
 int64_t group_of(GroupSource source, uint64_t number) {
   return static_cast<int64_t>(source) << 32 | static_cast<int64_t>(number & 0xffffffffu);
@@ -134,7 +134,8 @@ int32_t cluster_of(hwloc_topology* machine, hwloc_obj* thread, int32_t package) 
   return package;
 }
 
-// A node without CPUs of its own, such as a second kind of memory, shares those of its neighbour and does not count.
+// Number of NUMA nodes with usable CPUs. A node without CPUs of its own, such as a second kind of memory, shares those
+// of its neighbour and does not count.
 int32_t memory_nodes(hwloc_topology* machine, const hwloc_bitmap_s* usable) {
   const Bitmap left(hwloc_bitmap_dup(usable));
   int32_t nodes = 0;
@@ -324,7 +325,7 @@ std::string why_default_team(const Topology& topology) {
   if (!left_out.empty()) {
     const bool is_known = known_slowness(topology, left_out[0]) > 0;
     text += "; without the " + std::to_string(left_out.size()) +
-            (is_known ? " that do less than half of what the fastest does" : " of the slowest kind");
+            (is_known ? " below half of the fastest core's speed" : " of the slowest kind");
   }
   if (!is_cut_by_quota(topology, topology.cores.size() - left_out.size())) return text;
   std::ostringstream quota;

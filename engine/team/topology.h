@@ -20,9 +20,9 @@ struct SmeUnits {
 };
 
 // Decodes SMIDR_EL1 of a CPU, as Linux prints it ("0x0000000041000001"). Fields (Arm Architecture Reference Manual,
-// DDI 0487): SH and Affinity: are the units shared; Affinity2 and Affinity: by which cores; NSMC: number of units - 1.
-// Without a register, or with a virtual machine's that has no implementer, all cores of the last-level cache `cluster`
-// share one unit.
+// DDI 0487): SH and Affinity encode whether the units are shared, Affinity2 and Affinity by which cores, NSMC is the
+// number of units - 1. If the register is missing, or has no implementer as in some virtual machines, all cores of the
+// last-level cache `cluster` share one unit.
 SmeUnits parse_smidr(std::string_view smidr, int32_t cpu, int32_t cluster);
 
 struct Core {
@@ -37,9 +37,9 @@ struct Core {
 
 // Usable: in the affinity mask of the process.
 struct Topology {
-  std::vector<Core> cores;    // every physical core with a usable thread, by number
-  std::vector<int32_t> cpus;  // every usable hardware thread
-  int32_t kinds = 1;
+  std::vector<Core> cores;             // every physical core with a usable thread, by number
+  std::vector<int32_t> cpus;           // every usable hardware thread
+  int32_t kinds = 1;                   // number of different Core::kind
   int64_t last_level_cache_bytes = 0;  // sum over the caches of these cores; 0: unknown
   int32_t memory_nodes = 1;            // NUMA nodes of these cores
   double cpu_quota = 0;                // CPU time that the container grants, in CPUs; 0: unlimited

@@ -118,7 +118,7 @@ TEST(SessionImage, RefusesOtherModels) {
   w8a8.answer(some_tokens(20, 512), 0);
   const Bytes image = w8a8.image();
   EXPECT_EQ(none.restore(image), "f: not of this model: different logits");
-  EXPECT_EQ(wide.restore(image), "f: KV cache of another shape than this model's");
+  EXPECT_EQ(wide.restore(image), "f: its KV cache has another shape than this model's");
   EXPECT_EQ(small.restore(image), "f: does not fit: want at most 10 tokens, have 20");
   // The same shapes, but one different weight in a norm.
   Opened other(kStories);

@@ -229,7 +229,7 @@ TEST(DefaultTeam, HasAtLeastOneWorker) {
 TEST(DefaultTeam, Reasons) {
   EXPECT_EQ(why_default_team(recorded("raspberry_pi_5")), "one worker a core");
   EXPECT_EQ(why_default_team(recorded("rk3588")),
-            "one worker a core; without the 4 that do less than half of what the fastest does");
+            "one worker a core; without the 4 below half of the fastest core's speed");
   EXPECT_EQ(why_default_team(recorded("x86_hybrid")), "one worker a core; without the 8 of the slowest kind");
   EXPECT_EQ(why_default_team(recorded("x86_smt")),
             "one worker a core; no more than the 2.5 CPUs that the container grants");
