@@ -81,7 +81,7 @@ class Value {
   static Value undefined(std::string message) { return Value(Undefined{share(std::move(message))}, Exact()); }
   static Value list(Items items) { return Value(List{share(std::move(items))}, Exact()); }
   static Value tuple(Items items) { return Value(Tuple{share(std::move(items))}, Exact()); }
-  static Value mapping(Pairs pairs) { return Value(Mapping{share(std::move(pairs))}, Exact()); }
+  static Value mapping(Pairs pairs);
 
   bool is_undefined() const { return is<Undefined>(); }
   bool is_none() const { return is<None>(); }
@@ -120,6 +120,8 @@ class Value {
 struct Pair {
   Value key, value;
 };
+
+inline Value Value::mapping(Pairs pairs) { return Value(Mapping{share(std::move(pairs))}, Exact()); }
 
 const Value* find(const Pairs& pairs, const Value& key);
 void set(Pairs* pairs, const Value& key, Value value);
