@@ -1,6 +1,7 @@
 #include "loader/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -26,10 +27,7 @@ Error add_file(const fs::path& path, Checkpoint* out) {
   if (Error e = map_file(path, &out->files.emplace_back())) return e;
   Safetensors parsed;
   if (Error e = parse_safetensors(out->files.back().contents(), path.string(), &parsed)) return e;
-  for (TensorView& tensor : parsed.tensors) {
-    out->tensor_bytes += tensor.bytes;
-    out->tensors.push_back(std::move(tensor));
-  }
+  std::ranges::move(parsed.tensors, std::back_inserter(out->tensors));
   return {};
 }
 
@@ -50,14 +48,18 @@ Error read_index(const fs::path& path, std::map<std::string, std::string>* out) 
   return {};
 }
 
-Error check_shard(const std::map<std::string, std::string>& index, const std::string& shard,
-                  std::span<const TensorView> tensors, const fs::path& folder) {
-  for (const TensorView& tensor : tensors) {
-    const auto entry = index.find(tensor.name);
-    if (entry != index.end() && entry->second == shard) continue;
-    return error("tensor not listed for this shard in the index", (folder / shard).string() + ": " + tensor.name);
-  }
-  return {};
+// Drops the tensors of a shard, from the first-th on, that the index names for another shard. Files that correct some
+// tensors of a model lie beside its shards in this way. Tensors that the index lacks stay.
+void drop_overlaid(const std::map<std::string, std::string>& index, const std::string& shard, size_t first,
+                   Checkpoint* out) {
+  const auto dropped = std::ranges::remove_if(out->tensors.begin() + static_cast<std::ptrdiff_t>(first),
+                                              out->tensors.end(), [&](const TensorView& tensor) {
+                                                const auto entry = index.find(tensor.name);
+                                                if (entry == index.end() || entry->second == shard) return false;
+                                                out->overlaid.push_back(tensor.name + " in " + entry->second);
+                                                return true;
+                                              });
+  out->tensors.erase(dropped.begin(), dropped.end());
 }
 
 Error check_shards_exist(const fs::path& folder, const std::set<std::string>& shards) {
@@ -79,12 +81,15 @@ Error add_shards(const fs::path& folder, Checkpoint* out) {
   for (const std::string& shard : shards) {
     const size_t before = out->tensors.size();
     if (Error e = add_file(folder / shard, out)) return e;
-    if (Error e = check_shard(index, shard, std::span(out->tensors).subspan(before), folder)) return e;
+    drop_overlaid(index, shard, before, out);
   }
-  // check_shard has placed every tensor found. If there are fewer than in the index, name a missing one.
-  if (out->tensors.size() == index.size()) return {};
+  std::ranges::sort(out->overlaid);
   std::set<std::string_view> found;
-  for (const TensorView& tensor : out->tensors) found.insert(tensor.name);
+  for (const TensorView& tensor : out->tensors) {
+    if (found.insert(tensor.name).second) continue;
+    return error("in several shards, and the index names none of them", folder.string() + ": " + tensor.name,
+                 "an entry in weight_map of " + std::string(kIndexFile));
+  }
   for (const auto& [name, shard] : index) {
     if (found.contains(name)) continue;
     return error("tensor of the index is not in its shard", (folder / shard).string(), {}, brief(name));
@@ -121,6 +126,7 @@ Error open_checkpoint(const fs::path& folder, Checkpoint* out) {
   } else {
     return missing_file(folder, std::string(kSingleFile));
   }
+  for (const TensorView& tensor : result.tensors) result.tensor_bytes += tensor.bytes;
   std::ranges::sort(result.tensors, {}, &TensorView::name);
   *out = std::move(result);
   return {};

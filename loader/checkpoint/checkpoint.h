@@ -1,4 +1,5 @@
-// The weights of a folder: one safetensors file, or shards with an index. Finds tensors by name.
+// The weights of a folder: one safetensors file, or shards with an index, which decides if several shards have a
+// tensor. Finds tensors by name.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,9 @@ namespace pinion {
 struct Checkpoint {
   std::string folder;
   std::vector<MappedFile> files;
-  std::vector<TensorView> tensors;  // sorted by name
-  int64_t tensor_bytes = 0;         // of all tensors together
+  std::vector<TensorView> tensors;         // sorted by name
+  int64_t tensor_bytes = 0;                // of all tensors together
+  std::vector<std::string> overlaid = {};  // "NAME in SHARD": tensors in several shards, and the index's shard
 
   const TensorView* find(std::string_view name) const;  // nullptr when there is none
   // "FILE: NAME" for errors, or "FOLDER: NAME" if no shard has the tensor. `name` may end in a row or a range of rows.

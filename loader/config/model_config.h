@@ -289,6 +289,14 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
 
 Error read_model_config(const std::filesystem::path& folder, ModelConfig* out);
 
+// Renames the tensors of a checkpoint that has the language model under another prefix than the family, such as
+// "language_model.model.layers.0" or, saved from the base model, "layers.0". An error if several prefixes fit.
+Error align_names(ModelConfig* config, Checkpoint* checkpoint);
+
+// True for tensors of modules that a multimodal, reward or draft model has beside the language model, which does not
+// need them. False for all others that the model does not read: they may be part of its computation.
+bool is_beside_model(const ModelConfig& config, std::string_view tensor);
+
 // The model's MTP layer as a model of one attention layer, with its own names and tensors. An error if the model has
 // none, or one of an unsupported kind.
 Error mtp_config(const ModelConfig& model, ModelConfig* out);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <span>
 
 #include "kernels/layout.h"
@@ -131,6 +132,44 @@ void skip_unread_kv(ModelConfig* out) {
   }
 }
 
+// "model." of "model.embed_tokens": the prefix of the language model's modules.
+std::string root_of(const ModuleNames& names) { return names.embedding.substr(0, names.embedding.rfind('.') + 1); }
+
+// The modules directly under the root, with dots: "embed_tokens.", "layers.", "norm.".
+std::set<std::string> modules_under(const std::string& root, const ModuleNames& names) {
+  std::set<std::string> modules;
+  const auto add = [&](std::span<const Module> rows) {
+    for (const Module& row : rows) {
+      const std::string name = names.*row.field + ".";
+      if (name.starts_with(root) && name != ".")
+        modules.insert(name.substr(root.size(), name.find('.', root.size()) + 1 - root.size()));
+    }
+  };
+  for (const std::span<const Module> rows : {std::span<const Module>(kAlways), std::span<const Module>(kPlainAttention),
+                                             std::span<const Module>(kLatentAttention), std::span<const Module>(kDense),
+                                             std::span<const Module>(kExperts), std::span<const Module>(kOptional)}) {
+    add(rows);
+  }
+  return modules;
+}
+
+// The prefixes under which the checkpoint has an embedding and layers.
+std::vector<std::string> roots_in(const Checkpoint& checkpoint, const std::string& root, const ModuleNames& names) {
+  const std::string embedding = names.embedding.substr(root.size()) + ".weight";
+  const std::string& in_layer = names.up.empty() ? names.expert_up : names.up;
+  const std::string layers = in_layer.substr(root.size(), in_layer.find("{}") - root.size());
+  std::vector<std::string> roots;
+  for (const TensorView& tensor : checkpoint.tensors) {
+    if (!tensor.name.ends_with(embedding)) continue;
+    const std::string prefix = tensor.name.substr(0, tensor.name.size() - embedding.size());
+    if (!prefix.empty() && !prefix.ends_with('.')) continue;
+    const bool has_layers = std::ranges::any_of(
+        checkpoint.tensors, [&](const TensorView& other) { return other.name.starts_with(prefix + layers); });
+    if (has_layers) roots.push_back(prefix);
+  }
+  return roots;
+}
+
 Error refuse_mtp(const std::string& field, const std::string& expected, const std::string& actual) {
   return error("not supported with an MTP layer (`--speculate ngram` needs none)", field, expected, actual);
 }
@@ -157,6 +196,59 @@ Error read_modules(JsonFields& family, JsonFields& file, ModelConfig* out) {
   skip_extra_layers(family, file, out);
   skip_unread_kv(out);
   return {};
+}
+
+Error align_names(ModelConfig* config, Checkpoint* checkpoint) {
+  const std::string root = root_of(config->names), head = config->names.head + ".";
+  std::string found = root;
+  TensorSelection renaming;
+  if (!checkpoint->find(config->names.embedding + ".weight")) {
+    const std::vector<std::string> roots = roots_in(*checkpoint, root, config->names);
+    if (roots.size() > 1) {
+      return error("several modules could be the language model", checkpoint->folder,
+                   config->names.embedding + ".weight", joined(roots));
+    }
+    if (roots.empty()) return {};
+    found = roots[0];
+    if (found.empty()) {
+      for (const std::string& module : modules_under(root, config->names)) {
+        renaming.renamed.emplace_back(module, root + module);
+      }
+    } else {
+      renaming.renamed.emplace_back(found, root);
+    }
+  }
+  // The head lies beside the model or inside it, under one of the prefixes of `found`.
+  const auto has = [&](const std::string& prefix) {
+    return std::ranges::any_of(checkpoint->tensors,
+                               [&](const TensorView& tensor) { return tensor.name.starts_with(prefix); });
+  };
+  for (size_t i = 0; i < found.size() && !has(head); ++i) {
+    const std::string inner = found.substr(0, i + 1) + head;
+    if (found[i] == '.' && has(inner)) {
+      renaming.renamed.insert(renaming.renamed.begin(), {inner, head});
+      break;
+    }
+  }
+  if (config->quantization) {
+    auto& renamed = config->quantization->renamed;
+    renamed.insert(renamed.end(), renaming.renamed.begin(), renaming.renamed.end());
+  }
+  return select_tensors(renaming, checkpoint);
+}
+
+bool is_beside_model(const ModelConfig& config, std::string_view tensor) {
+  // Parts of module names, inside the root, that are not of the language model.
+  constexpr std::string_view kBeside[] = {
+      "vision", "visual", "image", "video",     "audio",     "speech", "multi_modal", "mm_",   "projector",
+      "mtp",    "medusa", "eagle", "resampler", "connector", "v_head", "value_head",  "score", "classifier"};
+  const std::string root = root_of(config.names);
+  if (tensor.find("lora_") != tensor.npos || tensor.starts_with(config.names.head + ".")) return false;
+  if (!tensor.starts_with(root)) return true;
+  const std::string_view inside = tensor.substr(root.size());
+  const std::string module(inside.substr(0, inside.find('.')));
+  if (modules_under(root, config.names).contains(module + ".")) return false;
+  return std::ranges::any_of(kBeside, [&](std::string_view part) { return module.find(part) != module.npos; });
 }
 
 // A file may have the layer's tensors without any of these fields.

@@ -81,6 +81,7 @@ std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> j
             hex(hash_bytes(safetensors_header(contents))) + ", samples " + hex(hash_samples(contents)) + "\n";
     release_pages(contents);  // each sample maps up to a huge page
   }
+  for (const std::string& tensor : checkpoint.overlaid) text += "overlaid " + tensor + "\n";
   if (!calibration.empty()) text += "calibrated by " + calibration + "\n";
   int64_t offset = 0;
   for (const PackJob& job : jobs) {

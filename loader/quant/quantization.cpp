@@ -226,7 +226,11 @@ Error read_compressed_tensors(JsonFields& fields, Quantization* out) {
 
 // Notes of the tools on their work and options for their kernels. Tensors show which modules have codes.
 constexpr const char* kNotes =
-    "act_group_aware backend batch_size block_name_to_quantize cache_block_outputs damp_auto_increment "
+    "act_bits act_data_type act_dynamic act_group_aware act_group_size act_sym amp autoround_version backend "
+    "batch_size block_name_to_quantize cache_block_outputs damp_auto_increment "
+    "enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input gradient_accumulate_steps iters lr "
+    "low_cpu_mem_usage low_gpu_mem_usage minmax_lr model_free nsamples not_use_best_mse provider quant_lm_head "
+    "quant_block_list sampler scale_dtype seqlen super_bits super_group_size to_quant_block_names "
     "damp_percent dataset disable_exllama do_fuse exllama_config fuse_max_seq_len ignored_layers lm_head "
     "max_input_length meta model_file_base_name model_name_or_path model_seqlen "
     "module_name_preceding_first_block modules_in_block_to_quantize modules_to_fuse modules_to_not_convert "
@@ -264,6 +268,25 @@ std::string read_layout(JsonFields& fields, const char* old_name, std::string ab
   return layout.empty() ? absent : layout;
 }
 
+// Exceptions of AutoRound: modules that it left in floats, as their tensors show too.
+void refuse_extra_config(JsonFields& fields) {
+  const JsonFields exceptions = fields.fields("extra_config");
+  fields.error = exceptions.error;
+  for (const auto& [pattern, settings] : exceptions.object.items()) {
+    if (!settings.is_object()) {
+      fields.fail("extra_config", "wrong type", "an object for each module", brief(settings));
+      continue;
+    }
+    JsonFields exception{settings, fields.where + ": extra_config: " + pattern};
+    const int64_t bits = exception.integer("bits", 16, 1, 32);
+    if (bits < 16 && !fields.error) {
+      fields.error =
+          error("not supported", exception.where + ": bits", "16 or more: a module in floats", std::to_string(bits));
+    }
+    if (!fields.error) fields.error = exception.error;
+  }
+}
+
 Error read_gptq(JsonFields& fields, Quantization* out) {
   CodeScheme& scheme = out->groups.emplace_back().scheme;
   scheme.stored_as = StoredAs::gptq;
@@ -274,14 +297,32 @@ Error read_gptq(JsonFields& fields, Quantization* out) {
   expect(fields, "pack_dtype", {"int32"});
   expect(fields, "is_marlin_format", {false});
   scheme.has_order = fields.boolean("desc_act", false);
+  expect(fields, "data_type", {"int"});
   refuse_exceptions(fields);
+  refuse_extra_config(fields);
   ignore_notes(fields);
   return refuse_unread(fields);
 }
 
-Error read_awq(JsonFields& fields, Quantization* out) {
+// The current name of a setting or, if a file lacks it, an older one. Both are an error unless they agree.
+void use_old_name(JsonFields& fields, const char* name, const char* old_name, Json* renamed) {
+  const Json* value = fields.find(name);
+  const Json* old_value = fields.find(old_name);
+  if (!old_value) return;
+  if (value && *value != *old_value)
+    fields.fail(old_name, "contradicts " + std::string(name), brief(*value), brief(*old_value));
+  (*renamed)[name] = *old_value;
+}
+
+Error read_awq(JsonFields& given, Quantization* out) {
   CodeScheme& scheme = out->groups.emplace_back().scheme;
   scheme.stored_as = StoredAs::awq;
+  Json current = given.object;
+  use_old_name(given, "bits", "w_bit", &current);
+  use_old_name(given, "group_size", "q_group_size", &current);
+  if (given.error) return given.error;
+  JsonFields fields{current, given.where};
+  ignore(fields, {"quant_method", "w_bit", "q_group_size"});
   require(fields, "bits", {4});
   scheme.bits = 4;
   scheme.group_size = read_group_size(fields);
@@ -290,7 +331,9 @@ Error read_awq(JsonFields& fields, Quantization* out) {
   expect(fields, "zero_point", {true});
   expect(fields, "pack_dtype", {"int32"});
   expect(fields, "desc_act", {false});
+  expect(fields, "data_type", {"int"});
   refuse_exceptions(fields);
+  refuse_extra_config(fields);
   ignore_notes(fields);
   return refuse_unread(fields);
 }
@@ -322,6 +365,19 @@ Error read_bitnet(JsonFields& fields, Quantization* out) {
   return refuse_unread(fields);
 }
 
+// AutoRound's own name for the layouts of GPTQ and AWQ.
+Error read_auto_round(JsonFields& given, Quantization* out) {
+  const char* kField = "packing_format";
+  require(given, kField, {"auto_round:auto_gptq", "auto_round:auto_awq"});
+  if (given.error) return given.error;
+  Json layout = given.object;
+  layout.erase("packing_format");
+  layout.erase("backend");  // of its kernels; AWQ's reader takes it for a layout
+  JsonFields fields{layout, given.where};
+  ignore(fields, {"quant_method"});
+  return given.text(kField) == "auto_round:auto_gptq" ? read_gptq(fields, out) : read_awq(fields, out);
+}
+
 struct Method {
   std::string_view name;
   Error (*read)(JsonFields& fields, Quantization* out);
@@ -332,6 +388,7 @@ constexpr Method kMethods[] = {
     {"fp8", read_fp8},
     {"gptq", read_gptq},
     {"awq", read_awq},
+    {"auto-round", read_auto_round},
     {"bitnet", read_bitnet},
 };
 

@@ -107,9 +107,9 @@ TEST(Checkpoint, InvalidIndexesAreErrors) {
        ": 2 of 3 shards are missing, the first is 4.safetensors; download what is missing"},
       {R"({"weight_map": {"a": "1.safetensors", "b": "1.safetensors"}})",
        "/1.safetensors: tensor of the index is not in its shard: \"b\""},
-      {R"({"weight_map": {"b": "3.safetensors"}})", "/3.safetensors: c: tensor not listed for this shard in the index"},
+      {R"({"weight_map": {"b": "3.safetensors"}})", "/3.safetensors: tensor of the index is not in its shard: \"b\""},
       {R"({"weight_map": {"a": "1.safetensors", "x": "2.safetensors"}})",
-       "/2.safetensors: a: tensor not listed for this shard in the index"},
+       "/2.safetensors: tensor of the index is not in its shard: \"x\""},
       {R"({"weight_map": {"a": "1.safetensors", "a": "2.safetensors"}})",
        "/model.safetensors.index.json: JSON key given twice: \"a\""},
   };
@@ -117,6 +117,32 @@ TEST(Checkpoint, InvalidIndexesAreErrors) {
     folder.write("model.safetensors.index.json", index);
     EXPECT_EQ(open_message(folder.path), folder.path.string() + message);
   }
+}
+
+TEST(Checkpoint, IndexDecidesBetweenShards) {
+  const TempFolder folder;
+  const std::string pair = R"({"a": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]},
+                               "b": {"dtype": "U8", "shape": [2], "data_offsets": [2, 4]}})";
+  folder.write("1.safetensors", safetensors_text(pair, "1122"));
+  folder.write("2.safetensors", safetensors_text(pair, "3344"));
+  folder.write("model.safetensors.index.json", R"({"weight_map": {"a": "2.safetensors", "b": "1.safetensors"}})");
+  Checkpoint checkpoint;
+  ASSERT_EQ(open_checkpoint(folder.path, &checkpoint).message(), "");
+  ASSERT_EQ(checkpoint.tensors.size(), 2u);
+  EXPECT_EQ(static_cast<char>(checkpoint.find("a")->data[0]), '3');
+  EXPECT_EQ(static_cast<char>(checkpoint.find("b")->data[0]), '2');
+  EXPECT_EQ(checkpoint.tensor_bytes, 4);
+  EXPECT_EQ(checkpoint.overlaid, (std::vector<std::string>{"a in 2.safetensors", "b in 1.safetensors"}));
+  // A tensor that the index lacks is found if only one shard has it.
+  folder.write("model.safetensors.index.json", R"({"weight_map": {"a": "2.safetensors"}})");
+  ASSERT_EQ(open_checkpoint(folder.path, &checkpoint).message(), "");
+  EXPECT_EQ(static_cast<char>(checkpoint.find("b")->data[0]), '4');
+  folder.write("3.safetensors", one_tensor("c"));
+  folder.write("model.safetensors.index.json",
+               R"({"weight_map": {"a": "2.safetensors", "c": "3.safetensors", "x": "1.safetensors"}})");
+  EXPECT_EQ(open_message(folder.path), folder.path.string() +
+                                           ": b: in several shards, and the index names none of them: want an entry in "
+                                           "weight_map of model.safetensors.index.json");
 }
 
 TEST(Checkpoint, BindsByNameShapeAndType) {

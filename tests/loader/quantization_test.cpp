@@ -70,9 +70,9 @@ TEST(Quantization, OtherFormatsAreErrors) {
   const std::string kFormats = R"("int-quantized" or "float-quantized" or "pack-quantized" or "nvfp4-pack-quantized")";
   const std::tuple<std::string, const char*, std::string> cases[] = {
       {"/quant_method", "\"bitsandbytes\"",
-       R"(quant_method: not supported: want "compressed-tensors" or "fp8" or "gptq" or "awq" or "bitnet", have "bitsandbytes")"},
+       R"(quant_method: not supported: want "compressed-tensors" or "fp8" or "gptq" or "awq" or "auto-round" or "bitnet", have "bitsandbytes")"},
       {"/quant_method", "null",
-       R"(quant_method: missing field: want "compressed-tensors" or "fp8" or "gptq" or "awq" or "bitnet")"},
+       R"(quant_method: missing field: want "compressed-tensors" or "fp8" or "gptq" or "awq" or "auto-round" or "bitnet")"},
       {"/format", "\"mxfp4-pack-quantized\"",
        "format: not supported: want " + kFormats + R"(, have "mxfp4-pack-quantized")"},
       {"/format", "null", "config_groups: group_0: format: missing field: want " + kFormats},
