@@ -139,9 +139,30 @@ TEST(Split, RegexesFollowOniguruma) {
   EXPECT_EQ(tokens(make_file(split("\\u0062", "Isolated")), "abab"), "a|b|a|b");
   EXPECT_EQ(tokens(make_file(split("(?i:AB)", "Removed")), "cabd"), "c|d");
   for (const char* pattern :
-       {"(", "[a", "[a[b]]", "[a&&b]", "[[:alpha:]]", "a{1,2}+", "\\h", "\\b", "(?m:.)", "\\p{Nothing}"}) {
+       {"(", "[a", "[[:nothing:]]", "[a&&]", "a{1,2}+", "\\X", "\\K", "(?m:.)", "(?i)[\\p{Lu}]", "\\p{Nothing}"}) {
     EXPECT_NE(load_error(make_file(split(pattern, "Isolated"))), "") << pattern;
   }
+}
+
+// Words of Python's tokenizers 0.23.3.
+std::vector<std::string> words(const Json& step, const std::string& text) {
+  Pipeline pipeline;
+  EXPECT_EQ(read_pre_tokenizer(step, "step", &pipeline.pre_tokenizers).message(), "");
+  RegexFinder finder(text.size());
+  std::vector<std::string> found;
+  EXPECT_FALSE(pre_tokenize(pipeline, text, true, finder, [&](std::string_view word) {
+    found.emplace_back(word);
+    return Error{};
+  }));
+  return found;
+}
+
+TEST(Whitespace, JoinersAreWordCharacters) {
+  using Words = std::vector<std::string>;
+  const Json step = {{"type", "Whitespace"}};
+  EXPECT_EQ(words(step, "👩\u200d💻"), (Words{"👩", "\u200d", "💻"}));
+  EXPECT_EQ(words(step, "क्\u200cष!?"), (Words{"क्\u200cष", "!?"}));
+  EXPECT_EQ(words(step, "❤\ufe0f a\u0301²"), (Words{"❤", "\ufe0f", "a\u0301", "²"}));
 }
 
 TEST(Metaspace, PrependSchemes) {

@@ -202,6 +202,8 @@ TEST(Tekken, BadFilesAreRejected) {
       {"/config/pattern", "\"a$\"", "regular expression uses $"},
       {"/config/pattern", "\"[^a]|^a\"", "regular expression uses ^ outside"},
       {"/config/pattern", "\"[a--b]\"", "regular expression uses --"},
+      {"/config/pattern", "\"[[:alpha:]]\"", "regular expression uses [:"},
+      {"/config/pattern", "\"a\\\\b\"", "regular expression uses \\b"},
       {"/config/default_vocab_size", "4", "default_vocab_size: out of range"},
       {"/config/default_vocab_size", "1e9", "default_vocab_size: wrong type"},
       {"/config/default_vocab_size", "18446744073709551615", "default_vocab_size: out of range"},

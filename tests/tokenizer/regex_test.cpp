@@ -39,6 +39,63 @@ TEST(Regex, FindsDistantMatches) {
   EXPECT_EQ(matches("x*", std::string(300, '.') + "xx"), "xx");
 }
 
+std::string refusal(const std::string& pattern) {
+  Regex regex;
+  return compile_regex(pattern, false, "p", &regex).message();
+}
+
+// All results are those of Python's tokenizers 0.23.3.
+TEST(Regex, ClassesOfClasses) {
+  EXPECT_EQ(matches("[a-z&&[^aeiou]]+", "education"), "d|c|t|n");
+  EXPECT_EQ(matches("[a-c&&b-d&&c]", "abcd"), "c");
+  EXPECT_EQ(matches("[^a-c&&b-d]", "abcd"), "a|d");
+  EXPECT_EQ(matches("[a[c-d]f]+", "abcdef"), "a|cd|f");
+  EXPECT_EQ(matches("[\\p{L}&&[^\\p{Han}]]+", "ab漢cд。"), "ab|cд");
+  EXPECT_EQ(matches("[^\\W\\d_]+", "a_1é!b"), "a|é|b");
+  EXPECT_EQ(matches("[a\\W]+", "ab!? c"), "a|!? ");
+  EXPECT_EQ(matches("[]a]+", "]a[b"), "]a");
+  EXPECT_EQ(matches("[^]a]+", "]a[b"), "[b");
+  EXPECT_EQ(matches("[]&&[^a]]", "]a"), "]");
+  EXPECT_EQ(matches("[^a&&b]", "\n"), "\n");
+  EXPECT_EQ(refusal("[&&a]"), "p: regular expression uses an empty set in [ ], which is not supported");
+  EXPECT_EQ(refusal("[a"), "p: regular expression uses [ without ], which is not supported");
+  EXPECT_NE(refusal(std::string(1000, '[')), "");
+}
+
+TEST(Regex, PosixSetsAndNames) {
+  EXPECT_EQ(matches("[[:alpha:]]+", "aé1漢\u0345_"), "aé|漢\u0345");
+  EXPECT_EQ(matches("[[:punct:]]+", "a+b€c、d"), "+|€|、");
+  EXPECT_EQ(matches("\\p{Punct}+", "a+b€c、d"), "、");
+  EXPECT_EQ(matches("[^[:space:][:alnum:]]+", "a !\u200d1"), "!\u200d");
+  EXPECT_EQ(matches("[[:^digit:]]+", "1a٣b"), "a|b");
+  EXPECT_EQ(matches("[[:graph:]]+", "a \u200db\u00a0"), "a|\u200db");
+  EXPECT_EQ(matches("[[:print:]]+", "a \u2028b\n"), "a |b");
+  EXPECT_EQ(matches("\\p{Letter}\\p{^Letter}\\h", "aé!f"), "é!f");
+  EXPECT_EQ(refusal("[[:nothing:]]"), "p: regular expression uses [: or too many [ inside [ ], which is not supported");
+}
+
+TEST(Regex, ScriptsExcludeSharedCharacters) {
+  EXPECT_EQ(matches("\\p{Han}+", "漢、字。"), "漢|字");
+  EXPECT_EQ(matches("[\\p{Katakana}]+", "カー・"), "カ");
+  EXPECT_EQ(matches("\\P{Han}+", "漢、a"), "、a");
+}
+
+TEST(Regex, WordBoundaries) {
+  EXPECT_EQ(matches("\\b\\w", "ab cd_e é1"), "a|c|é");
+  EXPECT_EQ(matches("\\w\\b.", "a b\u200dc\u0301!"), "a |b\u200d|\u0301!");
+  EXPECT_EQ(matches("a\\Bb|c\\B!", "ab c!"), "ab");
+  EXPECT_EQ(matches("\\w+", "x²½\u200dy"), "x²½|y");
+  EXPECT_EQ(matches("[\\w]+", "x²½y"), "x|y") << "Oniguruma's classes have no digits of Latin-1";
+}
+
+TEST(Regex, CaseOfSetsIsRefused) {
+  EXPECT_EQ(refusal("(?i:'s)|[\\p{Lu}a]"), "");
+  EXPECT_EQ(refusal("(?i)[\\p{Lu}]"), "p: regular expression uses sets of one case in (?i, which is not supported");
+  EXPECT_EQ(refusal("a(?i:b(c)[[:upper:]])"),
+            "p: regular expression uses sets of one case in (?i, which is not supported");
+  EXPECT_EQ(refusal("((?i)b)[[:upper:]]"), "");
+}
+
 TEST(Regex, TimesOutAtOnePosition) {
   EXPECT_EQ(matches("(a+)+$", std::string(60, 'a') + "b"),
             "error: a regular expression of the tokenizer: takes too much time for this text");

@@ -11,6 +11,8 @@ namespace {
 
 // GPT-2's pattern, the default of ByteLevel.
 constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+// \w of the Rust library that Whitespace uses, which counts joiners as word characters (Unicode's UTS 18).
+constexpr const char* kWhitespacePattern = R"([\w\x{200C}\x{200D}]+|[^\w\x{200C}\x{200D}\s]+)";
 constexpr const char* kPunctuationPattern = R"([!-/:-@\[-`{-~\p{P}])";
 
 constexpr std::array<std::pair<std::string_view, NormalForm>, 4> kForms = {
@@ -160,7 +162,7 @@ Error read_pre_tokenizer(const Json& json, const std::string& where, std::vector
   } else if (type == "WhitespaceSplit") {
     out->push_back(split_step(fixed_pattern(fields, R"(\s)", false), SplitBehavior::kRemoved));
   } else if (type == "Whitespace") {
-    out->push_back(split_step(fixed_pattern(fields, R"(\w+|[^\w\s]+)", false), SplitBehavior::kRemoved, true));
+    out->push_back(split_step(fixed_pattern(fields, kWhitespacePattern, false), SplitBehavior::kRemoved, true));
   } else {
     return unsupported_component(fields, type);
   }

@@ -125,10 +125,36 @@ Error build_model(const std::vector<std::string>& tokens, size_t first_id, const
   return find_merges(tokens, first_id, where, bpe);
 }
 
+// Rust's \w: a class of Oniguruma's and the joiners.
+std::string with_rust_words(const std::string& pattern) {
+  const std::string kWords = "\\w\\u200C\\u200D";
+  std::string out;
+  int classes = 0;  // open ones
+  for (size_t at = 0; at < pattern.size(); ++at) {
+    const char c = pattern[at], next = at + 1 < pattern.size() ? pattern[at + 1] : '\0';
+    if (c == '[') ++classes;
+    if (c == ']' && classes > 0) --classes;
+    if (c != '\\') {
+      out += c;
+      continue;
+    }
+    if (next == 'w') {
+      out += classes > 0 ? kWords : "[" + kWords + "]";
+    } else if (next == 'W') {
+      out += "[^" + kWords + "]";
+    } else {
+      out += c;
+      if (next != '\0') out += next;
+    }
+    ++at;
+  }
+  return out;
+}
+
 // tiktoken's regular expressions are in Rust's dialect. It differs from Oniguruma's, which compile_regex() reads: ^ and
-// $ do not match at line breaks, and -- and ~~ are set operators.
+// $ do not match at line breaks, -- and ~~ are set operators, [:name:] is ASCII, and joiners are parts of words.
 Error compile_rust_regex(const std::string& pattern, const std::string& where, Regex* out) {
-  for (const std::string_view part : {"$", "--", "~~"}) {
+  for (const std::string_view part : {"$", "--", "~~", "[:", "\\b", "\\B"}) {
     if (pattern.find(part) != std::string::npos) {
       return error("regular expression uses " + std::string(part) + ", which is not supported", where);
     }
@@ -138,7 +164,7 @@ Error compile_rust_regex(const std::string& pattern, const std::string& where, R
       return error("regular expression uses ^ outside the start of [ ], which is not supported", where);
     }
   }
-  return compile_regex(pattern, false, where, out);
+  return compile_regex(with_rust_words(pattern), false, where, out);
 }
 
 Error build_pipeline(const std::string& pattern, const std::string& where, Pipeline* out) {
