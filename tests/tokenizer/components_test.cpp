@@ -165,6 +165,12 @@ TEST(Whitespace, JoinersAreWordCharacters) {
   EXPECT_EQ(words(step, "❤\ufe0f a\u0301²"), (Words{"❤", "\ufe0f", "a\u0301", "²"}));
 }
 
+TEST(Punctuation, CharactersOfUnicode8) {
+  const Json step = {{"type", "Punctuation"}, {"behavior", "Isolated"}};
+  EXPECT_EQ(words(step, "a!b\u00bf、c$"), (std::vector<std::string>{"a", "!", "b", "\u00bf", "、", "c", "$"}));
+  EXPECT_EQ(words(step, "a\u061db\u2e43c\u166d"), (std::vector<std::string>{"a\u061db\u2e43c", "\u166d"}));
+}
+
 TEST(Metaspace, PrependSchemes) {
   const auto file = [](const char* scheme) {
     const Json step = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", scheme}};
