@@ -21,9 +21,14 @@ namespace {
 
 // Tables of old files, which the model computes itself, and scales of quantised caches.
 bool is_saved_buffer(std::string_view name) {
-  constexpr std::string_view kEndings[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached",
-                                           "rope.freqs",          ".masked_bias",          "_extra_state",
-                                           ".k_scale",            ".v_scale"};
+  constexpr std::string_view kEndings[] = {"rotary_emb.inv_freq",
+                                           "rotary_emb.cos_cached",
+                                           "rotary_emb.sin_cached",
+                                           "rope.freqs",
+                                           ".masked_bias",
+                                           "_extra_state",
+                                           ".k_scale",
+                                           ".v_scale"};
   return std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
