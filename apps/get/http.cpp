@@ -13,11 +13,22 @@
 namespace pinion {
 
 // The functions in use: curl_global_init as global_init, and so on.
-#define PINION_CURL_FUNCTIONS(X)                                                                                \
-  X(global_init)                                                                                                \
-  X(easy_init)                                                                                                  \
-  X(easy_reset) X(easy_cleanup) X(easy_setopt) X(easy_perform) X(easy_getinfo) X(easy_strerror) X(slist_append) \
-      X(slist_free_all) X(url) X(url_set) X(url_get) X(url_cleanup) X(free)
+#define PINION_CURL_FUNCTIONS(X) \
+  X(global_init)                 \
+  X(easy_init)                   \
+  X(easy_reset)                  \
+  X(easy_cleanup)                \
+  X(easy_setopt)                 \
+  X(easy_perform)                \
+  X(easy_getinfo)                \
+  X(easy_strerror)               \
+  X(slist_append)                \
+  X(slist_free_all)              \
+  X(url)                         \
+  X(url_set)                     \
+  X(url_get)                     \
+  X(url_cleanup)                 \
+  X(free)
 
 struct CurlLibrary {
 #define PINION_DECLARE(name) decltype(&::curl_##name) name;
