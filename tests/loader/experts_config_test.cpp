@@ -116,8 +116,7 @@ TEST(GptOss, OtherArithmeticIsAnError) {
             "config.json: quantization_config: block_size: not supported");
   EXPECT_EQ(message("MixtralForCausalLM", R"({"quantization_config": {"quant_method": "mxfp4"}})"),
             "config.json: quantization_config: quant_method: not supported: want \"compressed-tensors\" or \"fp8\" or "
-            "\"gptq\" or \"awq\" or \"bitnet\", have "
-            "\"mxfp4\"")
+            "\"gptq\" or \"awq\" or \"auto-round\" or \"bitnet\", have \"mxfp4\"")
       << "experts do not share tensors";
 }
 
