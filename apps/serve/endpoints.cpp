@@ -44,16 +44,16 @@ std::string prometheus_text(const ServiceMetrics& m) {
   const auto gauge = [&](const char* name, const char* help, auto value) {
     add_metric(name, "gauge", help, static_cast<double>(value), &out);
   };
-  gauge("texts_running", "RequestGroup that are decoded or whose prompts are read.", m.running);
-  gauge("texts_waiting", "RequestGroup that wait for a place.", m.waiting);
-  counter("texts_total", "RequestGroup that have ended.", m.finished);
-  counter("texts_cancelled_total", "RequestGroup whose client has gone.", m.cancelled);
+  gauge("texts_running", "Texts that are decoded or whose prompts are read.", m.running);
+  gauge("texts_waiting", "Texts that wait for a place.", m.waiting);
+  counter("texts_total", "Texts that have ended.", m.finished);
+  counter("texts_cancelled_total", "Texts whose client has gone.", m.cancelled);
   counter("requests_refused_total", "Requests refused since too many texts waited.", m.refused);
   counter("prompt_tokens_total", "Tokens of prompts.", m.prompt_tokens);
   counter("cached_tokens_total", "Tokens of prompts that were in the cache.", m.cached_tokens);
   counter("tokens_total", "Tokens generated.", m.tokens);
   counter("passes_total", "Passes through the model.", m.passes);
-  counter("preemptions_total", "RequestGroup whose memory others needed.", m.preempted);
+  counter("preemptions_total", "Texts whose memory others needed.", m.preempted);
   counter("busy_seconds_total", "Time in passes.", m.busy_seconds);
   counter("weight_bytes_total", "Bytes of weights that passes read.", m.weight_bytes);
   if (m.roof_bytes_per_second > 0) {
