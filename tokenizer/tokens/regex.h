@@ -15,6 +15,9 @@ namespace pinion {
 
 using Regex = std::shared_ptr<const pcre2_real_code_8>;
 
+// Rewrites a pattern of Oniguruma in PCRE2's syntax. A difference that no known tokenizer uses is an error.
+Error translate_regex(const std::string& pattern, const std::string& where, std::string* out);
+
 // `literal`: the pattern is plain text. `where` names it in errors.
 Error compile_regex(const std::string& pattern, bool literal, const std::string& where, Regex* out);
 
