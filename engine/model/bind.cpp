@@ -42,7 +42,8 @@ struct Binder : VectorReader {
     for (const TensorView& tensor : model->checkpoint.tensors) {
       const bool is_outside_mtp = options.mtp && !tensor.name.starts_with(kMtpPrefix);
       if (bound.contains(tensor.name) || is_saved_buffer(tensor.name) || is_outside_mtp) continue;
-      (is_beside_model(model->config, tensor.name) ? beside : left).push_back(tensor.name);
+      const bool is_beside = !options.mtp && is_beside_model(model->config, tensor.name);
+      (is_beside ? beside : left).push_back(tensor.name);
     }
     const std::string a_model = "that a " + model->config.family + " model";
     if (!beside.empty()) {
@@ -73,9 +74,11 @@ struct Binder : VectorReader {
     gate.interleaved = up.interleaved = interleave_of(gate, up);
   }
 
-  // The quantisation of a module. Quantised files often keep the MTP layer in floats without declaring it.
+  // The quantisation of a module. Quantised files often keep the MTP layer and a copy of the embedding as head in
+  // floats without declaring it.
   std::optional<Quantization> quantization_of(const std::string& module) const {
-    const TensorView* weight = options.mtp ? model->checkpoint.find(module + ".weight") : nullptr;
+    const bool is_tied_head = model->config.tied_head && module == model->config.names.head;
+    const TensorView* weight = options.mtp || is_tied_head ? model->checkpoint.find(module + ".weight") : nullptr;
     return weight && is_float(weight->dtype) ? std::nullopt : model->config.quantization;
   }
 

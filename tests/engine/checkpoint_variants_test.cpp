@@ -82,6 +82,19 @@ TEST(TiedHead, OneTensorUnderTheNameOfTheHead) {
   EXPECT_TRUE(value.notes.empty());
 }
 
+// The config does not declare that the copy is in floats.
+TEST(TiedHead, RepeatedEmbeddingInAFileOfCodes) {
+  const EditableFolder folder("families/qwen3_packed");
+  folder.edit_config([](Json& config) { config["quantization_config"]["ignore"] = Json::array(); });
+  folder.edit_tensors([](std::vector<Tensor>& tensors) {
+    tensors.push_back(tensor_named(tensors, "model.embed_tokens.weight"));
+    tensors.back().name = "lm_head.weight";
+  });
+  const Loaded value = load_folder(folder.string());
+  expect_same_weights(value, load_folder(PINION_TEST_DATA "/families/qwen3_packed"));
+  EXPECT_TRUE(value.notes.empty());
+}
+
 TEST(TiedHead, QuantisedHeadIsUsed) {
   const EditableFolder tied("families/glm_gptq"), untied("families/glm_gptq");
   const auto code_head = [](std::vector<Tensor>& tensors) {

@@ -12,6 +12,7 @@
 #include "engine/session/speculation.h"
 #include "tests/engine/made_mtp.h"
 #include "tests/engine/texts.h"
+#include "tests/loader/checkpoint_edits.h"
 
 namespace pinion {
 namespace {
@@ -262,6 +263,16 @@ TEST(Mtp, WrongTensorsAreNamed) {
   EXPECT_EQ(message("mtp.layers.0.self_attn.k_norm.weight", 0, "mtp.layers.1.self_attn.k_norm.weight"),
             "DIR/model.safetensors: mtp.layers.0.self_attn.k_norm.weight: no such tensor");
   EXPECT_EQ(message("model.norm.weight", 0, ""), "");
+}
+
+TEST(Mtp, UnknownTensorIsAnError) {
+  const EditableFolder folder("families/qwen3_5_mtp");
+  folder.edit_tensors([](std::vector<Tensor>& tensors) {
+    tensors.push_back({"mtp.layers.0.self_attn.q_proj.bias", "F32", "[1]", std::string(4, 0)});
+  });
+  EXPECT_EQ(mtp_message(folder.path),
+            "DIR/model.safetensors: mtp.layers.0.self_attn.q_proj.bias: tensor that a qwen3_5 model of this "
+            "config.json does not have");
 }
 
 // Quantised files whose config does not declare that the MTP layer is in floats.
