@@ -59,8 +59,8 @@ constexpr int kMaxZero = 16;
 
 enum class Format : uint8_t { bf16, w8, w4, w4z, w2 };
 
-// The numbers from which sizes and offsets follow. A new format is one row here, one of loader/pack/pack_strip.cpp
-// (conversion from floats) and one of engine/forward/matmul.cpp (its kernels).
+// The numbers from which sizes and offsets follow. A new format is one row here, one case in loader/pack/pack_strip.cpp
+// (conversion from floats) and one in engine/forward/matmul.cpp (its kernels).
 struct FormatTraits {
   const char* name;
   int bits;         // bits of one weight's code or number

@@ -1,7 +1,7 @@
 // The quantization_config of a config.json: which modules are stored as codes, and how. Supports compressed-tensors
 // (https://github.com/vllm-project/compressed-tensors: int-quantized, float-quantized, pack-quantized and
-// nvfp4-pack-quantized), fp8, GPTQ, AWQ and BitNet. Errors name every other method and every setting that would change
-// the numbers. stored_weights.h describes the tensors.
+// nvfp4-pack-quantized), fp8, GPTQ, AWQ, AutoRound in the layouts of these two, and BitNet. Errors name every other
+// method and every setting that would change the numbers. stored_weights.h describes the tensors.
 #pragma once
 
 #include <cstdint>
