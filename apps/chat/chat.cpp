@@ -81,7 +81,7 @@ std::string stats_text(const Chat& chat) {
   }
   add("context  ", std::to_string(used) + " of " + std::to_string(capacity) + " tokens, " +
                        std::to_string(used * 100 / capacity) + " %");
-  const auto snapshots = static_cast<double>(snapshot_bytes(*chat.session));
+  const auto snapshots = static_cast<double>(snapshot_bytes(chat.session->snapshots));
   add("memory   ", bytes_text(static_cast<double>(peak_rss_bytes())) + " at most" +
                        (snapshots > 0 ? ", " + bytes_text(snapshots) + " of snapshots of the recurrent state" : ""));
   return text;

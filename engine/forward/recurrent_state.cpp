@@ -2,11 +2,36 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 #include <utility>
 
 #include "engine/team/memory.h"
 
 namespace pinion {
+namespace {
+
+bool is_evicted(const std::shared_ptr<Snapshot>& snapshot) { return snapshot->memory.bytes == 0; }
+
+// Returns the memory of the least recently used snapshot; empty: there is none.
+Arena evict_snapshot(SnapshotPool& pool) {
+  for (const std::weak_ptr<Snapshot>& saved : pool.saved) {
+    const auto snapshot = saved.lock();
+    if (!snapshot || is_evicted(snapshot)) continue;
+    ++pool.evicted;
+    return std::exchange(snapshot->memory, {});
+  }
+  return {};
+}
+
+void mark_used(SnapshotPool& pool, const std::shared_ptr<Snapshot>& used) {
+  std::erase_if(pool.saved, [&](const auto& saved) {
+    const auto snapshot = saved.lock();
+    return !snapshot || is_evicted(snapshot) || snapshot == used;
+  });
+  pool.saved.push_back(used);
+}
+
+}  // namespace
 
 RecurrentState recurrent_state_of(const ModelConfig& config, int64_t drafts) {
   RecurrentState state;
@@ -21,11 +46,15 @@ Error allocate_recurrent_state(const ModelConfig& config, int64_t drafts, Recurr
   if (state.bytes() > 0) {
     if (Error e = allocate_arena(state.bytes(), &state.memory)) return e;
   }
-  if (state.draft_bytes() > 0) {
-    if (Error e = allocate_arena(state.draft_bytes(), &state.drafts.memory)) return e;
-  }
+  if (Error e = allocate_state_drafts(drafts, &state)) return e;
   *out = std::move(state);
   return {};
+}
+
+Error allocate_state_drafts(int64_t drafts, RecurrentState* state) {
+  if (state->layers == 0 || drafts == 0 || state->drafts.memory.bytes > 0) return {};
+  state->drafts.capacity = drafts;
+  return allocate_arena(state->draft_bytes(), &state->drafts.memory);
 }
 
 void apply_draft_input(const RecurrentState& state, int64_t index, int64_t position, int64_t back) {
@@ -56,35 +85,63 @@ void apply_drafts(const Kernels& kernels, int64_t position, RecurrentState* stat
   state->drafts.held = 0;
 }
 
+int64_t snapshot_bytes(const SnapshotPool& pool) {
+  int64_t bytes = 0;
+  for (const std::weak_ptr<Snapshot>& saved : pool.saved) {
+    if (const auto snapshot = saved.lock()) bytes += snapshot->memory.bytes;
+  }
+  return bytes;
+}
+
 bool can_take_snapshot(const Snapshots& snapshots, const RecurrentState& state) {
-  return state.layers > 0 && state.bytes() <= snapshots.limit_bytes;
+  return state.layers > 0 && snapshots.pool && state.bytes() <= snapshots.pool->limit_bytes;
 }
 
 void take_snapshot(Snapshots* snapshots, const RecurrentState& state, int64_t position) {
-  std::vector<Snapshot>& saved = snapshots->saved;
   if (!can_take_snapshot(*snapshots, state) || position == 0) return;
-  if (!saved.empty() && saved.back().position == position) return;
-  Snapshot next = {position, {}};
-  const bool is_full = (std::ssize(saved) + 1) * state.bytes() > snapshots->limit_bytes;
-  if (is_full || available_memory_bytes() < state.bytes() || allocate_arena(state.bytes(), &next.memory)) {
-    if (saved.empty()) return;
-    next.memory = std::move(saved.front().memory);
-    saved.erase(saved.begin());
+  if (latest_snapshot(*snapshots, position) == position) return;
+  SnapshotPool& pool = *snapshots->pool;
+  auto next = std::make_shared<Snapshot>(Snapshot{position, {}});
+  const bool is_full = snapshot_bytes(pool) + state.bytes() > pool.limit_bytes;
+  if (is_full || available_memory_bytes() < state.bytes() || allocate_arena(state.bytes(), &next->memory)) {
+    next->memory = evict_snapshot(pool);
+    if (next->memory.bytes < state.bytes()) return;
   }
-  std::memcpy(next.memory.data, state.memory.data, state.bytes());
-  saved.push_back(std::move(next));
+  std::memcpy(next->memory.data, state.memory.data, state.bytes());
+  mark_used(pool, next);
+  ++pool.taken;
+  std::erase_if(snapshots->saved, is_evicted);
+  snapshots->saved.push_back(std::move(next));
+}
+
+int64_t latest_snapshot(const Snapshots& snapshots, int64_t position) {
+  for (const auto& snapshot : std::views::reverse(snapshots.saved)) {
+    if (snapshot->position <= position && !is_evicted(snapshot)) return snapshot->position;
+  }
+  return 0;
+}
+
+void share_snapshots(const Snapshots& other, int64_t position, Snapshots* snapshots) {
+  std::vector<std::shared_ptr<Snapshot>>& saved = snapshots->saved;
+  std::erase_if(saved, is_evicted);
+  for (const auto& snapshot : other.saved) {
+    if (snapshot->position > position || is_evicted(snapshot)) continue;
+    const auto at = std::ranges::lower_bound(saved, snapshot->position, {}, &Snapshot::position);
+    if (at == saved.end() || (*at)->position != snapshot->position) saved.insert(at, snapshot);
+  }
 }
 
 int64_t restore_snapshot(Snapshots* snapshots, int64_t position, RecurrentState* state) {
   state->drafts.held = 0;
-  std::vector<Snapshot>& saved = snapshots->saved;
-  while (!saved.empty() && saved.back().position > position) saved.pop_back();
+  std::vector<std::shared_ptr<Snapshot>>& saved = snapshots->saved;
+  while (!saved.empty() && (saved.back()->position > position || is_evicted(saved.back()))) saved.pop_back();
   if (saved.empty()) {
     if (state->bytes() > 0) std::memset(state->memory.data, 0, state->bytes());
     return 0;
   }
-  std::memcpy(state->memory.data, saved.back().memory.data, state->bytes());
-  return saved.back().position;
+  std::memcpy(state->memory.data, saved.back()->memory.data, state->bytes());
+  mark_used(*snapshots->pool, saved.back());
+  return saved.back()->position;
 }
 
 }  // namespace pinion

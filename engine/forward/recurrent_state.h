@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -83,6 +84,9 @@ RecurrentState recurrent_state_of(const ModelConfig& config, int64_t drafts = 0)
 // A state of zeros, for at most `drafts` drafts in a pass. The memory is not checked against the free memory.
 Error allocate_recurrent_state(const ModelConfig& config, int64_t drafts, RecurrentState* out);
 
+// Allocates the memory of drafts, if there is none and the model has recurrent layers.
+Error allocate_state_drafts(int64_t drafts, RecurrentState* state);
+
 // Copies the convolution's input of one held draft, the token at position - 1 - back, to the state's inputs of layer
 // `index`. Does nothing if that token is no draft. `position`: number of tokens of the sequence, drafts included, here
 // and below.
@@ -95,23 +99,41 @@ void apply_drafts_to_head(const Kernels& kernels, const RecurrentState& state, i
 // Applies the held drafts to the inputs and states of all layers. No drafts are held afterwards.
 void apply_drafts(const Kernels& kernels, int64_t position, RecurrentState* state);
 
+// A saved state. Sequences with a common prefix share it.
 struct Snapshot {
   int64_t position;  // tokens evaluated
-  Arena memory;
+  Arena memory;      // empty after eviction
+};
+
+// Bounds the memory of all snapshots of a runner. When it is full, a new snapshot evicts the least recently used one.
+struct SnapshotPool {
+  int64_t limit_bytes = 0;
+  std::vector<std::weak_ptr<Snapshot>> saved = {};  // least recently used first; some may be expired or evicted
+  int64_t taken = 0, evicted = 0;                   // since the pool was opened
 };
 
 // Saved states of one sequence after some of its tokens.
 struct Snapshots {
-  int64_t limit_bytes = 0;
-  std::vector<Snapshot> saved;  // ascending by position
+  SnapshotPool* pool = nullptr;                       // null: no snapshots
+  std::vector<std::shared_ptr<Snapshot>> saved = {};  // ascending by position
 };
+
+// Bytes that the pool's snapshots hold.
+int64_t snapshot_bytes(const SnapshotPool& pool);
 
 // True if the limit has room for one snapshot. False for a model without recurrent layers.
 bool can_take_snapshot(const Snapshots& snapshots, const RecurrentState& state);
 
-// Saves the state after `position` tokens. It must hold no drafts. Replaces the oldest snapshot if there is no room for
-// another one within the limit or in the machine's memory.
+// Saves the state after `position` tokens, which must not be before an earlier snapshot's. The state must hold no
+// drafts. Evicts the pool's least recently used snapshot if there is no room for another one within the limit or in the
+// machine's memory.
 void take_snapshot(Snapshots* snapshots, const RecurrentState& state, int64_t position);
+
+// Position of the latest snapshot at or before `position`; 0: none.
+int64_t latest_snapshot(const Snapshots& snapshots, int64_t position);
+
+// Adds the snapshots of `other` at or before `position`, up to which both sequences have the same tokens.
+void share_snapshots(const Snapshots& other, int64_t position, Snapshots* snapshots);
 
 // Restores the latest snapshot at or before `position`, or zeros, and returns its position. Drops later snapshots.
 int64_t restore_snapshot(Snapshots* snapshots, int64_t position, RecurrentState* state);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "kernels/base/math.h"
@@ -166,6 +167,10 @@ int64_t context_length(const ModelConfig& config) {
 
 bool frequencies_follow_length(const ModelConfig& config) {
   return std::ranges::any_of(config.ropes, [](const Rope& rope) { return rope.kind == RopeKind::dynamic; });
+}
+
+int64_t fixed_rope_positions(const ModelConfig& config) {
+  return frequencies_follow_length(config) ? config.max_positions : std::numeric_limits<int64_t>::max();
 }
 
 }  // namespace pinion

@@ -30,6 +30,9 @@ bool uses_long_factors(const ModelConfig& config, int64_t sequence);
 // True for the dynamic rule: frequencies depend on the length of the prompt and change with every token after it.
 bool frequencies_follow_length(const ModelConfig& config);
 
+// Length up to which all texts have the same frequencies: the model's positions with the dynamic rule, else no limit.
+int64_t fixed_rope_positions(const ModelConfig& config);
+
 // cos, sin: [dims / 2] of one position.
 void rope_angles(const RopeFrequencies& frequencies, int64_t position, float* cos, float* sin);
 

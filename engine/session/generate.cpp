@@ -9,10 +9,6 @@
 namespace pinion {
 namespace {
 
-// Number of tokens at the end of a prompt that may change in the next turn: chat templates may render an answer without
-// its thoughts, and without the "<think>" that ended the prompt.
-constexpr int64_t kAnswerOpening = 16;
-
 // Evaluates the prompt up to `end` if the session holds fewer tokens.
 Error evaluate_up_to(Session& session, std::span<const int32_t> prompt, int64_t end, float* logits,
                      int64_t candidates) {

@@ -18,6 +18,12 @@
 
 namespace pinion {
 
+constexpr int64_t kDefaultSnapshotBytes = int64_t{512} << 20;
+
+// Number of tokens at the end of a prompt that may change in the next turn: chat templates may render an answer without
+// its thoughts, and without the "<think>" that ended the prompt.
+constexpr int64_t kAnswerOpening = 16;
+
 // Evaluated tokens, with their KV cache and recurrent state.
 struct Sequence {
   KvCache cache;             // of attention layers

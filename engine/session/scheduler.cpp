@@ -21,7 +21,9 @@ void reserve_tokens(const Scheduler& s, ScheduledRequest& request) {
   const int64_t count = std::clamp<int64_t>(request.spec.options.max_tokens, 0, room);
   request.text.history.reserve(request.text.history.size() + count);
   request.text.result.ids.reserve(count);
-  if (request.spec.speculate_ngram || (request.text.rules && can_truncate(s.model->config))) {
+  const bool may_draft = !frequencies_follow_length(s.model->config);
+  if ((request.spec.speculate_ngram || (request.text.rules && may_draft)) &&
+      !allocate_state_drafts(kMaxDrafts, &request.sequence.state)) {
     request.drafts = std::make_unique<RequestDrafts>();
     request.drafts->tokens.reserve(kMaxDrafts + 1);
     request.drafts->buckets.reserve(kMaxDrafts);
@@ -31,6 +33,13 @@ void reserve_tokens(const Scheduler& s, ScheduledRequest& request) {
 
 enum class Admission : uint8_t { admitted, deferred, no_room };
 
+// Lets a running request take a snapshot where a waiting one departs from it.
+void add_snapshot_position(ScheduledRequest& request, int64_t position) {
+  std::vector<int64_t>& positions = request.snapshot_positions;
+  const auto at = std::ranges::lower_bound(positions, position);
+  if (at == positions.end() || *at != position) positions.insert(at, position);
+}
+
 // Moves a waiting request to the running ones if its text has room. Defers it while a running request is still
 // evaluating a common prefix.
 Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
@@ -38,13 +47,17 @@ Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
   Sequence& sequence = s.free_sequences.back();
   sequence.long_factors = uses_long_factors(c, request->total());
   sequence.ropes = rope_frequencies(c, request->total());
-  const bool may_share = can_truncate(c) && !lacks_prompt_logprobs(request->text);
-  const PrefixSource source = may_share ? find_prefix(s, *request, sequence.long_factors) : PrefixSource{};
-  if (source.pending >= source.tokens + kAttentionChunk) return Admission::deferred;
+  const PrefixSource source =
+      lacks_prompt_logprobs(request->text) ? PrefixSource{} : find_prefix(s, *request, sequence.long_factors);
+  if (source.pending >= source.tokens + kAttentionChunk) {
+    add_snapshot_position(*source.pending_request, source.pending);
+    return Admission::deferred;
+  }
   if (!s.running.empty() && !has_room(s, *request, source)) return Admission::no_room;
   if (source.tokens > 0) share_prefix(s, source, &sequence, request->text.history);
   request->sequence = std::move(sequence);
   s.free_sequences.pop_back();
+  plan_snapshots(s, *request, source.common);
   if (request->text.result.ids.empty()) {
     reserve_tokens(s, *request);
     request->text.result.reused_tokens = request->evaluated();
@@ -122,7 +135,9 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   }
   if (Error e = allocate_kv_pool(shape, KvShape::chunks_of(positions), &s->pool)) return e;
   for (int64_t i = 0; i < sequences; ++i) {
-    if (Error e = make_sequence(c, &s->pool, context, 0, &s->free_sequences.emplace_back())) return e;
+    Sequence& sequence = s->free_sequences.emplace_back();
+    if (Error e = make_sequence(c, &s->pool, context, 0, &sequence)) return e;
+    sequence.snapshots.pool = &s->snapshots;
   }
   if (Error e = open_followers(s.get(), options.pass_rows, context, s->pool)) return e;
   s->segments.reserve(sequences);
@@ -131,6 +146,7 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   s->running.reserve(sequences);
   s->drafters.reserve(sequences);
   s->drafter_requests.reserve(sequences);
+  s->snapshots.limit_bytes = options.snapshot_bytes;
   resize_logits(*s);
   *out = std::move(s);
   return {};
@@ -140,7 +156,7 @@ Error submit(Scheduler& s, TextRequest spec, int64_t* id) {
   const ModelConfig& c = s.model->config;
   if (Error e = check_prompt(c, spec.prompt, s.options.context)) return e;
   if (Error e = check_generate_options(c, spec.options)) return e;
-  spec.speculate_ngram &= can_truncate(c);
+  spec.speculate_ngram &= !frequencies_follow_length(c);
   if (spec.options.prompt_logprobs || spec.speculate_ngram || spec.options.rules) {
     if (Error e = add_logit_rows(s)) return e;
   }

@@ -23,19 +23,20 @@ namespace pinion {
 
 struct SchedulerOptions {
   KvType kv = KvType::q8;
-  int64_t sequences = 8;             // concurrent requests
-  int64_t context = 0;               // positions per request; 0: the model's context length, which is also the maximum
-  int64_t positions = 0;             // of all requests together, as cache blocks; 0: sequences * context
-  int64_t pass_rows = 256;           // maximum tokens in a pass
-  int64_t rows_beside_decode = 64;   // maximum prompt tokens in a pass that also decodes: bounds the delay of decoding
-  const Kernels* kernels = nullptr;  // null: the best for this CPU
-  Team* prefill_team = nullptr;      // for passes of several tokens; null: the team for single tokens
+  int64_t sequences = 8;            // concurrent requests
+  int64_t context = 0;              // positions per request; 0: the model's context length, which is also the maximum
+  int64_t positions = 0;            // of all requests together, as cache blocks; 0: sequences * context
+  int64_t pass_rows = 256;          // maximum tokens in a pass
+  int64_t rows_beside_decode = 64;  // maximum prompt tokens in a pass that also decodes: bounds the delay of decoding
+  int64_t snapshot_bytes = kDefaultSnapshotBytes;  // limit for snapshots of recurrent states; 0: no snapshots
+  const Kernels* kernels = nullptr;                // null: the best for this CPU
+  Team* prefill_team = nullptr;                    // for passes of several tokens; null: the team for single tokens
 };
 
 struct TextRequest {
   std::vector<int32_t> prompt;
   GenerateOptions options = {};
-  // Uses drafts from the text itself, which do not change the text. Ignored unless can_truncate().
+  // Uses drafts from the text itself, which do not change the text. Ignored with dynamic rope.
   bool speculate_ngram = false;
   // Receives each id, which is the last of so_far.ids; returns false to stop. Both callbacks are required.
   std::function<bool(int32_t, const GenerateResult& so_far)> on_token = {};
@@ -59,6 +60,7 @@ struct ScheduledRequest {
   Continuation text;
   Sequence sequence;                             // the evaluated prefix of text.history
   std::unique_ptr<RequestDrafts> drafts = {};    // null: no drafts
+  std::vector<int64_t> snapshot_positions = {};  // a prompt pass ends at each, for a snapshot; ascending
   int64_t submitted_ns = 0, first_token_ns = 0;  // now_ns()
 
   int64_t evaluated() const { return std::ssize(sequence.ids); }
@@ -66,16 +68,19 @@ struct ScheduledRequest {
   bool is_decoding() const { return total() - evaluated() == 1; }
 };
 
-// Blocks of a finished request, kept for later requests with a common prefix. Evicted when the memory is needed.
+// Blocks and snapshots of a finished request, kept for later requests with a common prefix. Evicted when the blocks are
+// needed.
 struct CachedPrefix {
   std::vector<int32_t> ids;
   KvCache cache;
+  Snapshots snapshots;
   bool long_factors;  // see Sequence
 };
 
 struct Scheduler : PassRunner {
   SchedulerOptions options;
   KvPool pool;
+  SnapshotPool snapshots;
   std::vector<std::unique_ptr<ScheduledRequest>> running;  // in the order of admission
   std::deque<std::unique_ptr<ScheduledRequest>> waiting;
   std::vector<Sequence> free_sequences;    // empty ones: options.sequences - running.size()
@@ -119,7 +124,7 @@ void fill_pass(Scheduler& scheduler);
 // Draws tokens from the logits of the pass, calls the callbacks and ends finished requests.
 void finish_pass(Scheduler& scheduler);
 
-// ---- Block allocation: take, share, preempt, keep for reuse: scheduler_blocks.cpp ----
+// ---- Memory of requests: take, share, preempt, keep for reuse: scheduler_blocks.cpp ----
 
 // Drops all tokens and their memory.
 void clear(Sequence& sequence);
@@ -131,12 +136,16 @@ void preempt_last(Scheduler& scheduler);
 // requests. Returns false if only earlier requests hold blocks.
 bool free_blocks_for(Scheduler& scheduler, const ScheduledRequest& request, int64_t positions);
 
-// The cache that holds the longest prefix of a request's text: of a running request, or in prefix_cache.
+// The longest prefix of a request's text that it can continue: of a running request, or in prefix_cache. With recurrent
+// layers it ends at a snapshot.
 struct PrefixSource {
-  const KvCache* cache = nullptr;  // of a running request; null: in prefix_cache, or no prefix
-  int64_t tokens = 0;              // length of the prefix; 0: none
-  int64_t cached = -1;             // index in prefix_cache; -1: a running request
-  int64_t pending = 0;             // longest prefix that a running request has evaluated or will evaluate
+  const KvCache* cache = nullptr;        // null: no prefix
+  const Snapshots* snapshots = nullptr;  // of the same text
+  int64_t tokens = 0;                    // length of the prefix; 0: none
+  int64_t cached = -1;                   // index in prefix_cache; -1: a running request
+  int64_t common = 0;                    // longest common prefix with any text, with or without a snapshot
+  int64_t pending = 0;                   // longest prefix that a running request has evaluated or will evaluate
+  ScheduledRequest* pending_request = nullptr;
 
   int64_t whole_blocks() const { return tokens / kAttentionChunk; }
 };
@@ -144,12 +153,18 @@ struct PrefixSource {
 // The prefix never includes the last token of the text, which must be evaluated for its logits.
 PrefixSource find_prefix(const Scheduler& scheduler, const ScheduledRequest& request, bool long_factors);
 
-// Gives `sequence` the blocks of a prefix. Takes over a cached prefix if `text` begins with all of it. Otherwise shares
-// whole blocks and copies the last, partial block, for which other cached prefixes may be evicted.
+// Gives `sequence` the blocks and the recurrent state of a prefix. Takes over a cached prefix if `text` begins with all
+// of it. Otherwise shares whole blocks and copies the last, partial block, for which other cached prefixes may be
+// evicted.
 void share_prefix(Scheduler& scheduler, const PrefixSource& source, Sequence* sequence, std::span<const int32_t> text);
 
 // True if the blocks for the request's present text can be taken without preemption.
 bool has_room(const Scheduler& scheduler, const ScheduledRequest& request, const PrefixSource& source);
+
+// Chooses the snapshots of a request's prompt: at the end of its first message, which often is a system message with
+// tools that other texts share; at `common`, where it departs from an earlier text, since later texts may do so, too;
+// and before the opening of the answer, since templates may render that turn in another way later.
+void plan_snapshots(const Scheduler& scheduler, ScheduledRequest& request, int64_t common);
 
 // Ends a request. is_sound: its sequence may enter the prefix cache.
 void release(Scheduler& scheduler, ScheduledRequest& request, bool is_sound);

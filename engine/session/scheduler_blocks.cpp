@@ -1,8 +1,9 @@
-// Block allocation of the scheduler. If blocks run short, cached prefixes are evicted first; then the request that was
+// Memory of the scheduler's requests. If blocks run short, cached prefixes are evicted first; then the request that was
 // admitted last loses its blocks and is evaluated again later.
 #include <algorithm>
 #include <utility>
 
+#include "engine/forward/rope.h"
 #include "engine/session/scheduler.h"
 
 namespace pinion {
@@ -16,21 +17,37 @@ void evict_oldest(Scheduler& s) {
   s.prefix_cache.erase(s.prefix_cache.begin());
 }
 
-// Moves the blocks of a finished request to the prefix cache. A text that is the prefix of another one is not cached.
-void cache_prefix(Scheduler& s, Sequence& sequence) {
-  const auto includes_it = [&](const CachedPrefix& old) {
-    return old.long_factors == sequence.long_factors &&
-           common_prefix(old.ids, sequence.ids) == std::ssize(sequence.ids);
-  };
-  if (std::ranges::any_of(s.prefix_cache, includes_it)) return;
+bool has_recurrent_state(const Scheduler& s) { return recurrent_layers(s.model->config) > 0; }
+
+// Number of the first tokens whose bits are the same in a text with another length.
+int64_t shareable_tokens(const ModelConfig& c, const ScheduledRequest& request, int64_t tokens) {
+  const int64_t fixed = fixed_rope_positions(c);
+  return request.text.sampler.prompt_tokens <= fixed ? std::min(tokens, fixed) : 0;
+}
+
+// Moves the blocks and snapshots of a finished request to the prefix cache, except the tokens from `end` on. A text
+// that is the prefix of another one only adds its snapshots.
+void cache_prefix(Scheduler& s, Sequence& sequence, int64_t end) {
+  if (end == std::ssize(sequence.ids)) {
+    apply_drafts(*s.kernels, end, &sequence.state);
+    take_snapshot(&sequence.snapshots, sequence.state, end);
+  }
+  sequence.ids.resize(end);
+  if (end == 0 || (has_recurrent_state(s) && latest_snapshot(sequence.snapshots, end) == 0)) return;
+  for (CachedPrefix& old : s.prefix_cache) {
+    if (old.long_factors != sequence.long_factors || common_prefix(old.ids, sequence.ids) < end) continue;
+    return share_snapshots(sequence.snapshots, end, &old.snapshots);
+  }
   std::erase_if(s.prefix_cache, [&](CachedPrefix& old) {
     if (old.long_factors != sequence.long_factors) return false;
     if (common_prefix(old.ids, sequence.ids) < std::ssize(old.ids)) return false;
+    share_snapshots(old.snapshots, std::ssize(old.ids), &sequence.snapshots);
     release_blocks(&old.cache, 0);
     return true;
   });
-  CachedPrefix& prefix = s.prefix_cache.emplace_back(CachedPrefix{sequence.ids, sequence.cache, sequence.long_factors});
-  release_blocks(&prefix.cache, std::ssize(prefix.ids));
+  CachedPrefix& prefix = s.prefix_cache.emplace_back(
+      CachedPrefix{sequence.ids, sequence.cache, sequence.snapshots, sequence.long_factors});
+  release_blocks(&prefix.cache, end);
   sequence.cache.blocks.clear();
 }
 
@@ -39,7 +56,28 @@ void take_over(Scheduler& s, int64_t cached, Sequence* sequence) {
   const auto prefix = s.prefix_cache.begin() + cached;
   sequence->ids = std::move(prefix->ids);
   sequence->cache.blocks.swap(prefix->cache.blocks);
+  sequence->snapshots.saved.swap(prefix->snapshots.saved);
   s.prefix_cache.erase(prefix);
+}
+
+// Gives the sequence the first `tokens` tokens of `text`: shares whole blocks of `cache` and copies the last, partial
+// one if it pays. Recurrent layers need all tokens or none: without a block for the copy they get none.
+void share_blocks(Scheduler& s, const KvCache& cache, int64_t tokens, std::span<const int32_t> text,
+                  Sequence* sequence) {
+  const int64_t whole = tokens / kAttentionChunk, partial = tokens % kAttentionChunk;
+  const bool needs_all = has_recurrent_state(s);
+  const bool copies = partial >= (needs_all ? 1 : kMinCopiedTokens) && !s.pool.unused.empty();
+  if (needs_all && partial > 0 && !copies) return;
+  for (int64_t i = 0; i < whole; ++i) {
+    ++s.pool.holders[cache.blocks[i]];
+    sequence->cache.blocks.push_back(cache.blocks[i]);
+  }
+  if (copies) {
+    take_blocks(&sequence->cache, tokens);
+    copy_block(s, s.pool, cache.blocks[whole], sequence->cache.blocks.back());
+  }
+  const auto end = text.begin() + (copies ? tokens : whole * kAttentionChunk);
+  sequence->ids.assign(text.begin(), end);
 }
 
 }  // namespace
@@ -74,48 +112,52 @@ bool free_blocks_for(Scheduler& s, const ScheduledRequest& request, int64_t posi
 }
 
 PrefixSource find_prefix(const Scheduler& s, const ScheduledRequest& request, bool long_factors) {
-  const std::span<const int32_t> text = std::span(request.text.history).first(request.text.history.size() - 1);
+  const ModelConfig& c = s.model->config;
+  const int64_t shareable = shareable_tokens(c, request, request.total() - 1);
+  const std::span<const int32_t> text = std::span(request.text.history).first(shareable);
   PrefixSource best;
+  const auto offer = [&](std::span<const int32_t> ids, const KvCache& cache, const Snapshots& snapshots,
+                         int64_t index) {
+    const int64_t common = common_prefix(ids, text);
+    const int64_t tokens = has_recurrent_state(s) ? latest_snapshot(snapshots, common) : common;
+    best.common = std::max(best.common, common);
+    if (tokens > best.tokens)
+      best.cache = &cache, best.snapshots = &snapshots, best.tokens = tokens, best.cached = index;
+  };
   for (const auto& other : s.running) {
     if (other->sequence.long_factors != long_factors) continue;
-    const int64_t tokens = common_prefix(other->sequence.ids, text);
-    if (tokens > best.tokens) best = {&other->sequence.cache, tokens, -1, best.pending};
-    best.pending = std::max(best.pending, common_prefix(other->text.history, text));
+    const std::span<const int32_t> history = other->text.history;
+    const int64_t evaluated = other->evaluated();
+    offer(history.first(shareable_tokens(c, *other, evaluated)), other->sequence.cache, other->sequence.snapshots, -1);
+    const int64_t pending = common_prefix(history.first(shareable_tokens(c, *other, other->total())), text);
+    if (pending <= best.pending) continue;
+    const bool can_follow = pending > evaluated && can_take_snapshot(other->sequence.snapshots, other->sequence.state);
+    if (has_recurrent_state(s) && !can_follow) continue;
+    best.pending = pending, best.pending_request = other.get();
   }
   for (int64_t i = 0; i < std::ssize(s.prefix_cache); ++i) {
-    if (s.prefix_cache[i].long_factors != long_factors) continue;
-    const int64_t tokens = common_prefix(s.prefix_cache[i].ids, text);
-    if (tokens > best.tokens) best = {nullptr, tokens, i, best.pending};
+    const CachedPrefix& prefix = s.prefix_cache[i];
+    if (prefix.long_factors == long_factors) offer(prefix.ids, prefix.cache, prefix.snapshots, i);
   }
   return best;
 }
 
 void share_prefix(Scheduler& s, const PrefixSource& source, Sequence* sequence, std::span<const int32_t> text) {
-  const bool is_cached = source.cached >= 0;
-  if (is_cached && source.tokens == std::ssize(s.prefix_cache[source.cached].ids)) {
-    return take_over(s, source.cached, sequence);
+  if (source.cached >= 0 && source.tokens == std::ssize(s.prefix_cache[source.cached].ids)) {
+    take_over(s, source.cached, sequence);
+  } else {
+    KvCache cache = *source.cache;  // the entries of prefix_cache move below
+    share_snapshots(*source.snapshots, source.tokens, &sequence->snapshots);
+    if (source.cached >= 0) {  // becomes the most recently used
+      const auto used = s.prefix_cache.begin() + source.cached;
+      std::rotate(used, used + 1, s.prefix_cache.end());
+    }
+    const size_t in_use = source.cached >= 0 ? 1 : 0;
+    const bool copies = source.tokens % kAttentionChunk >= (has_recurrent_state(s) ? 1 : kMinCopiedTokens);
+    while (copies && s.pool.unused.empty() && s.prefix_cache.size() > in_use) evict_oldest(s);
+    share_blocks(s, cache, source.tokens, text, sequence);
   }
-  if (is_cached) {  // becomes the most recently used
-    const auto used = s.prefix_cache.begin() + source.cached;
-    std::rotate(used, used + 1, s.prefix_cache.end());
-  }
-  const int64_t whole = source.whole_blocks();
-  int64_t tokens = whole * kAttentionChunk;
-  const bool copies = source.tokens - tokens >= kMinCopiedTokens;
-  const size_t in_use = is_cached ? 1 : 0;
-  while (copies && s.pool.unused.empty() && s.prefix_cache.size() > in_use) evict_oldest(s);
-
-  const KvCache& cache = is_cached ? s.prefix_cache.back().cache : *source.cache;
-  for (int64_t i = 0; i < whole; ++i) {
-    ++s.pool.holders[cache.blocks[i]];
-    sequence->cache.blocks.push_back(cache.blocks[i]);
-  }
-  if (copies && !s.pool.unused.empty()) {
-    tokens = source.tokens;
-    take_blocks(&sequence->cache, tokens);
-    copy_block(s, s.pool, cache.blocks[whole], sequence->cache.blocks.back());
-  }
-  sequence->ids.assign(text.begin(), text.begin() + tokens);
+  restore_snapshot(&sequence->snapshots, std::ssize(sequence->ids), &sequence->state);
 }
 
 bool has_room(const Scheduler& s, const ScheduledRequest& request, const PrefixSource& source) {
@@ -127,8 +169,32 @@ bool has_room(const Scheduler& s, const ScheduledRequest& request, const PrefixS
   return KvShape::chunks_of(request.total()) <= blocks;
 }
 
+void plan_snapshots(const Scheduler& s, ScheduledRequest& request, int64_t common) {
+  std::vector<int64_t>& positions = request.snapshot_positions;
+  positions.clear();
+  if (!can_take_snapshot(request.sequence.snapshots, request.sequence.state)) return;
+  const std::vector<int32_t>& text = request.text.history;
+  const auto ends_message = [&](int32_t id) { return std::ranges::binary_search(s.model->eos_ids, id); };
+  const int64_t total = request.total();
+  const int64_t first_end = std::ranges::find_if(text, ends_message) - text.begin() + 1;
+  int64_t opening = total - kAnswerOpening;
+  for (int64_t i = total - 1; i > std::max<int64_t>(0, total - 2 * kAnswerOpening); --i) {
+    if (!ends_message(text[i - 1])) continue;
+    opening = i;
+    break;
+  }
+  int64_t last = request.evaluated();
+  int64_t candidates[] = {first_end, common, opening};
+  std::ranges::sort(candidates);
+  for (const int64_t position : candidates) {
+    if (position < last + kAnswerOpening || position >= total) continue;
+    positions.push_back(position);
+    last = position;
+  }
+}
+
 void release(Scheduler& s, ScheduledRequest& request, bool is_sound) {
-  if (is_sound && can_truncate(s.model->config) && request.evaluated() > 0) cache_prefix(s, request.sequence);
+  if (is_sound) cache_prefix(s, request.sequence, shareable_tokens(s.model->config, request, request.evaluated()));
   clear(request.sequence);
   s.free_sequences.push_back(std::move(request.sequence));
 }

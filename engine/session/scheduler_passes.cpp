@@ -100,10 +100,10 @@ void choose_drafts(Scheduler& s) {
 
 // ---- Segments ----
 
-// The position up to which the request's next tokens can be evaluated with one set of rope frequencies, which this
-// function sets. With dynamic rope these are the whole prompt, then one token after the other, also if the text is
-// evaluated again after a preemption: each token keeps the frequencies of its first evaluation. Clears the sequence if
-// longrope's factors change.
+// The position up to which the request's next tokens can be evaluated in one pass: that of its next snapshot, or the
+// end of the tokens with one set of rope frequencies, which this function sets. With dynamic rope these are the whole
+// prompt, then one token after the other, also if the text is evaluated again after a preemption: each token keeps the
+// frequencies of its first evaluation. Clears the sequence if longrope's factors change.
 int64_t next_stop(const ModelConfig& c, ScheduledRequest& request) {
   Sequence& sequence = request.sequence;
   const int64_t total = request.total();
@@ -112,7 +112,10 @@ int64_t next_stop(const ModelConfig& c, ScheduledRequest& request) {
     sequence.long_factors = !sequence.long_factors;
     sequence.ropes = rope_frequencies(c, total);
   }
-  if (!frequencies_follow_length(c)) return total;
+  if (!frequencies_follow_length(c)) {
+    const auto next = std::ranges::upper_bound(request.snapshot_positions, request.evaluated());
+    return next == request.snapshot_positions.end() ? total : std::min(*next, total);
+  }
   const int64_t stop = std::max(request.text.sampler.prompt_tokens, request.evaluated() + 1);
   sequence.ropes = rope_frequencies(c, stop);
   return stop;
@@ -257,6 +260,9 @@ void finish_pass(Scheduler& s) {
     ScheduledRequest& request = *s.segment_requests[i];
     const Segment& segment = s.segments[i];
     request.sequence.ids.insert(request.sequence.ids.end(), segment.tokens.begin(), segment.tokens.end());
+    if (segment.drafts == 0 && std::ranges::binary_search(request.snapshot_positions, request.evaluated())) {
+      take_snapshot(&request.sequence.snapshots, request.sequence.state, request.evaluated());
+    }
     const int64_t committed_rows = segment.logit_rows - segment.drafts;
     Error e;
     if (!are_logits_finite(s, row, committed_rows)) e = error("NaN or infinity; the weights may be damaged", "logits");

@@ -159,7 +159,8 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
   if (Error e = allocate_kv_pool(shape, KvShape::chunks_of(positions), &session->pool)) return e;
   if (Error e = make_sequence(c, &session->pool, positions, options.drafts, &session->sequence)) return e;
   if (Error e = open_followers(session.get(), rows, positions, session->pool)) return e;
-  session->sequence.snapshots.limit_bytes = options.snapshot_bytes;
+  session->snapshots.limit_bytes = options.snapshot_bytes;
+  session->sequence.snapshots.pool = &session->snapshots;
   *out = std::move(session);
   return {};
 }
@@ -178,10 +179,6 @@ Error evaluate_drafts(Session& session, std::span<const int32_t> tokens, float* 
 Error evaluate(Session& session, std::span<const int32_t> tokens, const LogitsSink& sink) {
   std::vector<float> logits(kSinkRows * session.model->config.vocab_size);
   return evaluate_to(session, tokens, {.all = true, .logits = logits.data(), .sink = &sink});
-}
-
-int64_t snapshot_bytes(const Session& session) {
-  return std::ssize(session.sequence.snapshots.saved) * session.sequence.state.bytes();
 }
 
 void keep_snapshot(Session& session) {

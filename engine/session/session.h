@@ -15,7 +15,6 @@
 namespace pinion {
 
 constexpr int64_t kDefaultPrefillChunk = 256;
-constexpr int64_t kDefaultSnapshotBytes = int64_t{512} << 20;
 
 struct Session;
 struct Speculation;
@@ -40,6 +39,7 @@ struct Session : PassRunner {
   int64_t prefill_chunk = 0;
   int64_t max_drafts = 0;  // in a pass
   KvPool pool;             // of this sequence only
+  SnapshotPool snapshots;  // of this sequence only
   Sequence sequence;
   int64_t last_logit_row = 0;                      // argument of panel_best() for the last computed logits
   Speculation* speculation = nullptr;              // drafts for decoding; null: one token per pass
@@ -68,9 +68,6 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, const LogitsSi
 
 // Writes accepted drafts to the recurrent state and takes a snapshot of it, to which rewind() can return.
 void keep_snapshot(Session& session);
-
-// Current size of the snapshots.
-int64_t snapshot_bytes(const Session& session);
 
 // Continues `prompt`, the whole text of the sequence. A prefix that the session holds is not evaluated again. Errors:
 // an empty or too long prompt, ids outside the vocabulary, options out of range, errors of evaluate() and of the rules.

@@ -129,7 +129,7 @@ Error make_image(Session& session, std::unique_ptr<SessionImage>* out) {
   std::ranges::copy(blocks_of(session, held), std::back_inserter(image->parts));
   const Sequence& sequence = session.sequence;
   if (sequence.state.layers > 0 && held > 0) {
-    const Arena& state = sequence.snapshots.saved.back().memory;
+    const Arena& state = sequence.snapshots.saved.back()->memory;
     image->parts.push_back({state.data, static_cast<size_t>(sequence.state.bytes())});
   }
   header.checksum = checksum(header, std::span(image->parts).subspan(1));

@@ -171,18 +171,20 @@ TEST_F(Recurrent, LimitDropsTheOldestSnapshot) {
     prompt = question(40, 0);
     for (int32_t turn = 1; turn <= 4; ++turn) {
       const GenerateResult result = answer(prompt, 5);
-      EXPECT_LE(snapshot_bytes(*session), limit_bytes);
+      EXPECT_LE(snapshot_bytes(session->snapshots), limit_bytes);
       prompt = prompt + result.ids + question(25, turn * 20);  // 30 more
     }
   };
   const auto positions = [&] {
     std::vector<int64_t> all;
-    for (const Snapshot& snapshot : session->sequence.snapshots.saved) all.push_back(snapshot.position);
+    for (const auto& snapshot : session->sequence.snapshots.saved) {
+      if (snapshot->memory.bytes > 0) all.push_back(snapshot->position);
+    }
     return all;
   };
   take_turns(10 * one);
   EXPECT_EQ(positions(), (std::vector<int64_t>{24, 54, 84, 114}));
-  EXPECT_EQ(snapshot_bytes(*session), 4 * one);
+  EXPECT_EQ(snapshot_bytes(session->snapshots), 4 * one);
   take_turns(2 * one);
   EXPECT_EQ(positions(), (std::vector<int64_t>{84, 114}));
   take_turns(one);
@@ -203,7 +205,7 @@ TEST_F(Recurrent, RewindsToASnapshotOrTheBeginning) {
   ASSERT_FALSE(evaluate(*session, all.first(20), false, nullptr));
   keep_snapshot(*session);
   keep_snapshot(*session);
-  EXPECT_EQ(snapshot_bytes(*session), session->sequence.state.bytes()) << "one snapshot per position";
+  EXPECT_EQ(snapshot_bytes(session->snapshots), session->sequence.state.bytes()) << "one snapshot per position";
   ASSERT_FALSE(evaluate(*session, all.subspan(20), false, first.data()));
   EXPECT_EQ(rewind(session->sequence, 60), 60);
   EXPECT_EQ(rewind(session->sequence, 59), 20);
@@ -224,7 +226,7 @@ TEST_F(Recurrent, AttentionModelsReuseAnyPrefix) {
   EXPECT_EQ(first.reused_tokens, 0);
   EXPECT_EQ(answer(history + kAnswerBegins + Ids{99} + kAnswerEnds + question(9, 50)).reused_tokens,
             std::ssize(history + kAnswerBegins));
-  EXPECT_EQ(snapshot_bytes(*session), 0);
+  EXPECT_EQ(snapshot_bytes(session->snapshots), 0);
   EXPECT_EQ(rewind(session->sequence, 7), 7);
 }
 
@@ -296,7 +298,8 @@ TEST(Snapshots, HandWorked) {
   state.shape = {.key_heads = 1, .value_heads = 1, .key_dim = 4, .value_dim = 16, .taps = 2};
   ASSERT_EQ(allocate_arena(state.bytes(), &state.memory).message(), "");
   const auto becomes = [&](float value) { std::fill_n(state.layer(0), state.layer_floats(), value); };
-  Snapshots snapshots = {.limit_bytes = 2 * state.bytes(), .saved = {}};
+  SnapshotPool pool = {.limit_bytes = 2 * state.bytes()};
+  Snapshots snapshots = {&pool};
   EXPECT_TRUE(can_take_snapshot(snapshots, state));
   take_snapshot(&snapshots, state, 0);
   EXPECT_TRUE(snapshots.saved.empty()) << "position 0 needs no snapshot";
@@ -304,7 +307,8 @@ TEST(Snapshots, HandWorked) {
     becomes(static_cast<float>(position));
     take_snapshot(&snapshots, state, position);
   }
-  ASSERT_EQ(snapshots.saved.size(), 2u) << "the oldest was dropped";
+  ASSERT_EQ(snapshots.saved.size(), 2u) << "the oldest was evicted";
+  EXPECT_EQ(snapshot_bytes(pool), 2 * state.bytes());
   EXPECT_EQ(restore_snapshot(&snapshots, 30, &state), 30) << "exactly there";
   EXPECT_EQ(*state.layer(0), 30);
   EXPECT_EQ(restore_snapshot(&snapshots, 29, &state), 20);
@@ -312,8 +316,37 @@ TEST(Snapshots, HandWorked) {
   EXPECT_EQ(restore_snapshot(&snapshots, 30, &state), 20) << "later ones are dropped";
   EXPECT_EQ(restore_snapshot(&snapshots, 19, &state), 0) << "10 is gone";
   EXPECT_EQ(*state.layer(0), 0);
-  snapshots.limit_bytes = state.bytes() - 1;
+  EXPECT_EQ(snapshot_bytes(pool), 0);
+  pool.limit_bytes = state.bytes() - 1;
   EXPECT_FALSE(can_take_snapshot(snapshots, state));
+}
+
+// The pool evicts across sequences, by use; an owner of an evicted snapshot goes back to an earlier one.
+TEST(Snapshots, SequencesShareThem) {
+  RecurrentState state;
+  state.layers = 1;
+  state.shape = {.key_heads = 1, .value_heads = 1, .key_dim = 4, .value_dim = 16, .taps = 2};
+  ASSERT_EQ(allocate_arena(state.bytes(), &state.memory).message(), "");
+  SnapshotPool pool = {.limit_bytes = 3 * state.bytes()};
+  Snapshots first = {&pool}, second = {&pool};
+  for (const int64_t position : {10, 20, 30}) {
+    std::fill_n(state.layer(0), state.layer_floats(), static_cast<float>(position));
+    take_snapshot(&first, state, position);
+  }
+  share_snapshots(first, 25, &second);
+  EXPECT_EQ(snapshot_bytes(pool), 3 * state.bytes()) << "no copies";
+  EXPECT_EQ(latest_snapshot(second, 100), 20);
+  first.saved.clear();
+  EXPECT_EQ(snapshot_bytes(pool), 2 * state.bytes()) << "30 had no other owner";
+  EXPECT_EQ(restore_snapshot(&second, 15, &state), 10) << "drops 20, uses 10";
+  take_snapshot(&first, state, 40);
+  take_snapshot(&first, state, 50);
+  take_snapshot(&first, state, 60);
+  EXPECT_EQ(pool.evicted, 1);
+  EXPECT_EQ(latest_snapshot(second, 100), 0) << "10 was the least recently used";
+  EXPECT_EQ(restore_snapshot(&second, 100, &state), 0);
+  EXPECT_EQ(*state.layer(0), 0);
+  EXPECT_EQ(latest_snapshot(first, 59), 50);
 }
 
 }  // namespace
