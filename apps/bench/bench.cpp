@@ -32,6 +32,9 @@ int run_bench(BenchOptions options) {
   if (Error e = measure(options, runtime, &records)) return fail(e);
   print_bench(options, runtime, records);
   note_clock_limits(records);
+  if (!options.prompt_cache.empty()) {
+    if (Error e = measure_prompt_cache(options, runtime)) return fail(e);
+  }
   if (options.plot.empty()) return kSuccess;
   const std::string picture = plot_svg(records);
   if (Error e = plot.write(picture.data(), picture.size())) return fail(e);
@@ -71,6 +74,9 @@ void add_test_options(Command app, const std::shared_ptr<BenchOptions>& options)
       })
       .type_name("P,N")
       .repeatable();
+  app.add_option("--prompt-cache", options->prompt_cache,
+                 "Also time the first token of texts that share the tokens of -p, from memory and from files in DIR")
+      .path("DIR");
   app.add_option("-r", options->repetitions, "Repetitions").range(1, 10000).type_name("N").show_default();
   app.add_option("-t,--threads", options->threads, "Thread counts: 1,2,4 (default: as tuned, else one per useful core)")
       .range(1, kMaxThreads)

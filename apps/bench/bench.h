@@ -26,7 +26,8 @@ struct BenchOptions {
   std::vector<int64_t> rows;     // -v: rows of one sequence in a pass, as in the verification of drafts
   std::string format = "md";
   bool profile = false;
-  std::string plot;  // file of the picture; empty: none
+  std::string prompt_cache;  // folder; empty: not measured
+  std::string plot;          // file of the picture; empty: none
   std::string sysfs = "/sys";
   int64_t roof_mb = 0;  // buffer for the roof; 0: several times the last-level cache
 };
@@ -138,6 +139,9 @@ std::string board_stages_text(const BenchProfile& profile);
 OrderedJson board_stages_json(const BenchProfile& profile);
 
 Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRecord>* out);
+// Prints a table for each length of -p. With the time of a whole prompt, its repetitions would take long: there are
+// none.
+Error measure_prompt_cache(const BenchOptions& options, const Runtime& runtime);
 void print_bench(const BenchOptions& options, const Runtime& runtime, const std::vector<BenchRecord>& records);
 std::string plot_svg(const std::vector<BenchRecord>& records);
 

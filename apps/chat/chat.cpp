@@ -19,8 +19,9 @@ struct ChatOptions {
   std::string speculate = "off";
   std::string system;
   int64_t max_tokens = 0;  // 0: until the context is full
-  int64_t context = 0;     // 0: the model's, up to kDefaultContext
+  int64_t context = 0;     // 0: as much as fits
   std::vector<std::string> stops;
+  std::string prompt_cache;  // DIR[,SIZE]; empty: none
   Overflow overflow = Overflow::drop;
   bool hide_thinking = false, no_thinking = false, quiet = false;
 };
@@ -146,8 +147,9 @@ Error open_chat(const ChatOptions& options, Chat* out) {
   out->stops = options.stops;
   out->overflow = options.overflow;
   if (Error e = open_with_progress(options.run, &out->runtime)) return e;
-  const int64_t context = options.context > 0 ? options.context : kDefaultContext;
+  const int64_t context = options.context > 0 ? options.context : fitting_context(out->runtime);
   if (Error e = open_session(out->runtime, session_needs(options.speculate, context), &out->session)) return e;
+  if (Error e = open_prompt_cache(options.prompt_cache, *out->session, out->session->sequence.state)) return e;
   const int64_t capacity = out->session->sequence.cache.capacity;
   if (options.context > capacity) note_smaller_context(options.context, capacity);
   if (Error e = check_system_message(*out)) return e;
@@ -205,13 +207,15 @@ Run setup_chat(Command app) {
       .range(1, 1 << 30)
       .type_name("N");
   app.add_option("-c,--context", options->context,
-                 "Maximum number of tokens of the conversation (default: the model's context, up to 8192)")
+                 "Maximum number of tokens of the conversation (default: the model's context, or what fits in half "
+                 "of the free memory)")
       .range(1, 1 << 30)
       .type_name("N");
   app.add_choice(
          "--overflow", kOverflowNames, [options](size_t i) { options->overflow = static_cast<Overflow>(i); },
          "When the context is full, drop the oldest turns (default), or stop until /reset")
       .type_name("WHAT");
+  add_prompt_cache_option(app, &options->prompt_cache);
   add_stop_option(app, &options->stops);
   add_speculate_option(app, &options->speculate);
   app.add_flag("--no-thinking", options->no_thinking, "Set the template's variable enable_thinking to false");

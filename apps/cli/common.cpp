@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "engine/team/memory.h"
@@ -140,6 +141,34 @@ Option add_stop_option(Command app, std::vector<std::string>* stops) {
 
 void add_quiet_option(Command app, bool* quiet) {
   app.add_flag("--quiet", *quiet, "Print only failures on standard error: no notes, progress or figures");
+}
+
+void add_prompt_cache_option(Command app, std::string* flag) {
+  const auto complain = [](const std::string& text) {
+    return prompt_cache_options(text).limit_bytes > 0 ? "" : "want DIR or DIR,SIZE with a SIZE like 500M or 8G";
+  };
+  app.add_option("--prompt-cache", *flag,
+                 "Keep what was read and written in DIR, up to SIZE (8G), so that a later start need not read it again")
+      .check(complain)
+      .type_name("DIR[,SIZE]");
+}
+
+PromptCacheOptions prompt_cache_options(const std::string& flag) {
+  PromptCacheOptions options{
+      .folder = flag, .on_failure = [](const Error& e) { warn(e.message() + "; the prompt cache keeps no more"); }};
+  const size_t comma = flag.rfind(',');
+  if (comma == std::string::npos) return options;
+  constexpr std::string_view kUnits = "KMGT";  // powers of 1024
+  double size = 0;
+  const char* const end = flag.data() + flag.size();
+  const auto [unit, code] = std::from_chars(flag.data() + comma + 1, end, size);
+  const size_t power = unit == end ? 0 : kUnits.find(*unit) + 1;
+  const bool is_size = code == std::errc() && power <= kUnits.size() && end - unit <= 1 && size > 0;
+  options.folder = flag.substr(0, comma);
+  options.limit_bytes =
+      is_size ? static_cast<int64_t>(std::min(std::ldexp(size, 10 * static_cast<int>(power)), 1e18)) : 0;
+  if (options.folder.empty()) options.limit_bytes = 0;
+  return options;
 }
 
 void note_smaller_context(int64_t asked, int64_t context) {

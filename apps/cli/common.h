@@ -11,6 +11,7 @@
 #include "apps/cli/console.h"
 #include "apps/model/open.h"
 #include "apps/model/run_options.h"
+#include "engine/session/prompt_cache.h"
 #include "kernels/base/error.h"
 #include "loader/checkpoint/model_folder.h"
 
@@ -29,11 +30,22 @@ void add_speed_options(Command app, RunOptions* options);  // --cores --kernels 
 void add_cache_option(Command app, RunOptions* options);   // --no-cache
 void add_run_options(Command app, RunOptions* options);    // --model and all of the above
 
+PromptCacheOptions prompt_cache_options(const std::string& flag);
+
 void add_sampling_options(Command app, SamplingFlags* flags);
 OrderedJson sampler_json(const SamplerOptions& options);  // one field for each row of kSamplerSettings
 
 Option add_stop_option(Command app, std::vector<std::string>* stops);
 void add_quiet_option(Command app, bool* quiet);
+
+// --prompt-cache DIR[,SIZE]. Off by default, because the files hold what users and the model said.
+void add_prompt_cache_option(Command app, std::string* flag);
+// `runner`: a Session or Scheduler; state: of one of its sequences. An empty flag opens nothing.
+template <class Runner>
+Error open_prompt_cache(const std::string& flag, Runner& runner, const RecurrentState& state) {
+  if (flag.empty()) return {};
+  return PromptCache::open(prompt_cache_options(flag), *runner.model, runner.pool, state, &runner.prompt_cache);
+}
 
 // API keys, one per line; `file` empty: none. Keys are never arguments, which other users of the machine can read.
 Error read_keys(const std::string& file, std::vector<std::string>* out);

@@ -190,12 +190,6 @@ std::string xml_text(const std::string& text) {
   return out;
 }
 
-std::string hash_text(uint64_t hash) {
-  std::array<char, 17> text;
-  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(hash));
-  return text.data();
-}
-
 Error read_standard_input(int64_t max_bytes, std::string* out) {
   return read_to_end(STDIN_FILENO, input_name("-"), max_bytes, out);
 }

@@ -53,7 +53,6 @@ OrderedJson rate_json(double count, double seconds);  // count per second; null 
 std::string rate_text(double count, double seconds);  // "95.3"; "-" for 0 seconds
 std::string bytes_text(double bytes);                 // "45.2 MB"
 double decimal_of(float value);                       // prints as short as the float does: 0.6, not 0.6000000238418579
-std::string hash_text(uint64_t hash);                 // sixteen hexadecimal digits
 std::string xml_text(const std::string& text);        // escapes < > & and quotes, replaces control characters
 
 std::string shell_quoted(std::string_view word);  // one word for a shell

@@ -9,6 +9,7 @@
 #include "apps/cli/speculate.h"
 #include "apps/commands.h"
 #include "engine/team/memory.h"
+#include "kernels/base/hash.h"
 
 namespace pinion {
 namespace {
@@ -41,6 +42,7 @@ OrderedJson stats_json(const GenerateFlags& options, const Runtime& runtime, con
   return {
       {"prompt_tokens", result.reused_tokens + result.prefilled_tokens},
       {"reused_tokens", result.reused_tokens},
+      {"tokens_from_disk", result.loaded_tokens},
       {"generated_tokens", result.ids.size()},
       {"prompt_tokens_per_second", rate_json(static_cast<double>(result.prefilled_tokens), result.prefill_seconds)},
       {"decode_tokens_per_second", rate_json(static_cast<double>(decoded_tokens(result)), result.decode_seconds)},
@@ -153,7 +155,8 @@ int run_generate(GenerateFlags& options) {
   std::unique_ptr<Session> session;
   const int64_t capacity = std::ssize(prompt_ids) + options.max_tokens;
   if (Error e = open_session(runtime, session_needs(options.speculate, capacity), &session)) return fail(e);
-  session->sequence.snapshots.limit_bytes = 0;  // no later prompt could reuse them
+  if (options.prompt_cache.empty()) session->snapshots.limit_bytes = 0;  // no later prompt could reuse them
+  if (Error e = open_prompt_cache(options.prompt_cache, *session, session->sequence.state)) return fail(e);
   if (Error e = begin_speculation(options.speculate, options.run, runtime, session.get(), &drafting)) return fail(e);
 
   // A terminal shows prompt and continuation; a script gets the continuation alone.
@@ -213,6 +216,7 @@ Run setup_generate(Command app) {
       .range(0, 1 << 30)
       .type_name("N")
       .show_default();
+  add_prompt_cache_option(app, &options->prompt_cache);
   add_stop_option(app, &options->stops);
   add_grammar_options(app, &options->grammar);
   add_speculate_option(app, &options->speculate);

@@ -21,7 +21,8 @@ struct GenerateFlags {
   std::string speculate;  // empty: ngram with a grammar, otherwise off
   GrammarFlags grammar;
   std::optional<std::string> prompt, prompt_file, prompt_ids, prompts;
-  int64_t parallel = 0;  // 0: the default
+  std::string prompt_cache;  // DIR[,SIZE]; empty: none
+  int64_t parallel = 0;      // 0: the default
   int64_t max_tokens = 256;
   std::vector<std::string> stops;
   std::optional<double> logprobs;

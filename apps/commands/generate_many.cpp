@@ -8,6 +8,7 @@
 #include "engine/forward/rope.h"
 #include "engine/session/scheduler.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/hash.h"
 #include "loader/config/model_config.h"
 #include "loader/files/json.h"
 
@@ -160,6 +161,8 @@ int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler, con
   if (Error e = open_scheduler(*runtime.model, *runtime.team, options_for(flags, runtime, items), &scheduler)) {
     return fail(e);
   }
+  const RecurrentState& state = scheduler->free_sequences.front().state;
+  if (Error e = open_prompt_cache(flags.prompt_cache, *scheduler, state)) return fail(e);
   Batch batch{flags, sampler, rules, tokenizer.get(), items};
   if (Error e = submit_all(batch, *scheduler)) return fail(e);
   const double start = now_seconds();

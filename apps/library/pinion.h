@@ -165,8 +165,8 @@ PINION_API pinion_status pinion_chat_render(const pinion_model* model, const pin
 
 typedef struct pinion_session pinion_session;
 
-/* context: maximum number of tokens, limited by the model's context length; 0: 8192. Allocates the KV cache at once;
- * PINION_ERROR_MEMORY reports the sizes if it does not fit. */
+/* context: maximum number of tokens, limited by the model's context length; 0: what fits in half of the free memory.
+ * Allocates the KV cache at once; PINION_ERROR_MEMORY reports the sizes if it does not fit. */
 PINION_API pinion_status pinion_session_open(pinion_model* model, int64_t context, pinion_session** out);
 PINION_API void pinion_session_close(pinion_session* session);
 

@@ -1,6 +1,7 @@
 // Sessions for C.
 
 #include "apps/library/interface.h"
+#include "apps/model/open.h"
 #include "engine/forward/rope.h"
 #include "engine/session/session_image.h"
 
@@ -50,7 +51,7 @@ pinion_status pinion_session_open(pinion_model* model, int64_t context, pinion_s
     handle->model = model->shared;
     const PassLock lock(handle->model->passes);
     if (!lock.is_held()) return busy();
-    const int64_t capacity = context > 0 ? context : kDefaultContext;
+    const int64_t capacity = context > 0 ? context : fitting_context(handle->model->runtime);
     if (Error e = open_session(handle->model->runtime, {.capacity = capacity}, &handle->session)) {
       return failed(PINION_ERROR_MEMORY, e);
     }

@@ -7,6 +7,7 @@
 
 #include "engine/forward/rope.h"
 #include "engine/runtime/calibration.h"
+#include "engine/team/memory.h"
 #include "loader/checkpoint/model_folder.h"
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
@@ -38,6 +39,16 @@ Error open_model(const RunOptions& run, const LoadOptions& load, const Note& not
   RuntimeOptions options;
   if (Error e = runtime_options(run, load, note, &options)) return e;
   return open_runtime(options, out);
+}
+
+int64_t fitting_context(const Runtime& runtime) {
+  constexpr int64_t kMinContext = 8192;
+  const ModelConfig& c = runtime.model->config;
+  const int64_t block_bytes = kv_shape_of(c, runtime.kv, runtime.model->shares()).block_bytes();
+  const int64_t free_bytes = available_memory_bytes() - mapped_bytes(*runtime.model);
+  const int64_t limit = context_length(c);
+  if (block_bytes == 0) return limit;
+  return std::min(limit, std::max(kMinContext, free_bytes / 2 / block_bytes * kAttentionChunk));
 }
 
 SchedulerOptions batch_options(const Runtime& runtime, std::vector<int64_t> tokens, int64_t parallel) {

@@ -31,6 +31,10 @@ Error runtime_options(const RunOptions& options, const LoadOptions& load, const 
 // Opens the model folder or the synthetic model that the options name.
 Error open_model(const RunOptions& options, const LoadOptions& load, const Note& note, Runtime* out);
 
+// The model's context length, or the largest one whose KV cache takes half of the memory that is free beside the
+// weights; at least 8192 tokens, unless the model has fewer.
+int64_t fitting_context(const Runtime& runtime);
+
 // Scheduler options for a batch of known lengths. `tokens`: prompt and new tokens of each request, not empty.
 // `parallel`: requests that run at once; 0: eight.
 SchedulerOptions batch_options(const Runtime& runtime, std::vector<int64_t> tokens, int64_t parallel);

@@ -34,9 +34,6 @@ struct RunOptions : RuntimeOptions {
 
 constexpr int kMaxThreads = 256;
 
-// A KV cache for 128k positions can exceed the weights, and few conversations reach that length.
-constexpr int64_t kDefaultContext = 8192;
-
 // Formats of the output head by option name.
 struct HeadFormat {
   std::string_view name;

@@ -54,6 +54,14 @@ std::string prometheus_text(const ServiceMetrics& m) {
   counter("tokens_total", "Tokens generated.", m.tokens);
   counter("passes_total", "Passes through the model.", m.passes);
   counter("preemptions_total", "Texts whose memory others needed.", m.preempted);
+  gauge("snapshot_bytes", "Memory of saved recurrent states, from which texts with a common prefix continue.",
+        m.snapshot_bytes);
+  counter("snapshots_taken_total", "Recurrent states saved.", m.snapshots_taken);
+  counter("snapshots_evicted_total", "Recurrent states dropped for newer ones.", m.snapshots_evicted);
+  gauge("prompt_cache_bytes", "Size of the prompt cache's files of this model.", m.prompt_cache.bytes);
+  counter("prompt_cache_tokens_total", "Tokens of prompts that came from these files.", m.prompt_cache.loaded_tokens);
+  counter("prompt_cache_stored_files_total", "Files written.", m.prompt_cache.stored_files);
+  counter("prompt_cache_damaged_files_total", "Files that were damaged or missing.", m.prompt_cache.damaged_files);
   counter("busy_seconds_total", "Time in passes.", m.busy_seconds);
   counter("weight_bytes_total", "Bytes of weights that passes read.", m.weight_bytes);
   if (m.roof_bytes_per_second > 0) {

@@ -224,6 +224,7 @@ void InferenceService::start(const std::shared_ptr<Request>& request) {
         .prompt = std::move(request->input.prompt),
         .options = request->input.options,
         .speculate_ngram = options_.speculate_ngram,
+        .is_pinned = request->input.is_pinned,
         .on_token = [this, request](int32_t id,
                                     const GenerateResult& so_far) { return put_token(*request, id, so_far); },
         .on_end = [this, request](const Error& e, GenerateResult result) { finish(*request, e, std::move(result)); }};
@@ -272,6 +273,10 @@ void InferenceService::run() {
       metrics_.weight_bytes += static_cast<double>(scheduler_->model->bytes_per_pass(rows_of_last_pass(*scheduler_)));
       metrics_.passes = scheduler_->passes;
       metrics_.preempted = scheduler_->preempted;
+      metrics_.snapshot_bytes = snapshot_bytes(scheduler_->snapshots);
+      metrics_.snapshots_taken = scheduler_->snapshots.taken;
+      metrics_.snapshots_evicted = scheduler_->snapshots.evicted;
+      if (scheduler_->prompt_cache) metrics_.prompt_cache = scheduler_->prompt_cache->counts();
       continue;
     }
     {

@@ -27,6 +27,7 @@ struct InferenceRequest {
   std::function<bool(std::string_view token)> is_mark = {};  // see AnswerText
   std::shared_ptr<const ToolCallOptions> single_call = {};   // not null: the text ends after its first tool call
   bool continues_prompt = false;                             // the text's leading blank is kept
+  bool is_pinned = false;                                    // see TextRequest
 };
 
 enum class FailureKind : uint8_t {
@@ -126,6 +127,8 @@ struct ServiceMetrics {
   int64_t tokens = 0;                // generated
   int64_t passes = 0;
   int64_t preempted = 0;
+  int64_t snapshot_bytes = 0, snapshots_taken = 0, snapshots_evicted = 0;  // of recurrent states
+  PromptCacheCounts prompt_cache;
   double busy_seconds = 0;           // spent in passes
   double weight_bytes = 0;           // read by passes
   Histogram first_token_s;           // from submission to the first token

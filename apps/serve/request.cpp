@@ -8,6 +8,7 @@
 
 #include "apps/cli/common.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/hash.h"
 #include "tokenizer/templates/fill_in.h"
 
 namespace pinion {

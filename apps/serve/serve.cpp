@@ -10,6 +10,7 @@
 #include "apps/golden/subject.h"
 #include "apps/model/build.h"
 #include "apps/serve/api.h"
+#include "apps/serve/conversation.h"
 #include "apps/serve/http.h"
 #include "engine/forward/rope.h"
 #include "engine/team/memory.h"
@@ -54,10 +55,12 @@ struct ServeOptions {
   std::string key_file;
   bool no_key = false, quiet = false;
   int64_t parallel = 8;
-  int64_t context = 0;  // 0: the model's, up to kDefaultContext
+  int64_t context = 0;  // 0: as much as fits
   int64_t queue = 64;
   std::string speculate = "off";
-  int64_t roof_mb = 0;  // buffer of the bandwidth measurement; 0: far larger than the caches
+  std::string prompt_cache;  // DIR[,SIZE]; empty: none
+  std::string warm;          // file with messages; empty: none
+  int64_t roof_mb = 0;       // buffer of the bandwidth measurement; 0: far larger than the caches
 };
 
 // The KV cache holds `parallel` full contexts, unless that exceeds half of the free memory.
@@ -65,7 +68,7 @@ SchedulerOptions scheduler_options(const ServeOptions& options, const Runtime& r
   const ModelConfig& config = runtime.model->config;
   SchedulerOptions out = scheduler_options(runtime);
   out.sequences = options.parallel;
-  out.context = std::min(context_length(config), options.context > 0 ? options.context : kDefaultContext);
+  out.context = options.context > 0 ? std::min(context_length(config), options.context) : fitting_context(runtime);
   out.pass_rows = std::max(out.pass_rows, 2 * options.parallel);
   const int64_t block_bytes = kv_shape_of(config, runtime.kv).bytes(kAttentionChunk);
   const int64_t free_bytes = available_memory_bytes() - mapped_bytes(*runtime.model);
@@ -131,6 +134,29 @@ void fill_server_state(const ServeOptions& options, const Runtime& runtime, Serv
   out->seed = options.sampling.seed;
 }
 
+// Evaluates the messages and tools of a file before the first request, and keeps them in memory: requests that begin
+// with them evaluate only the rest.
+Error warm_up(const ServerState& server, const std::string& file, std::unique_ptr<RequestGroup>* out) {
+  if (file.empty()) return {};
+  std::string text;
+  if (Error e = read_input(file, kMaxTextBytes, &text)) return e;
+  const auto in_file = [&](const Error& e) { return error(e.message(), "--warm " + file); };
+  OrderedJson body;
+  ChatInput input;
+  ChatPrompt prompt;
+  if (Error e = parse_body(text, &body)) return in_file(e);
+  if (Error e = take_chat_input(body, &input)) return in_file(e);
+  if (Error e = make_chat_prompt(server, std::move(input), &prompt)) return in_file(e);
+  note("reading the " + std::to_string(prompt.ids.size()) + " tokens of " + file);
+  std::vector<InferenceRequest> requests(1);
+  requests[0].prompt = std::move(prompt.ids);
+  requests[0].options.max_tokens = 0;
+  requests[0].is_pinned = true;
+  FailureKind kind;
+  Error e = server.service->submit(std::move(requests), out, &kind);
+  return e ? in_file(e) : Error{};
+}
+
 int serve(const ServeOptions& options) {
   if (options.quiet) set_quiet();
   HttpOptions http = options.http;
@@ -154,14 +180,19 @@ int serve(const ServeOptions& options) {
   if (Error e = open_scheduler(*runtime.model, *runtime.team, scheduler_options(options, runtime), &scheduler)) {
     return fail(e);
   }
+  const RecurrentState& state = scheduler->free_sequences.front().state;
+  if (Error e = open_prompt_cache(options.prompt_cache, *scheduler, state)) return fail(e);
   const ServiceOptions service_options{
       .max_waiting = options.queue,
       .speculate_ngram = options.speculate == "ngram",
       .roof_buffer_bytes = options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes()};
   service = std::make_unique<InferenceService>(std::move(scheduler), server.tokenizer, service_options);
   if (const int64_t max = service->context(); options.context > max) note_smaller_context(options.context, max);
+  note("context: " + std::to_string(service->context()) + " tokens");
   fill_server_state(options, runtime, &server);
   server.service = service.get();
+  std::unique_ptr<RequestGroup> warm;
+  if (Error e = warm_up(server, options.warm, &warm)) return fail(e);
   listener.open(&server);
   const DrainOnSignals drain_on_signals(service.get(), options.run.exchange != nullptr);
   const bool is_v6 = http.host.find(':') != std::string::npos;
@@ -196,13 +227,18 @@ Run setup_serve(Command app) {
       .range(0, 1 << 20)
       .type_name("N")
       .show_default();
-  app.add_option("-c,--context", options->context, "Context length in tokens (default: the model's, up to 8192)")
+  app.add_option("-c,--context", options->context,
+                 "Context length in tokens (default: the model's, or what fits in half of the free memory)")
       .range(1, 1 << 30)
       .type_name("N");
   app.add_option("--speculate", options->speculate,
                  "Draft from the request's own text (ngram): the same text, faster if it repeats itself")
       .one_of({"off", "ngram"})
       .show_default();
+  add_prompt_cache_option(app, &options->prompt_cache);
+  app.add_option("--warm", options->warm,
+                 "Read these messages and tools first and keep them in memory: {\"messages\": [..], \"tools\": [..]}")
+      .path("F.json");
   add_sampling_options(app, &options->sampling);
   add_quiet_option(app, &options->quiet);
   app.add_option("--roof-mb", options->roof_mb, "Buffer of the bandwidth measurement")

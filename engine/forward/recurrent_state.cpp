@@ -16,7 +16,7 @@ bool is_evicted(const std::shared_ptr<Snapshot>& snapshot) { return snapshot->me
 Arena evict_snapshot(SnapshotPool& pool) {
   for (const std::weak_ptr<Snapshot>& saved : pool.saved) {
     const auto snapshot = saved.lock();
-    if (!snapshot || is_evicted(snapshot)) continue;
+    if (!snapshot || is_evicted(snapshot) || snapshot->is_pinned) continue;
     ++pool.evicted;
     return std::exchange(snapshot->memory, {});
   }
@@ -101,7 +101,7 @@ void take_snapshot(Snapshots* snapshots, const RecurrentState& state, int64_t po
   if (!can_take_snapshot(*snapshots, state) || position == 0) return;
   if (latest_snapshot(*snapshots, position) == position) return;
   SnapshotPool& pool = *snapshots->pool;
-  auto next = std::make_shared<Snapshot>(Snapshot{position, {}});
+  auto next = std::make_shared<Snapshot>(Snapshot{position, {}, false});
   const bool is_full = snapshot_bytes(pool) + state.bytes() > pool.limit_bytes;
   if (is_full || available_memory_bytes() < state.bytes() || allocate_arena(state.bytes(), &next->memory)) {
     next->memory = evict_snapshot(pool);

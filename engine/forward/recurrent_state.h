@@ -101,8 +101,9 @@ void apply_drafts(const Kernels& kernels, int64_t position, RecurrentState* stat
 
 // A saved state. Sequences with a common prefix share it.
 struct Snapshot {
-  int64_t position;  // tokens evaluated
-  Arena memory;      // empty after eviction
+  int64_t position;        // tokens evaluated
+  Arena memory;            // empty after eviction
+  bool is_pinned = false;  // never evicted
 };
 
 // Bounds the memory of all snapshots of a runner. When it is full, a new snapshot evicts the least recently used one.

@@ -62,6 +62,7 @@ struct GenerateResult {
   std::vector<int32_t> ids;
   FinishReason finish_reason = FinishReason::length;
   int64_t reused_tokens = 0;  // prompt tokens that the cache already held
+  int64_t loaded_tokens = 0;  // those of them that came from the prompt cache on disk
   int64_t prefilled_tokens = 0;
   double prefill_seconds = 0;  // until the first token's logits
   double decode_seconds = 0;   // after that: passes, sampling, hashing and the callback

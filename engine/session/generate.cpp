@@ -17,6 +17,18 @@ Error evaluate_up_to(Session& session, std::span<const int32_t> prompt, int64_t 
   return evaluate(session, prompt.subspan(held, end - held), false, logits, candidates);
 }
 
+// With dynamic rope, the keys of a session depend on the lengths of its earlier prompts.
+bool uses_prompt_cache(const Session& session) {
+  return session.prompt_cache && !frequencies_follow_length(session.model->config);
+}
+
+// Saves the state behind all tokens of the session, in memory and in the prompt cache.
+void keep_state(Session& session) {
+  keep_snapshot(session);
+  if (uses_prompt_cache(session) && session.sequence.state.layers > 0)
+    session.prompt_cache->store_end(session.sequence);
+}
+
 // Evaluates the part of the prompt that the session does not hold. shared: length of its common prefix with the
 // previous text. A recurrent state cannot return to earlier tokens, so up to two snapshots are taken on the way:
 //   - at `shared`, if that is far ahead: later prompts may have the same prefix, such as a system message;
@@ -27,11 +39,11 @@ Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, int64_t
   if (can_split && can_take_snapshot(session.sequence.snapshots, session.sequence.state)) {
     if (shared > std::ssize(session.sequence.ids) + kAnswerOpening) {
       if (Error e = evaluate_up_to(session, prompt, shared, nullptr, 0)) return e;
-      keep_snapshot(session);
+      keep_state(session);
     }
     if (Error e = evaluate_up_to(session, prompt, std::ssize(prompt) - kAnswerOpening, nullptr, 0)) return e;
   }
-  keep_snapshot(session);
+  keep_state(session);
   return evaluate_up_to(session, prompt, std::ssize(prompt), logits, candidates);
 }
 
@@ -45,21 +57,50 @@ Error evaluate_with_logprobs(Session& session, std::span<const int32_t> prompt, 
   return evaluate(session, prompt, sink);
 }
 
+// Loads a prefix of the prompt from the prompt cache if it is longer than the one that the session holds.
+void load_prefix(Session& session, std::span<const int32_t> prompt, GenerateResult* result) {
+  if (!uses_prompt_cache(session)) return;
+  const ModelConfig& c = session.model->config;
+  Sequence& sequence = session.sequence;
+  if (sequence.ids.empty()) sequence.long_factors = uses_long_factors(c, std::ssize(prompt));
+  for (;;) {
+    const int64_t stored = session.prompt_cache->find(prompt, sequence.long_factors);
+    if (stored < result->reused_tokens + kMinLoadedTokens) return;
+    sequence.ropes = rope_frequencies(c, stored);
+    result->loaded_tokens = session.prompt_cache->load(prompt, stored, &sequence) ? stored : 0;
+    result->reused_tokens = result->loaded_tokens;  // a damaged file empties the session
+    if (result->loaded_tokens > 0) return;
+  }
+}
+
+// Stores the tokens of the session in the prompt cache, with the state behind them at the end of a text.
+void store_sequence(Session& session, bool ends_text) {
+  if (!uses_prompt_cache(session)) return;
+  Sequence& sequence = session.sequence;
+  const int64_t end = std::ssize(sequence.ids);
+  session.prompt_cache->store_blocks(sequence, 0, end);
+  if (!ends_text && sequence.state.layers > 0) return;
+  apply_drafts(*session.kernels, end, &sequence.state);
+  session.prompt_cache->store_end(sequence);
+}
+
 // Evaluates the part of the prompt that the session does not hold.
 Error prefill(Session& session, std::span<const int32_t> prompt, Continuation& text, std::span<float> logits) {
   GenerateResult& result = text.result;
   // The last token is always evaluated, for its logits.
   const std::span<const int32_t> reusable = prompt.first(prompt.size() - 1);
   const int64_t shared = lacks_prompt_logprobs(text) ? 0 : common_prefix(session.sequence.ids, reusable);
-  result.reused_tokens = rewind(session.sequence, shared);
-  result.prefilled_tokens = std::ssize(prompt) - result.reused_tokens;
   const double start = now_seconds();
+  result.reused_tokens = rewind(session.sequence, shared);
+  if (!lacks_prompt_logprobs(text)) load_prefix(session, reusable, &result);
+  result.prefilled_tokens = std::ssize(prompt) - result.reused_tokens;
   if (lacks_prompt_logprobs(text)) {
     if (Error e = evaluate_with_logprobs(session, prompt, text, logits)) return e;
   } else if (Error e = evaluate_prompt(session, prompt, shared, logits.data(), candidates_needed(text))) {
     return e;
   }
   result.prefill_seconds = now_seconds() - start;
+  store_sequence(session, false);
   return {};
 }
 
@@ -167,6 +208,7 @@ Error generate(Session& session, std::span<const int32_t> prompt, const Generate
   result.decode_seconds = now_seconds() - decode_start;
   result.regions = session.team->regions() - regions;
   result.barriers = session.team->barriers() - barriers;
+  store_sequence(session, true);
   *out = std::move(result);
   return {};
 }

@@ -47,13 +47,22 @@ Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
   Sequence& sequence = s.free_sequences.back();
   sequence.long_factors = uses_long_factors(c, request->total());
   sequence.ropes = rope_frequencies(c, request->total());
-  const PrefixSource source =
-      lacks_prompt_logprobs(request->text) ? PrefixSource{} : find_prefix(s, *request, sequence.long_factors);
+  const auto find = [&] {
+    return lacks_prompt_logprobs(request->text) ? PrefixSource{} : find_prefix(s, *request, sequence.long_factors);
+  };
+  PrefixSource source = find();
+  int64_t loaded = 0;
   if (source.pending >= source.tokens + kAttentionChunk) {
     add_snapshot_position(*source.pending_request, source.pending);
     return Admission::deferred;
   }
   if (!s.running.empty() && !has_room(s, *request, source)) return Admission::no_room;
+  if (s.prompt_cache && load_prefix(s, *request, source.tokens, &sequence)) {
+    source.tokens = 0;
+    loaded = std::ssize(sequence.ids);
+  } else if (s.prompt_cache) {
+    source = find();
+  }
   if (source.tokens > 0) share_prefix(s, source, &sequence, request->text.history);
   request->sequence = std::move(sequence);
   s.free_sequences.pop_back();
@@ -61,6 +70,7 @@ Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
   if (request->text.result.ids.empty()) {
     reserve_tokens(s, *request);
     request->text.result.reused_tokens = request->evaluated();
+    request->text.result.loaded_tokens = loaded;
     request->text.result.prefilled_tokens = request->total() - request->evaluated();
   }
   s.running.push_back(std::move(request));

@@ -17,6 +17,7 @@
 #include "engine/session/continuation.h"
 #include "engine/session/drafts.h"
 #include "engine/session/pass_runner.h"
+#include "engine/session/prompt_cache.h"
 #include "kernels/base/clock.h"
 
 namespace pinion {
@@ -38,6 +39,9 @@ struct TextRequest {
   GenerateOptions options = {};
   // Uses drafts from the text itself, which do not change the text. Ignored with dynamic rope.
   bool speculate_ngram = false;
+  // Tokens of the first message, which later texts may share; 0: up to the first end-of-sequence id.
+  int64_t first_message_tokens = 0;
+  bool is_pinned = false;  // the text stays in memory for the life of the scheduler, if that leaves a whole context
   // Receives each id, which is the last of so_far.ids; returns false to stop. Both callbacks are required.
   std::function<bool(int32_t, const GenerateResult& so_far)> on_token = {};
   // Receives the result at the end of the text, or an error. Not called for cancelled requests.
@@ -75,12 +79,14 @@ struct CachedPrefix {
   KvCache cache;
   Snapshots snapshots;
   bool long_factors;  // see Sequence
+  bool is_pinned;     // never evicted
 };
 
 struct Scheduler : PassRunner {
   SchedulerOptions options;
   KvPool pool;
   SnapshotPool snapshots;
+  std::unique_ptr<PromptCache> prompt_cache;               // set by the owner; null: nothing is stored
   std::vector<std::unique_ptr<ScheduledRequest>> running;  // in the order of admission
   std::deque<std::unique_ptr<ScheduledRequest>> waiting;
   std::vector<Sequence> free_sequences;    // empty ones: options.sequences - running.size()
@@ -158,6 +164,10 @@ PrefixSource find_prefix(const Scheduler& scheduler, const ScheduledRequest& req
 // evicted.
 void share_prefix(Scheduler& scheduler, const PrefixSource& source, Sequence* sequence, std::span<const int32_t> text);
 
+// Gives `sequence` a prefix from the prompt cache if it is longer than `tokens`, the longest one in memory. May evict
+// cached prefixes.
+bool load_prefix(Scheduler& scheduler, const ScheduledRequest& request, int64_t tokens, Sequence* sequence);
+
 // True if the blocks for the request's present text can be taken without preemption.
 bool has_room(const Scheduler& scheduler, const ScheduledRequest& request, const PrefixSource& source);
 
@@ -165,6 +175,9 @@ bool has_room(const Scheduler& scheduler, const ScheduledRequest& request, const
 // tools that other texts share; at `common`, where it departs from an earlier text, since later texts may do so, too;
 // and before the opening of the answer, since templates may render that turn in another way later.
 void plan_snapshots(const Scheduler& scheduler, ScheduledRequest& request, int64_t common);
+
+// Takes the snapshots that are due after a pass, and stores what the pass has evaluated in the prompt cache.
+void keep_evaluated(Scheduler& scheduler, ScheduledRequest& request, int64_t from);
 
 // Ends a request. is_sound: its sequence may enter the prefix cache.
 void release(Scheduler& scheduler, ScheduledRequest& request, bool is_sound);

@@ -12,9 +12,14 @@ namespace {
 // A shared partial block with fewer tokens is not copied: evaluating them again is faster.
 constexpr int64_t kMinCopiedTokens = 16;
 
-void evict_oldest(Scheduler& s) {
-  release_blocks(&s.prefix_cache.front().cache, 0);
-  s.prefix_cache.erase(s.prefix_cache.begin());
+// Returns false if all cached prefixes are pinned, or used: the last `in_use` are.
+bool evict_oldest(Scheduler& s, size_t in_use = 0) {
+  const auto end = s.prefix_cache.end() - in_use;
+  const auto oldest = std::find_if(s.prefix_cache.begin(), end, [](const auto& prefix) { return !prefix.is_pinned; });
+  if (oldest == end) return false;
+  release_blocks(&oldest->cache, 0);
+  s.prefix_cache.erase(oldest);
+  return true;
 }
 
 bool has_recurrent_state(const Scheduler& s) { return recurrent_layers(s.model->config) > 0; }
@@ -25,28 +30,41 @@ int64_t shareable_tokens(const ModelConfig& c, const ScheduledRequest& request, 
   return request.text.sampler.prompt_tokens <= fixed ? std::min(tokens, fixed) : 0;
 }
 
+// The blocks that are not pinned must hold a whole context.
+bool can_pin(const Scheduler& s, int64_t tokens) {
+  int64_t pinned = KvShape::chunks_of(tokens);
+  for (const CachedPrefix& prefix : s.prefix_cache) pinned += prefix.is_pinned ? std::ssize(prefix.cache.blocks) : 0;
+  return s.pool.blocks() - pinned >= KvShape::chunks_of(s.options.context);
+}
+
 // Moves the blocks and snapshots of a finished request to the prefix cache, except the tokens from `end` on. A text
 // that is the prefix of another one only adds its snapshots.
-void cache_prefix(Scheduler& s, Sequence& sequence, int64_t end) {
+void cache_prefix(Scheduler& s, Sequence& sequence, int64_t end, bool is_pinned) {
   if (end == std::ssize(sequence.ids)) {
     apply_drafts(*s.kernels, end, &sequence.state);
     take_snapshot(&sequence.snapshots, sequence.state, end);
   }
   sequence.ids.resize(end);
+  if (s.prompt_cache) {
+    s.prompt_cache->store_blocks(sequence, 0, end);
+    s.prompt_cache->store_end(sequence);
+  }
   if (end == 0 || (has_recurrent_state(s) && latest_snapshot(sequence.snapshots, end) == 0)) return;
   for (CachedPrefix& old : s.prefix_cache) {
     if (old.long_factors != sequence.long_factors || common_prefix(old.ids, sequence.ids) < end) continue;
+    if (is_pinned && !old.is_pinned) continue;
     return share_snapshots(sequence.snapshots, end, &old.snapshots);
   }
   std::erase_if(s.prefix_cache, [&](CachedPrefix& old) {
-    if (old.long_factors != sequence.long_factors) return false;
+    if (old.long_factors != sequence.long_factors || old.is_pinned) return false;
     if (common_prefix(old.ids, sequence.ids) < std::ssize(old.ids)) return false;
     share_snapshots(old.snapshots, std::ssize(old.ids), &sequence.snapshots);
     release_blocks(&old.cache, 0);
     return true;
   });
   CachedPrefix& prefix = s.prefix_cache.emplace_back(
-      CachedPrefix{sequence.ids, sequence.cache, sequence.snapshots, sequence.long_factors});
+      CachedPrefix{sequence.ids, sequence.cache, sequence.snapshots, sequence.long_factors, is_pinned});
+  for (const auto& snapshot : prefix.snapshots.saved) snapshot->is_pinned |= is_pinned;
   release_blocks(&prefix.cache, end);
   sequence.cache.blocks.clear();
 }
@@ -100,9 +118,8 @@ void preempt_last(Scheduler& s) {
 bool free_blocks_for(Scheduler& s, const ScheduledRequest& request, int64_t positions) {
   const int64_t missing = missing_blocks(request.sequence.cache, positions);
   while (std::ssize(s.pool.unused) < missing) {
-    if (!s.prefix_cache.empty()) {
-      evict_oldest(s);
-    } else if (s.running.back().get() != &request) {
+    if (evict_oldest(s)) continue;
+    if (s.running.back().get() != &request) {
       preempt_last(s);
     } else {
       return false;
@@ -143,27 +160,53 @@ PrefixSource find_prefix(const Scheduler& s, const ScheduledRequest& request, bo
 }
 
 void share_prefix(Scheduler& s, const PrefixSource& source, Sequence* sequence, std::span<const int32_t> text) {
-  if (source.cached >= 0 && source.tokens == std::ssize(s.prefix_cache[source.cached].ids)) {
+  const bool is_cached = source.cached >= 0;
+  if (is_cached && !s.prefix_cache[source.cached].is_pinned &&
+      source.tokens == std::ssize(s.prefix_cache[source.cached].ids)) {
     take_over(s, source.cached, sequence);
   } else {
     KvCache cache = *source.cache;  // the entries of prefix_cache move below
     share_snapshots(*source.snapshots, source.tokens, &sequence->snapshots);
-    if (source.cached >= 0) {  // becomes the most recently used
+    if (is_cached) {  // becomes the most recently used
       const auto used = s.prefix_cache.begin() + source.cached;
       std::rotate(used, used + 1, s.prefix_cache.end());
     }
-    const size_t in_use = source.cached >= 0 ? 1 : 0;
     const bool copies = source.tokens % kAttentionChunk >= (has_recurrent_state(s) ? 1 : kMinCopiedTokens);
-    while (copies && s.pool.unused.empty() && s.prefix_cache.size() > in_use) evict_oldest(s);
+    while (copies && s.pool.unused.empty() && evict_oldest(s, is_cached ? 1 : 0)) {
+    }
     share_blocks(s, cache, source.tokens, text, sequence);
   }
   restore_snapshot(&sequence->snapshots, std::ssize(sequence->ids), &sequence->state);
 }
 
+bool load_prefix(Scheduler& s, const ScheduledRequest& request, int64_t tokens, Sequence* sequence) {
+  if (lacks_prompt_logprobs(request.text)) return false;
+  const int64_t shareable = shareable_tokens(s.model->config, request, request.total() - 1);
+  const std::span<const int32_t> text = std::span(request.text.history).first(shareable);
+  for (;;) {
+    const int64_t stored = s.prompt_cache->find(text, sequence->long_factors);
+    if (stored < tokens + kMinLoadedTokens) return false;
+    while (std::ssize(s.pool.unused) < KvShape::chunks_of(stored) && evict_oldest(s)) {
+    }
+    if (std::ssize(s.pool.unused) < KvShape::chunks_of(stored)) return false;
+    if (s.prompt_cache->load(text, stored, sequence)) return true;
+  }
+}
+
+void keep_evaluated(Scheduler& s, ScheduledRequest& request, int64_t from) {
+  const bool is_due = std::ranges::binary_search(request.snapshot_positions, request.evaluated());
+  if (is_due) take_snapshot(&request.sequence.snapshots, request.sequence.state, request.evaluated());
+  if (!s.prompt_cache) return;
+  const int64_t end = shareable_tokens(s.model->config, request, request.evaluated());
+  s.prompt_cache->store_blocks(request.sequence, from, end);
+  const bool ends_prompt = request.evaluated() == request.text.sampler.prompt_tokens && !has_recurrent_state(s);
+  if (end == request.evaluated() && (is_due || ends_prompt)) s.prompt_cache->store_end(request.sequence);
+}
+
 bool has_room(const Scheduler& s, const ScheduledRequest& request, const PrefixSource& source) {
   int64_t blocks = std::ssize(s.pool.unused);
   for (const CachedPrefix& prefix : s.prefix_cache) {
-    for (const int32_t block : prefix.cache.blocks) blocks += s.pool.holders[block] == 1;
+    for (const int32_t block : prefix.cache.blocks) blocks += !prefix.is_pinned && s.pool.holders[block] == 1;
   }
   if (source.cached < 0) blocks += source.whole_blocks();  // shared with a running request: not taken from the pool
   return KvShape::chunks_of(request.total()) <= blocks;
@@ -176,7 +219,8 @@ void plan_snapshots(const Scheduler& s, ScheduledRequest& request, int64_t commo
   const std::vector<int32_t>& text = request.text.history;
   const auto ends_message = [&](int32_t id) { return std::ranges::binary_search(s.model->eos_ids, id); };
   const int64_t total = request.total();
-  const int64_t first_end = std::ranges::find_if(text, ends_message) - text.begin() + 1;
+  const int64_t named = request.spec.first_message_tokens;
+  const int64_t first_end = named > 0 ? named : std::ranges::find_if(text, ends_message) - text.begin() + 1;
   int64_t opening = total - kAnswerOpening;
   for (int64_t i = total - 1; i > std::max<int64_t>(0, total - 2 * kAnswerOpening); --i) {
     if (!ends_message(text[i - 1])) continue;
@@ -194,7 +238,8 @@ void plan_snapshots(const Scheduler& s, ScheduledRequest& request, int64_t commo
 }
 
 void release(Scheduler& s, ScheduledRequest& request, bool is_sound) {
-  if (is_sound) cache_prefix(s, request.sequence, shareable_tokens(s.model->config, request, request.evaluated()));
+  const int64_t shareable = shareable_tokens(s.model->config, request, request.evaluated());
+  if (is_sound) cache_prefix(s, request.sequence, shareable, request.spec.is_pinned && can_pin(s, shareable));
   clear(request.sequence);
   s.free_sequences.push_back(std::move(request.sequence));
 }

@@ -260,9 +260,6 @@ void finish_pass(Scheduler& s) {
     ScheduledRequest& request = *s.segment_requests[i];
     const Segment& segment = s.segments[i];
     request.sequence.ids.insert(request.sequence.ids.end(), segment.tokens.begin(), segment.tokens.end());
-    if (segment.drafts == 0 && std::ranges::binary_search(request.snapshot_positions, request.evaluated())) {
-      take_snapshot(&request.sequence.snapshots, request.sequence.state, request.evaluated());
-    }
     const int64_t committed_rows = segment.logit_rows - segment.drafts;
     Error e;
     if (!are_logits_finite(s, row, committed_rows)) e = error("NaN or infinity; the weights may be damaged", "logits");
@@ -274,6 +271,7 @@ void finish_pass(Scheduler& s) {
         !e && (!ends_text(request, segment) || append_tokens(s, request, segment, row + committed_rows - 1));
     if (!e) e = request.text.failure;
     row += segment.logit_rows;
+    if (!e && request.sequence.state.drafts.held == 0) keep_evaluated(s, request, segment.position);
     if (!continues) {
       end_request(s, &request, e);
     } else if (request.drafts) {

@@ -11,6 +11,7 @@
 #include "engine/session/continuation.h"
 #include "engine/session/drafts.h"
 #include "engine/session/pass_runner.h"
+#include "engine/session/prompt_cache.h"
 
 namespace pinion {
 
@@ -41,6 +42,7 @@ struct Session : PassRunner {
   KvPool pool;             // of this sequence only
   SnapshotPool snapshots;  // of this sequence only
   Sequence sequence;
+  std::unique_ptr<PromptCache> prompt_cache;       // set by the owner; null: nothing is stored
   int64_t last_logit_row = 0;                      // argument of panel_best() for the last computed logits
   Speculation* speculation = nullptr;              // drafts for decoding; null: one token per pass
   HiddenSink on_hidden;                            // called after each pass if hidden states are recorded; may be empty

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 
 namespace pinion {
 
@@ -25,6 +26,13 @@ inline uint64_t hash_words(uint64_t hash, std::span<const std::byte> bytes) {
     hash = (hash ^ word) * kHashPrime;
   }
   return hash;
+}
+
+// Sixteen hexadecimal digits.
+inline std::string hash_text(uint64_t hash) {
+  std::string text(16, '0');
+  for (size_t i = 0; i < text.size(); ++i) text[text.size() - 1 - i] = "0123456789abcdef"[hash >> 4 * i & 15];
+  return text;
 }
 
 inline uint64_t hash_floats(uint64_t hash, std::span<const float> values) {

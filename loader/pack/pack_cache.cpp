@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -11,7 +10,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -19,6 +17,7 @@
 #include <system_error>
 
 #include "kernels/base/hash.h"
+#include "loader/files/temporary_file.h"
 
 namespace pinion {
 namespace {
@@ -32,13 +31,6 @@ constexpr int kVersion = 2;
 constexpr size_t kPageBytes = 4096;
 constexpr std::string_view kCacheSuffix = ".packed";
 constexpr size_t kHashDigits = 16;
-constexpr std::string_view kTemporarySuffix = ".XXXXXX";  // for mkostemp, after the final name
-
-std::string hex(uint64_t value) {
-  std::string text(kHashDigits, '0');
-  for (size_t i = 0; i < kHashDigits; i++) text[kHashDigits - 1 - i] = "0123456789abcdef"[value >> 4 * i & 15];
-  return text;
-}
 
 // The length field and the JSON of a file that was parsed before.
 std::span<const std::byte> safetensors_header(std::span<const std::byte> file) {
@@ -78,7 +70,8 @@ std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> j
     const std::span<const std::byte> contents = file.contents();
     text += "from bytes " + std::to_string(contents.size()) + ", inode " + std::to_string(file.inode) + ", changed " +
             std::to_string(file.mtime_ns) + " and " + std::to_string(file.ctime_ns) + ", header " +
-            hex(hash_bytes(safetensors_header(contents))) + ", samples " + hex(hash_samples(contents)) + "\n";
+            hash_text(hash_bytes(safetensors_header(contents))) + ", samples " + hash_text(hash_samples(contents)) +
+            "\n";
     release_pages(contents);  // each sample maps up to a huge page
   }
   for (const std::string& tensor : checkpoint.overlaid) text += "overlaid " + tensor + "\n";
@@ -131,16 +124,6 @@ bool is_cache_file(const fs::path& path, bool may_be_empty, CacheFile* out) {
   return has_magic || (may_be_empty && status.st_size == 0);
 }
 
-// A writer holds a lock on its file. On file systems without locks, a file counts as abandoned after an hour.
-void remove_if_abandoned(const CacheFile& file) {
-  const FileDescriptor descriptor(open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!descriptor.is_open()) return;
-  const bool is_unlocked = flock(descriptor.number, LOCK_EX | LOCK_NB) == 0;
-  const bool has_no_locks = !is_unlocked && errno != EWOULDBLOCK;
-  const int64_t now_seconds = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  if (is_unlocked || (has_no_locks && now_seconds - file.used_seconds > 3600)) unlink(file.path.c_str());
-}
-
 // f(file) for each cache file of the folder whose name matches; unfinished ones may be empty.
 template <class F>
 void for_each_file(const fs::path& folder, bool (*matches)(std::string_view name), F&& f) {
@@ -186,57 +169,6 @@ Error make_room(const PackCache& cache, int64_t max_bytes) {
   return {};
 }
 
-// Removed at the end of its life unless it was renamed.
-struct TemporaryFile {
-  std::string final_path;
-  std::string path;
-  FileDescriptor file;
-  int64_t written = 0;
-
-  // Between creation and lock, another process may remove the file as abandoned: then a new one is created.
-  explicit TemporaryFile(const fs::path& target) : final_path(target.string()) {
-    do {
-      file.close();
-      path = final_path + std::string(kTemporarySuffix);
-      file.number = mkostemp(path.data(), O_CLOEXEC);
-      if (file.is_open()) flock(file.number, LOCK_EX);
-    } while (file.is_open() && access(path.c_str(), F_OK) != 0);
-  }
-  ~TemporaryFile() {
-    if (file.is_open() && !path.empty()) unlink(path.c_str());
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  Error failure(int code) const { return error("cannot write packed weights", final_path, {}, std::strerror(code)); }
-
-  Error append(std::span<const std::byte> bytes) {
-    if (!file.write(bytes, written)) return failure(errno);
-    written += std::ssize(bytes);
-    return {};
-  }
-
-  // Allocates all space at once, so that a full disk fails early. A write beyond the limit would raise a signal.
-  Error reserve(int64_t bytes) const {
-    rlimit limit = {};
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && static_cast<rlim_t>(bytes) > limit.rlim_cur) return failure(EFBIG);
-    int code = 0;
-    do {
-      code = posix_fallocate(file.number, 0, bytes);
-    } while (code == EINTR);
-    return code == 0 || code == EOPNOTSUPP || code == EINVAL ? Error{} : failure(code);
-  }
-
-  Error finish() {
-    constexpr timespec kTimes[] = {{.tv_sec = 0, .tv_nsec = UTIME_NOW}, kVerifiedTime};
-    futimens(file.number, kTimes);  // if this fails, the next start verifies the weights
-    if (fsync(file.number) != 0) return failure(errno);
-    if (rename(path.c_str(), final_path.c_str()) != 0) return failure(errno);
-    path.clear();
-    return {};
-  }
-};
-
 // The hashes of the segments, without the hash of these.
 std::span<const std::byte> hashes_of(std::span<const std::byte> seal) {
   return seal.first(seal.size() - sizeof(uint64_t) - kBootIdBytes);
@@ -248,7 +180,7 @@ PackCache pack_cache_of(const fs::path& folder, const Checkpoint& checkpoint, st
                         const std::string& calibration) {
   PackCache cache;
   cache.header = header_text(checkpoint, jobs, calibration);
-  cache.path = folder / (hex(hash_bytes(std::as_bytes(std::span(cache.header)))) + std::string(kCacheSuffix));
+  cache.path = folder / (hash_text(hash_bytes(std::as_bytes(std::span(cache.header)))) + std::string(kCacheSuffix));
   cache.header.resize((cache.header.size() + kPageBytes - 1) / kPageBytes * kPageBytes, '\0');
   cache.packed_bytes = packed_bytes(jobs);
   return cache;
@@ -285,11 +217,13 @@ std::span<const std::byte> seal_in(const PackCache& cache, const MappedFile& fil
   return file.contents().last(seal_bytes(cache.packed_bytes));
 }
 
-void remove_unfinished(const fs::path& folder) { for_each_file(folder, is_temporary_name, remove_if_abandoned); }
+void remove_unfinished(const fs::path& folder) {
+  for_each_file(folder, is_temporary_name, [](const CacheFile& file) { remove_if_abandoned(file.path); });
+}
 
 Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t max_bytes) {
   if (Error e = make_room(cache, max_bytes)) return e;
-  TemporaryFile file(cache.path);
+  TemporaryFile file(cache.path, "packed weights");
   if (!file.file.is_open()) return file.failure(errno);
   // The header comes first, so that the file of a killed process is recognised.
   if (Error e = file.append(std::as_bytes(std::span(cache.header)))) return e;
@@ -300,7 +234,7 @@ Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t 
   std::vector<uint64_t> hashes;
   for (int64_t i = 0; i < segment_count(cache.packed_bytes); i++) hashes.push_back(fast_hash(segment_at(contents, i)));
   if (Error e = file.append(make_seal(hashes))) return e;
-  return file.finish();
+  return file.finish({{.tv_sec = 0, .tv_nsec = UTIME_NOW}, kVerifiedTime});
 }
 
 uint64_t fast_hash(std::span<const std::byte> bytes, uint64_t seed) {

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "kernels/base/hash.h"
 #include "tests/apps/library.h"
 
 namespace pinion {

@@ -141,6 +141,27 @@ TEST_F(SchedulerSnapshots, BudgetBoundsTheMemory) {
   EXPECT_EQ(scheduler->snapshots.taken, 0);
 }
 
+TEST_F(SchedulerSnapshots, PinnedTextsStay) {
+  open({.sequences = 2,
+        .context = 512,
+        .positions = 1024,
+        .snapshot_bytes = 4 * scheduler->free_sequences[0].state.bytes()});
+  const Ids system = message(300);
+  for (const Ids& prompt : {system + opening(), message(300) + opening()}) {
+    TextRequest request = {.prompt = prompt,
+                           .options = {.max_tokens = 0, .sampler = {}},
+                           .is_pinned = true,
+                           .on_token = [](int32_t, const GenerateResult&) { return true; },
+                           .on_end = [](const Error& e, const GenerateResult&) { EXPECT_FALSE(e) << e.message(); }};
+    int64_t id = 0;
+    ASSERT_FALSE(pinion::submit(*scheduler, std::move(request), &id));
+    batch->finish();
+  }
+  EXPECT_EQ(std::ranges::count(scheduler->prefix_cache, true, &CachedPrefix::is_pinned), 1) << "a context is left";
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(reused(message(400)), 0);
+  EXPECT_EQ(reused(system + message(50) + opening()), 300);
+}
+
 // Joins, ends, cancellations, preemptions and evictions, with drafts. Long run: PINION_SOAK_PASSES=10000.
 TEST(SchedulerSnapshotsSoak, EveryRecurrentFamily) {
   const char* asked = std::getenv("PINION_SOAK_PASSES");

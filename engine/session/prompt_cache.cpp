@@ -1,0 +1,411 @@
+#include "engine/session/prompt_cache.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+
+#include "kernels/base/hash.h"
+#include "loader/files/temporary_file.h"
+#include "loader/pack/pack_cache.h"
+
+namespace pinion {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Increase when a change of the engine changes bits of keys, values or states, or their layout.
+constexpr uint64_t kVersion = 1;
+constexpr char kMagic[8] = {'p', 'i', 'n', 'i', 'o', 'n', 'P', '1'};
+constexpr std::string_view kBlockSuffix = ".block", kEndSuffix = ".end";
+constexpr int64_t kMaxQueuedBytes = int64_t{512} << 20;
+constexpr size_t kHashDigits = 16;
+constexpr int64_t kSmallTensorBytes = int64_t{4} << 20;
+
+// A file: this header, ids [256] padded with zeros, then keys, values and state.
+struct FileHeader {
+  char magic[8];
+  uint64_t key;
+  int64_t tokens;         // ids
+  int64_t content_bytes;  // behind the ids
+  uint64_t checksum;      // of the ids and the content
+};
+constexpr int64_t kIdsBytes = kAttentionChunk * sizeof(int32_t);
+constexpr int64_t kHeadBytes = sizeof(FileHeader) + kIdsBytes;
+
+uint64_t combine(uint64_t hash, std::span<const std::byte> bytes) { return fast_hash(bytes, hash); }
+uint64_t combine(uint64_t hash, int64_t value) { return combine(hash, std::as_bytes(std::span(&value, 1))); }
+
+// Hashes everything that keys and values depend on. The packed matrices are read only if they have no seal.
+uint64_t hash_model(const Model& model) {
+  uint64_t hash = kVersion;
+  const std::span<const std::byte> packed = model.packed();
+  const int64_t segments = segment_count(std::ssize(packed));
+  if (model.from_cache()) {
+    hash = combine(hash, seal_in(model.cache, model.cached).first(segments * sizeof(uint64_t)));
+  } else {
+    std::vector<uint64_t> hashes;
+    for (int64_t i = 0; i < segments; ++i) hashes.push_back(fast_hash(segment_at(packed, i)));
+    hash = combine(hash, std::as_bytes(std::span(hashes)));
+  }
+  hash = combine(hash, model.embedding.contents());
+  for (const TensorView& tensor : model.checkpoint.tensors) {
+    if (tensor.bytes <= kSmallTensorBytes) hash = combine(hash, tensor.contents());
+  }
+  std::string config;
+  if (!read_text_file(fs::path(model.checkpoint.folder) / "config.json", int64_t{1} << 24, &config)) {
+    hash = combine(hash, std::as_bytes(std::span(config)));
+  }
+  return hash;
+}
+
+uint64_t hash_shapes(uint64_t hash, const KvShape& kv, const RecurrentState& state) {
+  const int64_t sizes[] = {static_cast<int64_t>(kv.type), kv.layers, kv.kv_heads, kv.head_dim, kAttentionChunk};
+  for (const int64_t size : sizes) hash = combine(hash, size);
+  return combine(hash, state.bytes());
+}
+
+// "0123456789abcdef.block" or "0123456789abcdef-0123456789abcdef.end"; false: another name.
+bool parse_name(std::string_view name, uint64_t* chain, bool* is_end) {
+  *is_end = name.ends_with(kEndSuffix);
+  const size_t digits = *is_end ? 2 * kHashDigits + 1 : kHashDigits;
+  if (!*is_end && !name.ends_with(kBlockSuffix)) return false;
+  if (name.size() != digits + (*is_end ? kEndSuffix : kBlockSuffix).size()) return false;
+  *chain = 0;
+  for (const char c : name.substr(0, kHashDigits)) {
+    const size_t digit = std::string_view("0123456789abcdef").find(c);
+    if (digit == std::string_view::npos) return false;
+    *chain = *chain << 4 | digit;
+  }
+  return true;
+}
+
+bool read_all(int file, std::span<std::byte> to, int64_t offset) {
+  while (!to.empty()) {
+    const ssize_t count = pread(file, to.data(), to.size(), offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    to = to.subspan(count);
+    offset += count;
+  }
+  return true;
+}
+
+// body: ids and content.
+FileHeader header_of(uint64_t key, int64_t tokens, std::span<const std::byte> body) {
+  FileHeader header = {.magic = {},
+                       .key = key,
+                       .tokens = tokens,
+                       .content_bytes = std::ssize(body) - kIdsBytes,
+                       .checksum = fast_hash(body)};
+  std::copy_n(kMagic, sizeof kMagic, header.magic);
+  return header;
+}
+
+// Completes the header and writes the file.
+Error write_file(const std::string& path, uint64_t key, std::span<std::byte> contents) {
+  FileHeader header;
+  std::memcpy(&header, contents.data(), sizeof header);
+  const std::span<const std::byte> body = contents.subspan(sizeof header);
+  header = header_of(key, header.tokens, body);
+  std::memcpy(contents.data(), &header, sizeof header);
+  TemporaryFile file(path, "an evaluated prompt");
+  if (!file.file.is_open()) return file.failure(errno);
+  if (Error e = file.reserve(std::ssize(contents))) return e;
+  if (Error e = file.append(contents)) return e;
+  return file.finish({{.tv_sec = 0, .tv_nsec = UTIME_NOW}, {.tv_sec = 0, .tv_nsec = UTIME_NOW}});
+}
+
+// The name of an end with these ids, after CHAIN.
+std::string end_suffix(std::span<const int32_t> ids) {
+  return "-" + hash_text(fast_hash(std::as_bytes(ids), ids.size())) + std::string(kEndSuffix);
+}
+
+}  // namespace
+
+Error PromptCache::open(const PromptCacheOptions& options, const Model& model, const KvPool& pool,
+                        const RecurrentState& state, std::unique_ptr<PromptCache>* out) {
+  const std::string where = options.folder.string();
+  if (model.exchange) return error("not possible with several boards", "prompt cache " + where);
+  std::unique_ptr<PromptCache> cache(new PromptCache);
+  cache->options_ = options;
+  cache->key_ = hash_shapes(hash_model(model), pool.shape, state);
+  cache->block_bytes_ = pool.shape.block_bytes();
+  cache->state_bytes_ = state.bytes();
+  cache->folder_ = options.folder / hash_text(cache->key_);
+  std::error_code code;
+  fs::create_directories(cache->folder_, code);
+  if (code) return error("cannot make the folder", where, {}, code.message());
+  cache->list_files();
+  cache->writer_ = std::thread([writer = cache.get()] { writer->write_jobs(); });
+  *out = std::move(cache);
+  return {};
+}
+
+PromptCache::~PromptCache() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_closing_ = true;
+  }
+  changed_.notify_one();
+  if (writer_.joinable()) writer_.join();
+}
+
+void PromptCache::list_files() {
+  std::vector<std::pair<fs::file_time_type, Files::iterator>> by_time;
+  std::error_code code;
+  for (fs::directory_iterator it(folder_, code), end; !code && it != end; it.increment(code)) {
+    uint64_t chain = 0;
+    bool is_end = false;
+    std::error_code missing;
+    const std::string name = it->path().filename();
+    const auto bytes = static_cast<int64_t>(it->file_size(missing));
+    const fs::file_time_type time = it->last_write_time(missing);
+    if (const size_t dot = name.rfind('.');
+        dot != std::string::npos && parse_name(name.substr(0, dot), &chain, &is_end)) {
+      remove_if_abandoned(it->path());
+    }
+    if (missing || !parse_name(name, &chain, &is_end)) continue;
+    by_time.emplace_back(time, (is_end ? ends_ : blocks_).emplace(chain, File{name, bytes}));
+    counts_.bytes += bytes;
+  }
+  std::ranges::sort(by_time, {}, [](const auto& file) { return file.first; });
+  for (const auto& [time, file] : by_time) file->second.used = ++uses_;
+}
+
+uint64_t PromptCache::chain_of(std::span<const int32_t> ids, bool long_factors) const {
+  uint64_t chain = combine(key_, long_factors);
+  for (; std::ssize(ids) >= kAttentionChunk; ids = ids.subspan(kAttentionChunk)) {
+    chain = combine(chain, std::as_bytes(ids.first(kAttentionChunk)));
+  }
+  return chain;
+}
+
+// Reads the ids of an end, once. False: they are not those of its name.
+bool PromptCache::read_ids(File& file) const {
+  if (!file.ids.empty() || file.has_no_ids) return true;
+  const FileDescriptor descriptor(::open((folder_ / file.name).c_str(), O_RDONLY | O_CLOEXEC));
+  FileHeader header = {};
+  std::vector<int32_t> ids(kAttentionChunk);
+  if (!descriptor.is_open() || !read_all(descriptor.number, std::as_writable_bytes(std::span(&header, 1)), 0) ||
+      !read_all(descriptor.number, std::as_writable_bytes(std::span(ids)), sizeof header)) {
+    return false;
+  }
+  ids.resize(std::clamp<int64_t>(header.tokens, 0, kAttentionChunk));
+  if (!std::string_view(file.name).ends_with(end_suffix(ids))) return false;
+  file.has_no_ids = ids.empty();
+  file.ids = std::move(ids);
+  return true;
+}
+
+int64_t PromptCache::find(std::span<const int32_t> text, bool long_factors) {
+  uint64_t chain = chain_of({}, long_factors);
+  int64_t best = 0;
+  for (int64_t held = 0;; held += kAttentionChunk) {
+    if (state_bytes_ == 0) best = held;
+    const std::span<const int32_t> rest = text.subspan(held);
+    auto [at, end] = ends_.equal_range(chain);
+    while (at != end) {
+      const auto file = at++;
+      if (!read_ids(file->second)) {
+        ++counts_.damaged_files;
+        forget(ends_, file);
+        continue;
+      }
+      const int64_t common = common_prefix(file->second.ids, rest);
+      if (state_bytes_ == 0 || common == std::ssize(file->second.ids)) best = std::max(best, held + common);
+    }
+    if (std::ssize(rest) < kAttentionChunk) return best;
+    chain = combine(chain, std::as_bytes(rest.first(kAttentionChunk)));
+    if (!blocks_.contains(chain)) return best;
+  }
+}
+
+// Reads a file's content into `parts`, of which the last may be shorter in an end without a state. False: it is not
+// what it should be.
+bool PromptCache::read(const File& file, std::span<const int32_t> ids, std::span<const std::span<std::byte>> parts) {
+  const FileDescriptor descriptor(::open((folder_ / file.name).c_str(), O_RDONLY | O_CLOEXEC));
+  int64_t content_bytes = 0;
+  for (const std::span<std::byte> part : parts) content_bytes += std::ssize(part);
+  if (file.bytes != kHeadBytes + content_bytes) return false;
+  std::vector<std::byte> body(kIdsBytes + content_bytes);
+  FileHeader header = {};
+  if (!descriptor.is_open() || !read_all(descriptor.number, std::as_writable_bytes(std::span(&header, 1)), 0) ||
+      !read_all(descriptor.number, body, sizeof header)) {
+    return false;
+  }
+  std::vector<int32_t> stored(std::clamp<int64_t>(header.tokens, 0, kAttentionChunk));
+  std::memcpy(stored.data(), body.data(), stored.size() * sizeof(int32_t));
+  const FileHeader expected = header_of(key_, header.tokens, body);
+  if (std::memcmp(&header, &expected, sizeof header) != 0) return false;
+  if (common_prefix(stored, ids) < std::ssize(ids)) return false;
+  const std::byte* from = body.data() + kIdsBytes;
+  for (const std::span<std::byte> part : parts) {
+    std::memcpy(part.data(), from, part.size());
+    from += part.size();
+  }
+  constexpr timespec kUsed[] = {{.tv_sec = 0, .tv_nsec = UTIME_NOW}, {.tv_sec = 0, .tv_nsec = UTIME_NOW}};
+  futimens(descriptor.number, kUsed);
+  return true;
+}
+
+bool PromptCache::load(std::span<const int32_t> text, int64_t tokens, Sequence* sequence) {
+  const auto fail = [&](Files& files, Files::iterator file) {
+    ++counts_.damaged_files;
+    if (file != files.end()) forget(files, file);
+    release_blocks(&sequence->cache, 0);
+    sequence->ids.clear();
+    restore_snapshot(&sequence->snapshots, 0, &sequence->state);
+    return false;
+  };
+  const int64_t whole = tokens / kAttentionChunk;
+  release_blocks(&sequence->cache, 0);
+  take_blocks(&sequence->cache, tokens);
+  const auto memory = [&](int64_t block) {
+    return std::span(sequence->cache.pool->block(sequence->cache.blocks[block]), static_cast<size_t>(block_bytes_));
+  };
+  uint64_t chain = chain_of({}, sequence->long_factors);
+  for (int64_t i = 0; i < whole; ++i) {
+    const std::span<const int32_t> ids = text.subspan(i * kAttentionChunk, kAttentionChunk);
+    chain = combine(chain, std::as_bytes(ids));
+    const auto file = blocks_.find(chain);
+    const std::span<std::byte> parts[] = {memory(i)};
+    if (file == blocks_.end() || !read(file->second, ids, parts)) return fail(blocks_, file);
+    file->second.used = ++uses_;
+  }
+  const std::span<const int32_t> rest = text.subspan(whole * kAttentionChunk, tokens % kAttentionChunk);
+  if (!rest.empty() || state_bytes_ > 0) {
+    const auto [begin, end] = ends_.equal_range(chain);
+    const auto fits = [&](const auto& file) {
+      const std::vector<int32_t>& ids = file.second.ids;
+      const int64_t common = common_prefix(ids, rest);
+      return common == std::ssize(rest) && (state_bytes_ == 0 || common == std::ssize(ids));
+    };
+    const auto file = std::find_if(begin, end, fits);
+    if (file == end) return fail(ends_, ends_.end());
+    const std::span<std::byte> state(sequence->state.memory.data, state_bytes_);
+    std::vector<std::byte> unused;
+    if (rest.empty()) unused.resize(block_bytes_);
+    const std::span<std::byte> parts[] = {rest.empty() ? std::span(unused) : memory(whole), state};
+    if (!read(file->second, rest, parts)) return fail(ends_, file);
+    file->second.used = ++uses_;
+  }
+  sequence->ids.assign(text.begin(), text.begin() + tokens);
+  sequence->state.drafts.held = 0;
+  sequence->snapshots.saved.clear();
+  take_snapshot(&sequence->snapshots, sequence->state, tokens);
+  counts_.loaded_tokens += tokens;
+  return true;
+}
+
+void PromptCache::store_blocks(const Sequence& sequence, int64_t from, int64_t end) {
+  for (int64_t i = from / kAttentionChunk; i < end / kAttentionChunk; ++i) {
+    const std::span<const int32_t> before = std::span(sequence.ids).first((i + 1) * kAttentionChunk);
+    const uint64_t chain = chain_of(before, sequence.long_factors);
+    if (blocks_.contains(chain)) continue;
+    const std::span<const std::byte> parts[] = {
+        {sequence.cache.pool->block(sequence.cache.blocks[i]), static_cast<size_t>(block_bytes_)}};
+    store(blocks_, chain, hash_text(chain) + std::string(kBlockSuffix), before.last(kAttentionChunk), parts);
+  }
+}
+
+void PromptCache::store_end(const Sequence& sequence) {
+  const int64_t tokens = std::ssize(sequence.ids), whole = tokens / kAttentionChunk;
+  const std::span<const int32_t> rest = std::span(sequence.ids).subspan(whole * kAttentionChunk);
+  if (tokens == 0 || (state_bytes_ == 0 && std::ssize(rest) < kMinEndTokens)) return;
+  const uint64_t chain = chain_of(sequence.ids, sequence.long_factors);
+  const std::string name = hash_text(chain) + end_suffix(rest);
+  const auto [begin, end] = ends_.equal_range(chain);
+  if (std::any_of(begin, end, [&](const auto& file) { return file.second.name == name; })) return;
+  const std::vector<std::byte> zeros(rest.empty() ? block_bytes_ : 0);
+  const std::span<const std::byte> block(
+      rest.empty() ? zeros.data() : sequence.cache.pool->block(sequence.cache.blocks[whole]),
+      static_cast<size_t>(block_bytes_));
+  const std::span<const std::byte> parts[] = {block, {sequence.state.memory.data, static_cast<size_t>(state_bytes_)}};
+  store(ends_, chain, name, rest, parts);
+}
+
+// Copies the parts, which change later, and lets the writer write them. A full queue drops the file.
+void PromptCache::store(Files& files, uint64_t chain, std::string name, std::span<const int32_t> ids,
+                        std::span<const std::span<const std::byte>> parts) {
+  int64_t bytes = kHeadBytes;
+  for (const std::span<const std::byte> part : parts) bytes += std::ssize(part);
+  {
+    const std::lock_guard lock(mutex_);
+    if (has_failed_ || queued_bytes_ + bytes > kMaxQueuedBytes) return;
+  }
+  if (bytes > options_.limit_bytes) return;
+  make_room(bytes);
+  std::vector<std::byte> contents(bytes);
+  std::memcpy(contents.data() + sizeof(FileHeader), ids.data(), ids.size_bytes());
+  std::byte* to = contents.data() + kHeadBytes;
+  for (const std::span<const std::byte> part : parts) {
+    if (!part.empty()) std::memcpy(to, part.data(), part.size());
+    to += part.size();
+  }
+  File file = {.name = std::move(name), .bytes = bytes, .used = ++uses_};
+  if (&files == &ends_) file.ids.assign(ids.begin(), ids.end()), file.has_no_ids = ids.empty();
+  // The writer adds the checksum; the header says how many ids there are.
+  FileHeader header = {.magic = {}, .key = key_, .tokens = std::ssize(ids), .content_bytes = 0, .checksum = 0};
+  std::memcpy(contents.data(), &header, sizeof header);
+  counts_.bytes += bytes;
+  ++counts_.stored_files;
+  put({file.name, std::move(contents)});
+  files.emplace(chain, std::move(file));
+}
+
+void PromptCache::make_room(int64_t bytes) {
+  while (counts_.bytes + bytes > options_.limit_bytes) {
+    const auto by_use = [](const auto& a, const auto& b) { return a.second.used < b.second.used; };
+    const auto block = std::min_element(blocks_.begin(), blocks_.end(), by_use);
+    const auto end = std::min_element(ends_.begin(), ends_.end(), by_use);
+    if (block == blocks_.end() && end == ends_.end()) return;
+    const bool is_end = block == blocks_.end() || (end != ends_.end() && end->second.used < block->second.used);
+    is_end ? forget(ends_, end) : forget(blocks_, block);
+  }
+}
+
+void PromptCache::forget(Files& files, Files::iterator file) {
+  counts_.bytes -= file->second.bytes;
+  put({std::move(file->second.name), {}});
+  files.erase(file);
+}
+
+void PromptCache::put(Job job) {
+  {
+    const std::lock_guard lock(mutex_);
+    queued_bytes_ += std::ssize(job.contents);
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+}
+
+// The writer's thread.
+void PromptCache::write_jobs() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return is_closing_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    queued_bytes_ -= std::ssize(job.contents);
+    lock.unlock();
+    const std::string path = folder_ / job.name;
+    if (job.contents.empty()) {
+      unlink(path.c_str());
+    } else if (!has_failed_) {
+      if (const Error e = write_file(path, key_, job.contents)) {
+        has_failed_ = true;
+        if (options_.on_failure) options_.on_failure(e);
+      }
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace pinion
