@@ -163,7 +163,10 @@ PromptCacheOptions prompt_cache_options(const std::string& flag) {
   const char* const end = flag.data() + flag.size();
   const auto [unit, code] = std::from_chars(flag.data() + comma + 1, end, size);
   const size_t power = unit == end ? 0 : kUnits.find(*unit) + 1;
-  const bool is_size = code == std::errc() && power <= kUnits.size() && end - unit <= 1 && size > 0;
+  const bool has_valid_unit = unit == end || (unit + 1 == end && power > 0);
+  const bool is_size = code == std::errc() && has_valid_unit && size > 0;
+  options.limit_bytes =
+      is_size ? static_cast<int64_t>(std::min(std::ldexp(size, 10 * static_cast<int>(power)), 1e18)) : 0;
   options.folder = flag.substr(0, comma);
   options.limit_bytes =
       is_size ? static_cast<int64_t>(std::min(std::ldexp(size, 10 * static_cast<int>(power)), 1e18)) : 0;
