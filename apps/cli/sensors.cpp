@@ -22,13 +22,6 @@ std::optional<double> read_number(const std::string& path) {
   return value;
 }
 
-std::string read_word(const fs::path& path) {
-  std::ifstream file(path);
-  std::string word;
-  file >> word;
-  return word;
-}
-
 // Entries of a folder whose name begins with `prefix`, sorted.
 std::vector<fs::path> entries_of(const fs::path& folder, const std::string& prefix) {
   std::vector<fs::path> found;

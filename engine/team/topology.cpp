@@ -50,14 +50,6 @@ struct CoreTraits {
   std::string smidr;       // see parse_smidr()
 };
 
-// The first word of a small file; empty without one.
-std::string read_word(const std::string& path) {
-  std::ifstream file(path);
-  std::string word;
-  file >> word;
-  return word;
-}
-
 // 0 without a number.
 int64_t read_sysfs_number(const std::string& path) {
   std::ifstream file(path);
@@ -267,6 +259,13 @@ bool parse_range(std::string_view text, int32_t* first, int32_t* last) {
 }
 
 }  // namespace
+
+std::string read_word(const std::string& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
 
 SmeUnits parse_smidr(std::string_view smidr, int32_t cpu, int32_t cluster) {
   const uint64_t value = std::strtoull(std::string(smidr).c_str(), nullptr, 16);

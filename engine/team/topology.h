@@ -47,6 +47,9 @@ struct Topology {
 
 std::string cpu_name();  // "AMD EPYC 7B13"; the board's name if the CPU has none
 
+// The first word of a small file, as in sysfs; empty without one.
+std::string read_word(const std::string& path);
+
 // This machine, from hwloc and sysfs.
 Error read_topology(Topology* out);
 
