@@ -65,13 +65,10 @@ class DisjointCheck {
   }
 
   static Types types_of(const Schema& schema) {
-    return schema.contains("type") ? types_named(schema["type"]) : kAnyType;
+    return schema.contains("type") && !schema.contains("$comment") ? types_named(schema["type"]) : kAnyType;
   }
 
-  // The grammar of a schema without a type generates the type of its assertions.
-  static bool has_object_type(const Schema& schema) {
-    return schema.contains("type") ? types_of(schema) == type_named("object") : schema.contains("properties");
-  }
+  static bool has_object_type(const Schema& schema) { return schema.contains("type") && schema["type"] == "object"; }
 
   bool all_disjoint(const Schema& branches, const Schema& other) {
     return std::ranges::all_of(branches, [&](const Schema& branch) { return are_disjoint(branch, other); });
