@@ -123,6 +123,11 @@ Error rewrite_source(const GrammarSource& source, const std::string& where, std:
   return {};
 }
 
+// The path that errors of the library and of the trial name: they concern a schema as a whole.
+std::string path_of(const GrammarSource& source, const std::string& where) {
+  return source.kind == GrammarSource::Kind::kJsonSchema ? where + ": #" : where;
+}
+
 TokenShape shape_of(const std::string& bytes) {
   const auto starts_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
   const auto count = std::max<int64_t>(std::ranges::count_if(bytes, starts_character), !bytes.empty());
@@ -231,7 +236,8 @@ Error GrammarCompiler::compile(const GrammarSource& source, const std::string& w
   Error e = is_trusted ? rewrite_source(source, where, &rewritten.text) : compile_trial(source, where, &rewritten.text);
   if (e) return e;
   const GrammarTimeLimit limit(is_trusted ? GrammarMatcher::kNoLimit : kMaxCompileSeconds);
-  e = call_library(where, [&] { *out = std::make_shared<Grammar>(compiler_of(full_, 1).compile(rewritten)); });
+  e = call_library(path_of(source, where),
+                   [&] { *out = std::make_shared<Grammar>(compiler_of(full_, 1).compile(rewritten)); });
   if (!e) add_to_cache({source, is_trusted, *out, source.text.size() + (*out)->bytes()});
   return e;
 }
@@ -245,10 +251,10 @@ Error GrammarCompiler::compile_trial(const GrammarSource& source, const std::str
     if (Error e = rewrite_source(source, where, rewritten)) return e;
     std::optional<Grammar> grammar;
     const auto compile = [&] { grammar.emplace(trial->compile({.kind = source.kind, .text = *rewritten})); };
-    Error e = call_library(where, compile);
+    Error e = call_library(path_of(source, where), compile);
     return e ? e : make_first_mask(*grammar, kMaxMaskSeconds / kTrialStride);
   };
-  return run_limited(compile_sample, where, text, kTrialLimits);
+  return run_limited(compile_sample, path_of(source, where), text, kTrialLimits);
 }
 
 struct GrammarMatcher::State {

@@ -73,7 +73,7 @@ void LogMessageImpl(const std::string&, int, int level, const std::string& messa
 
 namespace {
 
-constexpr int kMaxConjunctionStates = 4000, kNoMaximum = std::numeric_limits<int>::max();
+constexpr int kMaxConjunctionStates = 4000, kMaxCountedStates = 3000, kNoMaximum = std::numeric_limits<int>::max();
 
 // Removes states from which no text ends: a grammar that enters one has no next token.
 FSMWithStartEnd WithoutDeadEnds(const FSMWithStartEnd& automaton) {
@@ -114,7 +114,7 @@ FSMWithStartEnd WithLength(const FSMWithStartEnd& automaton, int min, int max) {
   FSMWithStartEnd counted(FSM(1), 0, std::vector<int32_t>(), true);
   std::vector<State> states = {{automaton.GetStart(), 0, false}};
   std::map<State, int> numbers = {{states[0], 0}};
-  for (size_t i = 0; i < states.size() && states.size() <= kMaxConjunctionStates; ++i) {
+  for (size_t i = 0; i < states.size() && states.size() <= kMaxCountedStates; ++i) {
     const State at = states[i];
     if (at.count >= min && automaton.IsEndState(at.from)) counted.AddEndState(static_cast<int>(i));
     for (const auto& edge : automaton.GetFsm().GetEdges(at.from)) {
@@ -159,7 +159,7 @@ Result<FSMWithStartEnd> BuildConjunction(const std::string& lines) {
     all = WithoutDeadEnds(std::move(next).Unwrap());
   }
   if (min > 0 || max < kNoMaximum) all = WithLength(*all, min, max);
-  if (all->NumStates() > kMaxConjunctionStates) return ResultErr("too many states");
+  if (all->NumStates() > kMaxCountedStates) return ResultErr("too many states");
   return ResultOk(WithoutDeadEnds(*all));
 }
 

@@ -299,7 +299,7 @@ Error SchemaConverter::expand_choice(const SchemaSet& all, Schema* out) {
     }
   }
   if (branches.empty()) return no_value("no branch matches the keywords beside it", choice.where, out);
-  const auto resolve = [&](const Schema& branch) { return &resolved(branch); };
+  const auto resolve = [&](const Schema& branch) -> const Schema& { return resolved(branch); };
   // XGrammar reads oneOf as anyOf, which is the same only for disjoint branches.
   if (choice.is_exclusive && !are_disjoint(branches, resolve)) {
     return error("not supported if a value may match two branches", choice.where,

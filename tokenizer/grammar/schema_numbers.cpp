@@ -14,24 +14,16 @@ namespace {
 constexpr int64_t kFirst = std::numeric_limits<int64_t>::min(), kLast = std::numeric_limits<int64_t>::max();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// The smallest integer that a lower bound allows, saturated.
-int64_t first_integer(const Schema& bound, bool is_exclusive) {
-  if (bound.is_number_unsigned() && bound.get<uint64_t>() > static_cast<uint64_t>(kLast)) return kLast;
-  if (bound.is_number_integer())
-    return std::max(bound.get<int64_t>(), bound.get<int64_t>() + (is_exclusive && bound < kLast));
-  const double up = std::ceil(bound.get<double>());
-  if (up >= 0x1p63) return kLast;
-  const int64_t first = up < -0x1p63 ? kFirst : static_cast<int64_t>(up);
-  return is_exclusive && up == bound.get<double>() ? first + 1 : first;
-}
-
-int64_t last_integer(const Schema& bound, bool is_exclusive) {
-  if (bound.is_number_unsigned() && bound.get<uint64_t>() > static_cast<uint64_t>(kLast)) return kLast;
-  if (bound.is_number_integer()) return bound.get<int64_t>() - (is_exclusive && bound > kFirst);
-  const double down = std::floor(bound.get<double>());
-  if (down < -0x1p63) return kFirst;
-  const int64_t last = down >= 0x1p63 ? kLast : static_cast<int64_t>(down);
-  return is_exclusive && down == bound.get<double>() && last != kFirst ? last - 1 : last;
+// The smallest integer that a lower bound allows, or the largest that an upper one does, saturated.
+int64_t integer_bound(const Schema& bound, bool is_lower, bool is_exclusive) {
+  const bool is_beyond = bound.is_number_unsigned() && bound.get<uint64_t>() > static_cast<uint64_t>(kLast);
+  const auto value = bound.get<double>();
+  const double rounded = is_lower ? std::ceil(value) : std::floor(value);
+  if (is_beyond || (bound.is_number_float() && rounded >= 0x1p63)) return kLast;
+  if (bound.is_number_float() && rounded < -0x1p63) return kFirst;
+  const int64_t integer = bound.is_number_float() ? static_cast<int64_t>(rounded) : bound.get<int64_t>();
+  if (!is_exclusive || (bound.is_number_float() && rounded != value)) return integer;
+  return is_lower ? integer + (integer < kLast) : integer - (integer > kFirst);
 }
 
 // The tightest bounds of all schemas. Integers have inclusive bounds of 64 bits.
@@ -46,11 +38,11 @@ struct Bounds {
     const auto value = bound.get<double>();
     if (is_lower) {
       if (value >= low) is_low_open = is_exclusive || (value == low && is_low_open), low = value;
-      first = std::max(first, first_integer(bound, is_exclusive));
+      first = std::max(first, integer_bound(bound, true, is_exclusive));
       has_low = true;
     } else {
       if (value <= high) is_high_open = is_exclusive || (value == high && is_high_open), high = value;
-      last = std::min(last, last_integer(bound, is_exclusive));
+      last = std::min(last, integer_bound(bound, false, is_exclusive));
       has_high = true;
     }
   }

@@ -30,10 +30,21 @@ constexpr const char* kDate = R"((\d{4}-(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|\
                               R"((\d{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29))";
 // RFC 3339, full-time without leap seconds.
 constexpr const char* kTime = R"(([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))";
+constexpr const char* kPointer = R"((/([^/~"\\\x00-\x1F]|~[01])*)*)";
 constexpr const char* kByte = R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
 // RFC 5321 without quotes. XGrammar's pattern has them, and its automata do not.
 constexpr const char* kEmail = R"(^[\w!#$%&'*+/=?^`{|}~-]+(\.[\w!#$%&'*+/=?^`{|}~-]+)*@)"
                                R"([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$)";
+
+// Patterns of Zod that no automaton here expresses: assertions within them, too many states, classes of Unicode. Each
+// has a stricter one beside it.
+constexpr const char* kStricter[][2] = {
+    {R"-(^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$)-",
+     R"(^P(\d+[YMWD]|(\d+D)?T(\d+H(\d+M)?|\d+M(\d+S)?|\d+S))$)"},
+    {R"-(^(?=.{1,253}\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)-"
+     R"-((?:\.[a-zA-Z0-9](?:[-0-9a-zA-Z]{0,61}[0-9a-zA-Z])?)*\.?$)-",
+     R"(^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z]([a-z0-9-]{0,61}[a-z0-9])?){0,2}$)"},
+};
 
 // The pattern of a format for which XGrammar's own pattern is too loose; empty for other formats.
 std::string pattern_of(const Schema& format) {
@@ -41,8 +52,20 @@ std::string pattern_of(const Schema& format) {
   if (format == "date") return "^" + date + "$";
   if (format == "time") return "^" + time + "$";
   if (format == "date-time") return "^" + date + "T" + time + "$";
+  if (format == "json-pointer") return "^" + std::string(kPointer) + "$";
+  if (format == "relative-json-pointer") return "^(0|[1-9][0-9]*)(#|" + std::string(kPointer) + ")$";
   if (format == "ipv4") return "^(" + byte + "\\.){3}" + byte + "$";
   return {};
+}
+
+// The pattern of a format for an automaton.
+std::string automaton_pattern(const std::string& format) {
+  if (format == "email") return kEmail;
+  std::string pattern = pattern_of(format);
+  if (pattern.empty()) pattern = library_pattern(format);
+  // A short scheme: afterwards a URI may end anywhere, and so within its maximum length.
+  if (format == "uri") pattern.replace(pattern.find("*:"), 1, "{0,15}");
+  return pattern;
 }
 
 // The strings that match all of a list of schemas.
@@ -60,8 +83,9 @@ Error read_limits(std::span<const SchemaPart> parts, StringLimits* out) {
       const Schema& pattern = (*part.schema)["pattern"];
       out->pattern_where = part.where + "/pattern";
       if (!pattern.is_string()) return error("wrong type", out->pattern_where, "a string");
-      std::string escaped;
-      if (Error e = escape_pattern(pattern.get_ref<const std::string&>(), out->pattern_where, &escaped)) return e;
+      std::string escaped, text = pattern;
+      for (const auto& [from, to] : kStricter) text = text == from ? to : text;
+      if (Error e = escape_pattern(text, out->pattern_where, &escaped)) return e;
       add_once(escaped, &out->patterns);
     }
     if (!part.schema->contains("format")) continue;
@@ -81,8 +105,7 @@ std::string joined_lines(const std::vector<std::string>& patterns) { return join
 void add_formats(StringLimits* limits) {
   for (const std::string& format : limits->formats) {
     std::vector<std::string> all = limits->patterns;
-    const std::string own = pattern_of(format);
-    all.push_back(own.empty() ? format == "email" ? kEmail : library_pattern(format) : own);
+    all.push_back(automaton_pattern(format));
     if (all.size() == 1 || automaton_states(joined_lines(all)).value_or(0) > 0) limits->patterns = all;
   }
 }
@@ -98,7 +121,8 @@ void add_lengths(StringLimits* limits) {
   if (limits->min_length > 0 && !has_max) patterns.insert(patterns.begin(), length_pattern(min + ",", true));
   if (!has_max) return;
   patterns.insert(patterns.begin(), length_pattern(min + "," + max));
-  if (automaton_states(joined_lines(patterns)).value_or(kMaxStates + 1) <= kMaxStates) return;
+  const bool may_be_small = limits->max_length <= kMaxStates;
+  if (may_be_small && automaton_states(joined_lines(patterns)).value_or(kMaxStates + 1) <= kMaxStates) return;
   if (limits->min_length > 0) patterns.insert(patterns.begin() + 1, length_pattern(min + ",", true));
   std::ranges::rotate(patterns, patterns.begin() + 1);
 }
@@ -146,8 +170,7 @@ Error complete_string(std::span<const SchemaPart> parts, Schema* out) {
 std::string key_pattern(const Schema& string) {
   if (string.contains("pattern")) return string["pattern"];
   if (!string.contains("format")) return length_pattern("0,");
-  const auto& format = string["format"].get_ref<const std::string&>();
-  return format == "email" ? kEmail : library_pattern(format);
+  return automaton_pattern(string["format"]);
 }
 
 bool drop_max_lengths(Schema& schema, bool is_counter) {

@@ -46,81 +46,35 @@ const Schema* find_named(const Schema& schema, std::string_view reference) {
   return nullptr;
 }
 
-class ValueCheck {
- public:
-  explicit ValueCheck(const Schema& root) : root_(root) {}
-
-  bool matches(const Schema& value, const Schema& schema) {
-    constexpr int kMaxDepth = 100;
-    if (!schema.is_object()) return schema != false;
-    if (++depth_ > kMaxDepth) return false;
-    const bool found = has_type(value, schema) && is_listed(value, schema) && fits_limits(value, schema) &&
-                       fits_branches(value, schema);
-    --depth_;
-    return found;
+// True if a value fits the keywords about numbers or strings. Those about arrays and objects are not compared.
+bool fits_limits(const Schema& value, const Schema& schema) {
+  const auto limit = [&](const char* name) { return schema.contains(name) ? schema[name] : Schema(); };
+  if (value.is_structured()) return !has_assertion(schema, value.type_name());
+  if (value.is_number()) {
+    const Schema low = limit("minimum"), high = limit("maximum"), above = limit("exclusiveMinimum"),
+                 below = limit("exclusiveMaximum"), step = limit("multipleOf");
+    if (low.is_number() && (above == true ? value <= low : value < low)) return false;
+    if (high.is_number() && (below == true ? value >= high : value > high)) return false;
+    if ((above.is_number() && value <= above) || (below.is_number() && value >= below)) return false;
+    return !step.is_number() || std::fmod(value.get<double>(), step.get<double>()) == 0;
   }
+  if (!value.is_string()) return true;
+  const auto& text = value.get_ref<const std::string&>();
+  const auto starts_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  const auto length = std::ranges::count_if(text, starts_character);
+  if (limit("minLength").is_number() && length < limit("minLength")) return false;
+  if (limit("maxLength").is_number() && length > limit("maxLength")) return false;
+  const Schema pattern = limit("pattern");
+  std::string escaped;
+  return !pattern.is_string() || escape_pattern(pattern.get_ref<const std::string&>(), "", &escaped) ||
+         matches_pattern(escaped, json_escaped(text));
+}
 
- private:
-  static bool has_type(const Schema& value, const Schema& schema) {
-    if (!schema.contains("type")) return true;
-    const Schema& type = schema["type"];
-    const Schema types = type.is_array() ? type : Schema::array({type});
-    return std::ranges::any_of(types, [&](const Schema& name) { return is_of_type(value, name); });
-  }
-
-  static bool is_listed(const Schema& value, const Schema& schema) {
-    if (schema.contains("const") && value != schema["const"]) return false;
-    if (!schema.contains("enum") || !schema["enum"].is_array()) return true;
-    return std::ranges::find(schema["enum"], value) != schema["enum"].end();
-  }
-
-  static bool fits_limits(const Schema& value, const Schema& schema) {
-    const auto limit = [&](const char* name) { return schema.contains(name) ? schema[name] : Schema(); };
-    const auto fits_count = [&](const char* min, const char* max, size_t count) {
-      return (!limit(min).is_number() || count >= limit(min)) && (!limit(max).is_number() || count <= limit(max));
-    };
-    if (value.is_number()) {
-      const Schema low = limit("minimum"), high = limit("maximum"), above = limit("exclusiveMinimum"),
-                   below = limit("exclusiveMaximum"), step = limit("multipleOf");
-      if (low.is_number() && (above == true ? value <= low : value < low)) return false;
-      if (high.is_number() && (below == true ? value >= high : value > high)) return false;
-      if ((above.is_number() && value <= above) || (below.is_number() && value >= below)) return false;
-      return !step.is_number() || std::fmod(value.get<double>(), step.get<double>()) == 0;
-    }
-    if (value.is_structured()) return !has_assertion(schema, value.type_name());  // not compared
-    if (!value.is_string()) return true;
-    const auto& text = value.get_ref<const std::string&>();
-    const auto starts_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
-    if (!fits_count("minLength", "maxLength", static_cast<size_t>(std::ranges::count_if(text, starts_character)))) {
-      return false;
-    }
-    const Schema pattern = limit("pattern");
-    std::string escaped;
-    return !pattern.is_string() || escape_pattern(pattern.get_ref<const std::string&>(), "", &escaped) ||
-           matches_pattern(escaped, json_escaped(text));
-  }
-
-  bool fits_branches(const Schema& value, const Schema& schema) {
-    if (schema.contains("$ref") && schema["$ref"].is_string()) {
-      const Schema* target = find_reference(root_, schema["$ref"].get_ref<const std::string&>());
-      if (!target || !matches(value, *target)) return false;
-    }
-    const auto count = [&](const char* name) {
-      return std::ranges::count_if(schema[name], [&](const Schema& branch) { return matches(value, branch); });
-    };
-    const auto has_list = [&](const char* name) { return schema.contains(name) && schema[name].is_array(); };
-    if (has_list("allOf") && count("allOf") != std::ssize(schema["allOf"])) return false;
-    if (has_list("anyOf") && count("anyOf") == 0) return false;
-    if (has_list("oneOf") && count("oneOf") != 1) return false;
-    if (schema.contains("not") && matches(value, schema["not"])) return false;
-    if (!schema.contains("if")) return true;
-    const char* branch = matches(value, schema["if"]) ? "then" : "else";
-    return !schema.contains(branch) || matches(value, schema[branch]);
-  }
-
-  const Schema& root_;
-  int depth_ = 0;
-};
+bool is_listed(const Schema& value, const Schema& schema) {
+  if (schema.contains("const") && value != schema["const"]) return false;
+  if (!schema.contains("enum") || !schema["enum"].is_array()) return true;
+  return std::ranges::find(schema["enum"], value) != schema["enum"].end();
+}
 
 }  // namespace
 
@@ -160,8 +114,29 @@ std::string json_escaped(const std::string& text) {
   return quoted.substr(1, quoted.size() - 2);
 }
 
-bool matches_schema(const Schema& root, const Schema& value, const Schema& schema) {
-  return ValueCheck(root).matches(value, schema);
+bool matches_schema(const Schema& root, const Schema& value, const Schema& schema, int depth) {
+  constexpr int kMaxDepth = 100;
+  if (!schema.is_object()) return schema != false;
+  const auto matches = [&](const Schema& other) { return matches_schema(root, value, other, depth + 1); };
+  if (depth > kMaxDepth || !is_listed(value, schema) || !fits_limits(value, schema)) return false;
+  if (schema.contains("type")) {
+    const Schema types = schema["type"].is_array() ? schema["type"] : Schema::array({schema["type"]});
+    if (std::ranges::none_of(types, [&](const Schema& type) { return is_of_type(value, type); })) return false;
+  }
+  if (schema.contains("$ref") && schema["$ref"].is_string()) {
+    const Schema* target = find_reference(root, schema["$ref"].get_ref<const std::string&>());
+    if (!target || !matches(*target)) return false;
+  }
+  for (const char* keyword : {"allOf", "anyOf", "oneOf"}) {
+    if (!schema.contains(keyword) || !schema[keyword].is_array()) continue;
+    const auto count = std::ranges::count_if(schema[keyword], matches);
+    if (keyword[1] == 'l' ? count < std::ssize(schema[keyword]) : keyword[0] == 'o' ? count != 1 : count == 0)
+      return false;
+  }
+  if (schema.contains("not") && matches(schema["not"])) return false;
+  if (!schema.contains("if")) return true;
+  const char* branch = matches(schema["if"]) ? "then" : "else";
+  return !schema.contains(branch) || matches(schema[branch]);
 }
 
 }  // namespace pinion

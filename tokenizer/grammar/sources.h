@@ -46,7 +46,7 @@ const Schema* find_reference(const Schema& root, std::string_view reference);
 bool is_of_type(const Schema& value, const Schema& type);
 std::string json_escaped(const std::string& text);  // as in JSON, without quotes
 // True if a value of an enum or const matches a schema. Keywords that are not known constrain nothing.
-bool matches_schema(const Schema& root, const Schema& value, const Schema& schema);
+bool matches_schema(const Schema& root, const Schema& value, const Schema& schema, int depth = 0);
 
 // schema_numbers.cpp
 
@@ -68,14 +68,14 @@ bool drop_max_lengths(Schema& schema, bool is_counter);
 
 // schema_branches.cpp
 
-// Follows a chain of $ref; returns the schema itself if it has none. Null: a reference cannot be resolved.
-using ResolveReference = std::function<const Schema*(const Schema& schema)>;
+// Follows the $ref of a completed schema; returns the schema itself if it has none.
+using ResolveReference = std::function<const Schema&(const Schema& schema)>;
 
 // The $comment of a completed schema whose type follows from its keywords: by the standard, other types match it too.
 constexpr char kAnyTypeComment[] = "any type";
 
-// True if types, constants and required properties prove that no value matches two of the branches (a list of schemas).
-// Then oneOf equals anyOf.
+// True if types, constants and required properties prove that no value matches two of the branches (a list of completed
+// schemas). Then oneOf equals anyOf.
 bool are_disjoint(const Schema& branches, const ResolveReference& resolve);
 
 // pattern.cpp
