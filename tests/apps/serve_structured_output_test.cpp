@@ -1,4 +1,6 @@
 // Structured outputs: JSON schema, regex, grammar and choice, in the fields of each API.
+#include <regex>
+
 #include "tests/apps/server.h"
 
 namespace pinion {
@@ -67,6 +69,45 @@ TEST(ServeStructuredOutput, PropertiesKeepSchemaOrder) {
   EXPECT_EQ(json::parse(result->body)["choices"][0]["text"], "{\"b\": null, \"a\": null}");
 }
 
+// Schemas as generators write them: keywords beside each other, older drafts, formats.
+TEST(ServeStructuredOutput, SchemasOfGenerators) {
+  Server server(kDemo);
+  const std::pair<const char*, const char*> cases[] = {
+      // a property's schema, and a regex of its answers
+      {R"({"type":"string","format":"email","pattern":"^[a-z]{1,8}@[a-z]{1,8}\\.[a-z]{2,3}$"})",
+       R"("[a-z]{1,8}@[a-z]{1,8}\.[a-z]{2,3}")"},
+      {R"({"type":"string","pattern":"^[a-z]+$","minLength":1,"maxLength":8})", R"("[a-z]{1,8}")"},
+      {R"({"type":"integer","format":"int32","minimum":0,"maximum":9})", R"([0-9])"},
+      {R"({"type":"string","format":"password","maxLength":9})", R"(".{0,9}")"},
+      {R"({"type":"object","properties":{"b":{"type":"boolean"},"c":{"type":"boolean"}},)"
+       R"("anyOf":[{"required":["b"]},{"required":["c"]}],"additionalProperties":false})",
+       R"(\{("b": (true|false)|"c": (true|false)|"b": (true|false), "c": (true|false))\})"},
+      {R"({"type":"array","items":[{"type":"boolean"},{"type":"boolean"}],"additionalItems":false,"minItems":2})",
+       R"(\[(true|false), (true|false)\])"},
+      {R"({"type":"object","propertyNames":{"type":"string","enum":["k","l"]},"required":["k","l"],)"
+       R"("additionalProperties":{"type":"boolean"}})",
+       R"(\{"k": (true|false), "l": (true|false)\})"},
+      {R"({"type":"array","items":{"enum":["a","b"]},"uniqueItems":true,"maxItems":2})",
+       R"(\[("a"|"b"|"a","b"|"b","a")?\])"},
+      {R"({"$ref":"#/$defs/my~1type%20x"})", "true|false"},
+      {R"({"type":"string","nullable":true,"enum":["x",null]})", R"("x")"},
+      {R"({"type":"integer","minimum":0,"exclusiveMinimum":true,"maximum":5})", "[1-5]"},
+      {R"({"type":"integer"})", "-?[0-9]{1,20}"},
+      {R"({"type":"number"})", "-?[0-9]{1,20}(\\.[0-9]{1,20})?([eE][-+]?[0-9]{1,2})?"},
+  };
+  for (const auto& [schema, pattern] : cases) {
+    const json whole = {{"type", "object"},
+                        {"properties", {{"a", json::parse(schema)}}},
+                        {"required", {"a"}},
+                        {"additionalProperties", false},
+                        {"$defs", {{"my/type x", {{"type", "boolean"}}}}}};
+    const json form = {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", whole}}}};
+    const json fields = {{"response_format", form}, {"max_tokens", 120}, {"temperature", 1}, {"seed", 1}};
+    const std::string text = content(server, fields);
+    EXPECT_TRUE(std::regex_match(text, std::regex(R"(\{"a": ()" + std::string(pattern) + R"()\})"))) << schema << text;
+  }
+}
+
 TEST(ServeStructuredOutput, RegexGrammarAndChoice) {
   Server server(kDemo);
   EXPECT_EQ(content(server, {{"response_format", {{"type", "json_object"}}}})[0], '{');
@@ -101,7 +142,7 @@ TEST(ServeStructuredOutput, ErrorsNameTheField) {
   const std::pair<json, std::string> cases[] = {
       {{{"response_format", {{"type", "yaml"}}}}, "response_format: unknown value"},
       {{{"response_format", {{"type", "json_schema"}}}}, "response_format: missing field: want a JSON schema"},
-      {{{"json_schema", {{"not", json::object()}}}}, "json_schema: #/not: not supported"},
+      {{{"json_schema", {{"contains", json::object()}}}}, "json_schema: #/contains: not supported"},
       {{{"grammar", 3}}, "grammar: wrong type: want a string"},
       {{{"grammar", "root ::= x"}}, "grammar: EBNF parser error"},
       {{{"grammar", "root ::= \"a\""}, {"json_schema", true}},

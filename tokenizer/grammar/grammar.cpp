@@ -17,6 +17,7 @@
 namespace pinion {
 
 constexpr int kManyCharacters = 64;
+constexpr int kSpareOfPatterns = 32;  // characters that suffice to end most strings with a pattern
 
 // Properties of a token that decide whether it still fits into a string with a maximum length.
 struct TokenShape {
@@ -36,11 +37,36 @@ struct Grammar {
   // If a schema has maxLength, `compiled` lacks it: a mask with counters would take a tenth of a second. `bounded` is
   // the same schema with maxLength, for a vocabulary of single bytes, and only counts the characters that still fit.
   std::optional<xgrammar::CompiledGrammar> bounded = {};
+  bool is_json = false;  // of a schema, so digits of numbers are counted
 
   size_t bytes() const { return compiled.MemorySizeBytes() + (bounded ? bounded->MemorySizeBytes() : 0); }
 };
 
 namespace {
+
+// A position in a JSON text: within a string or a number.
+struct JsonPosition {
+  bool is_in_string = false, is_after_backslash = false, is_in_exponent = false;
+  int digits = 0;  // at the end of the text
+
+  void add(char c) {
+    if (is_in_string) {
+      is_in_string = is_after_backslash || c != '"';
+      is_after_backslash = !is_after_backslash && c == '\\';
+      return;
+    }
+    const bool is_digit = c >= '0' && c <= '9';
+    is_in_exponent = is_digit || c == '+' || c == '-' ? is_in_exponent : digits > 0 && (c == 'e' || c == 'E');
+    digits = is_digit ? digits + 1 : 0;
+    is_in_string = c == '"';
+  }
+
+  // A model may write digits without end. Integers of 64 bits fit, and exponents stay in the range of a double.
+  bool has_too_many_digits() const {
+    constexpr int kMaxDigits = 20, kMaxExponentDigits = 2;
+    return digits > (is_in_exponent ? kMaxExponentDigits : kMaxDigits);
+  }
+};
 
 constexpr size_t kMaxCacheBytes = size_t{64} << 20;
 // The trial of an untrusted source uses every n-th token, which takes about 1/n of the time.
@@ -95,6 +121,11 @@ Error rewrite_source(const GrammarSource& source, const std::string& where, std:
   if (source.kind == GrammarSource::Kind::kRegex) return plain_pattern(source.text, where, text);
   *text = source.text;
   return {};
+}
+
+// The path that errors of the library and of the trial name: they concern a schema as a whole.
+std::string path_of(const GrammarSource& source, const std::string& where) {
+  return source.kind == GrammarSource::Kind::kJsonSchema ? where + ": #" : where;
 }
 
 TokenShape shape_of(const std::string& bytes) {
@@ -152,9 +183,14 @@ struct GrammarCompiler::VocabularyCompiler {
   Grammar compile(const GrammarSource& source) const {
     Schema schema;
     if (source.kind == GrammarSource::Kind::kJsonSchema) schema = Schema::parse(source.text);
-    if (!drop_max_lengths(schema)) return {vocabulary, compile_source(compiler, source)};
+    Schema counter = schema;
+    const bool is_json = source.kind == GrammarSource::Kind::kJsonSchema;
+    if (!drop_max_lengths(schema, false)) return {vocabulary, compile_source(compiler, source), {}, is_json};
+    drop_max_lengths(counter, true);
     return {vocabulary, compile_source(compiler, {.kind = source.kind, .text = schema.dump()}),
-            compile_source(xgrammar::GrammarCompiler(byte_vocabulary(), 1, false), source)};
+            compile_source(xgrammar::GrammarCompiler(byte_vocabulary(), 1, false),
+                           {.kind = source.kind, .text = counter.dump()}),
+            is_json};
   }
 };
 
@@ -200,7 +236,8 @@ Error GrammarCompiler::compile(const GrammarSource& source, const std::string& w
   Error e = is_trusted ? rewrite_source(source, where, &rewritten.text) : compile_trial(source, where, &rewritten.text);
   if (e) return e;
   const GrammarTimeLimit limit(is_trusted ? GrammarMatcher::kNoLimit : kMaxCompileSeconds);
-  e = call_library(where, [&] { *out = std::make_shared<Grammar>(compiler_of(full_, 1).compile(rewritten)); });
+  e = call_library(path_of(source, where),
+                   [&] { *out = std::make_shared<Grammar>(compiler_of(full_, 1).compile(rewritten)); });
   if (!e) add_to_cache({source, is_trusted, *out, source.text.size() + (*out)->bytes()});
   return e;
 }
@@ -214,16 +251,17 @@ Error GrammarCompiler::compile_trial(const GrammarSource& source, const std::str
     if (Error e = rewrite_source(source, where, rewritten)) return e;
     std::optional<Grammar> grammar;
     const auto compile = [&] { grammar.emplace(trial->compile({.kind = source.kind, .text = *rewritten})); };
-    Error e = call_library(where, compile);
+    Error e = call_library(path_of(source, where), compile);
     return e ? e : make_first_mask(*grammar, kMaxMaskSeconds / kTrialStride);
   };
-  return run_limited(compile_sample, where, text, kTrialLimits);
+  return run_limited(compile_sample, path_of(source, where), text, kTrialLimits);
 }
 
 struct GrammarMatcher::State {
   const Grammar& grammar;
   std::optional<xgrammar::GrammarMatcher> matcher = {}, bounded = {};
   std::string tail = {};            // last bytes of the text
+  JsonPosition position = {};       // if the grammar is a schema's
   int spare = 0;                    // lower bound of the characters that still fit into the current string
   Error failure = {};               // the first failure; the library's state is undefined after it
   std::vector<uint32_t> bits = {};  // mask of the tokenizer's vocabulary, which may differ in size from the caller's
@@ -248,34 +286,63 @@ struct GrammarMatcher::State {
   // kManyCharacters or more without a quote.
   void clear_too_long() {
     if (spare < kManyCharacters) spare = room(4 * kManyCharacters);
-    int left = std::min(spare, kManyCharacters);
-    if (left == 0 && bounded->AcceptString("r")) {  // inside an escape, which "\r" completes
+    // A pattern may need more characters than "a"s fit, so its last ones are tried token by token.
+    const bool has_pattern = spare > 0 && !would_accept(*bounded, kCounterMark);
+    int left = std::min(spare - (has_pattern ? kSpareOfPatterns : 0), kManyCharacters);
+    if (spare == 0 && bounded->AcceptString("r")) {  // inside an escape, which "\r" completes
       left = 1 + room(kManyCharacters - 1);
       bounded->Rollback(1);
     }
     const bool is_within_character = ends_within_character(tail);
-    // Only the limit of `bounded` refuses a character here: a string is being written, and it has its maximum length.
-    const bool is_full = left == 0 && would_accept(*matcher, "a");
+    // A string that has its maximum length, or nearly so and `bounded` does not know its pattern, ends where it may.
+    const bool is_full = left <= 0 && would_accept(*bounded, "\"") && would_accept(*matcher, "\"") &&
+                         (has_pattern ? would_accept(*bounded, "\u2603") : would_accept(*matcher, "a"));
     const auto fits = [&](size_t id) {
       const TokenShape& token = grammar.vocabulary->shapes[id];
       if (token.characters == 0) return true;  // no bytes
       if (token.has_quote || is_within_character) return would_accept(*bounded, bytes_of(id));
-      return left > 0 ? token.characters <= left && token.characters < kManyCharacters : !is_full;
+      if (left > 0) return token.characters <= left && token.characters < kManyCharacters;
+      return !is_full && (!position.is_in_string || would_accept(*bounded, bytes_of(id)));
     };
     const bool only_unusual_matter = left == kManyCharacters && !is_within_character;  // all other tokens fit
+    for_each_allowed([&](size_t id, uint32_t* word, uint32_t bit) { *word &= fits(id) ? ~0u : ~bit; },
+                     [&](size_t word) { return only_unusual_matter ? grammar.vocabulary->unusual[word] : ~0u; });
+  }
+
+  // Calls f(id, word of the mask, bit) for each token of the mask, limited to the bits that of_word(index) returns.
+  void for_each_allowed(const auto& f, const auto& of_word) {
     for (size_t word = 0; word < bits.size(); ++word) {
-      for (uint32_t rest = bits[word] & (only_unusual_matter ? grammar.vocabulary->unusual[word] : ~0u); rest != 0;
-           rest &= rest - 1) {
-        const int bit = std::countr_zero(rest);
-        const size_t id = word * 32 + bit;
-        if (id < grammar.vocabulary->shapes.size() && !fits(id)) bits[word] &= ~(uint32_t{1} << bit);
+      for (uint32_t rest = bits[word] & of_word(word); rest != 0; rest &= rest - 1) {
+        const size_t id = word * 32 + static_cast<size_t>(std::countr_zero(rest));
+        if (id < grammar.vocabulary->shapes.size()) f(id, &bits[word], rest & -rest);
       }
     }
+  }
+
+  // Clears the tokens without a property, unless no token has it.
+  void keep_if_any(const auto& has_property) {
+    std::vector<uint32_t> kept(bits.size());
+    for_each_allowed([&](size_t id, uint32_t*, uint32_t bit) { kept[id / 32] |= has_property(id) ? bit : 0; },
+                     [](size_t) { return ~0u; });
+    if (std::ranges::any_of(kept, [](uint32_t word) { return word != 0; })) bits = std::move(kept);
+  }
+
+  // Ends a number with many digits, unless its bounds need more.
+  void clear_digits() {
+    keep_if_any([&](size_t id) {
+      JsonPosition next = position;
+      for (const char c : bytes_of(id)) {
+        next.add(c);
+        if (next.has_too_many_digits()) return false;
+      }
+      return true;
+    });
   }
 
   bool accept(int32_t id) {
     if (!matcher->AcceptToken(id)) return false;
     const std::string& bytes = bytes_of(id);
+    for (const char c : bytes) position.add(c);
     if (!bounded || bytes.empty()) return true;
     const TokenShape& token = grammar.vocabulary->shapes[id];
     spare = token.has_quote ? 0 : std::max(0, spare - token.characters);
@@ -319,6 +386,7 @@ Error GrammarMatcher::fill_mask(std::span<uint32_t> allowed, double max_seconds)
   const auto fill = [&] {
     state_->matcher->FillNextTokenBitmask(&tensor);
     if (state_->bounded) state_->clear_too_long();
+    if (state_->grammar.is_json && state_->position.digits > 0) state_->clear_digits();
   };
   if (Error e = state_->run(max_seconds, fill)) return e;
   std::ranges::fill(allowed, 0);

@@ -1,6 +1,8 @@
 // Functions that XGrammar calls: its log (XGRAMMAR_LOG_CUSTOMIZE), and a hook that tools/setup patches into its parser.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace pinion {
@@ -17,5 +19,15 @@ class GrammarTimeLimit {
   GrammarTimeLimit(const GrammarTimeLimit&) = delete;
   GrammarTimeLimit& operator=(const GrammarTimeLimit&) = delete;
 };
+
+// Patterns of several lines match the texts that match each line; a line that begins with "!" excludes the texts that
+// match the rest of it. The first line is none of these.
+
+// States of the automaton of a pattern. 0: no text matches. Nothing: syntax that automata lack, or too many states.
+std::optional<int64_t> automaton_states(const std::string& pattern);
+bool matches_pattern(const std::string& pattern, const std::string& text);
+
+// XGrammar's pattern of strings of a format; empty if it has none.
+std::string library_pattern(const std::string& format);
 
 }  // namespace pinion

@@ -1,325 +1,363 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "loader/files/json.h"
-#include "tokenizer/grammar/sources.h"
+#include "tokenizer/grammar/schema_converter.h"
 
 namespace pinion {
 namespace {
 
-// Assertions (keywords that constrain values) that a grammar cannot express. By the standard, unknown keywords are
-// annotations, which constrain nothing.
-constexpr const char* kUnsupported[] = {
-    "not",      "if",          "then",        "else",        "dependentRequired", "dependentSchemas", "dependencies",
-    "contains", "minContains", "maxContains", "$dynamicRef", "$recursiveRef",     "additionalItems"};
-
-// XGrammar ignores all keywords beside one of these, except the type of a constant.
-constexpr const char* kExclusive[] = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
+// Assertions that a grammar cannot express, beside anything but an enum or a const. By the standard, unknown keywords
+// are annotations, which constrain nothing.
+constexpr const char* kUnsupported[] = {"not", "if", "contains", "$dynamicRef", "$recursiveRef"};
 
 // Assertions that a grammar can express, by the type of the values that they constrain.
 constexpr struct {
   const char* type;
-  std::array<const char*, 8> names;  // null: unused
-} kAssertions[] = {{"object",
-                    {"properties", "required", "patternProperties", "additionalProperties", "unevaluatedProperties",
-                     "propertyNames", "minProperties", "maxProperties"}},
-                   {"array", {"items", "prefixItems", "unevaluatedItems", "minItems", "maxItems"}},
-                   {"string", {"minLength", "maxLength", "pattern", "format"}},
-                   {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}}};
+  std::array<const char*, 12> names;  // null: unused
+} kAssertions[] = {
+    {"object",
+     {"properties", "required", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames",
+      "minProperties", "maxProperties"}},
+    {"array", {"items", "prefixItems", "additionalItems", "unevaluatedItems", "minItems", "maxItems", "uniqueItems"}},
+    {"string", {"minLength", "maxLength", "pattern", "format"}},
+    {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}}};
 
-constexpr const char* kSubschemas[] = {"items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
-                                       "propertyNames"};
-constexpr const char* kSubschemaLists[] = {"prefixItems", "anyOf", "oneOf", "allOf"};
-constexpr const char* kSubschemaMaps[] = {"properties", "patternProperties", "$defs", "definitions"};
+constexpr std::string_view kTypes[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
+using Types = unsigned;  // one bit for each of kTypes; a number may be an integer
+constexpr Types kInteger = 1u << 2, kNumber = 1u << 3, kAnyType = (1u << std::size(kTypes)) - 1;
 
-bool has(const Schema& schema, const char* name) { return schema.contains(name); }
-
-bool is_of_type(const Schema& value, const std::string& type) {
-  if (type == "integer") return value.is_number_integer();
-  return type == value.type_name();  // nlohmann/json has the names of JSON schema
+Types type_bit(const Schema& name) {
+  const auto found =
+      name.is_string() ? std::ranges::find(kTypes, name.get_ref<const std::string&>()) : std::end(kTypes);
+  if (found == std::end(kTypes)) return 0;
+  const Types bit = 1u << (found - std::begin(kTypes));
+  return bit == kNumber ? kNumber | kInteger : bit;
 }
 
-bool allows_type(const Schema& schema, const char* type) {
-  if (!has(schema, "type")) return false;
-  const Schema& types = schema["type"];
-  return types == type || (types.is_array() && std::ranges::find(types, Schema(type)) != types.end());
+bool is_any(const Schema& schema) { return schema == true || (schema.is_object() && schema.empty()); }
+
+bool has_values(const Schema& schema) { return schema.contains("enum") || schema.contains("const"); }
+
+bool is_assertion(const Schema& schema) {
+  if (has_values(schema) || schema.contains("type")) return true;
+  if (std::ranges::any_of(kUnsupported, [&](const char* name) { return schema.contains(name); })) return true;
+  return std::ranges::any_of(kAssertions, [&](const auto& row) { return has_assertion(schema, row.type); });
 }
 
-Error check_values(const Schema& schema, const std::string& where) {
-  if (!has(schema, "type")) return {};
-  const Schema& type = schema["type"];
-  const Schema types = type.is_array() ? type : Schema::array({type});
-  const Schema values = has(schema, "enum") ? schema["enum"] : Schema::array({schema["const"]});
-  for (const Schema& value : values) {
-    const bool fits = std::ranges::any_of(
-        types, [&](const Schema& name) { return name.is_string() && is_of_type(value, name.get<std::string>()); });
-    if (!fits) return error("value does not match the type", where, brief(Json(type)), brief(Json(value)));
-  }
-  return {};
-}
-
-Error check_keywords(const Schema& schema, const std::string& where) {
-  for (const char* name : kUnsupported) {
-    if (has(schema, name)) return error("not supported", where + "/" + name);
-  }
-  if (has(schema, "uniqueItems") && schema["uniqueItems"] != false)
-    return error("not supported", where + "/uniqueItems");
-  if (has(schema, "type") && schema["type"].is_array() && schema["type"].empty()) {
-    return error("is empty", where + "/type");
-  }
-  std::string exclusive;
-  for (const char* name : kExclusive) {
-    if (!has(schema, name)) continue;
-    if (!exclusive.empty()) return error("not supported beside " + exclusive, where + "/" + name);
-    exclusive = name;
-  }
-  if (exclusive.empty()) return {};
-  const bool is_value = exclusive == "enum" || exclusive == "const";
-  if (has(schema, "type") && !is_value) return error("not supported beside " + exclusive, where + "/type");
-  for (const auto& [type, names] : kAssertions) {
-    const auto found = std::ranges::find_if(names, [&](const char* name) { return name && has(schema, name); });
-    if (found != names.end()) return error("not supported beside " + exclusive, where + "/" + *found);
-  }
-  return is_value ? check_values(schema, where) : Error{};
-}
-
-// The schema at a JSON pointer (RFC 6901) without escapes. Null if there is none, or if complete() would not rewrite
-// it.
-const Schema* find_reference(const Schema& root, std::string_view reference) {
-  if (reference == "#") return &root;
-  if (!reference.starts_with("#/") || reference.find_first_of("~%") != reference.npos) return nullptr;
-  const Schema* at = &root;
-  bool is_name = false;  // inside an object of named schemas
-  for (size_t begin = 2; begin <= reference.size();) {
-    const size_t end = std::min(reference.find('/', begin), reference.size());
-    const std::string name(reference.substr(begin, end - begin));
-    begin = end + 1;
-    if (!at->is_object() || !at->contains(name)) return nullptr;
-    const auto is_keyword = [&](const char* keyword) { return name == keyword; };
-    const bool is_map = !is_name && std::ranges::any_of(kSubschemaMaps, is_keyword);
-    if (!is_name && !is_map && std::ranges::none_of(kSubschemas, is_keyword)) return nullptr;
-    is_name = is_map;
-    at = &(*at)[name];
-  }
-  return is_name ? nullptr : at;
-}
-
-// Follows a chain of references. A cycle is an error, since no text would match it.
-Error resolve(const Schema& root, const Schema& schema, const std::string& where, const Schema** out) {
-  constexpr int kMaxSteps = 100;
-  *out = &schema;
-  for (int step = 0; (*out)->is_object() && has(**out, "$ref"); ++step) {
-    if (step == kMaxSteps) return error("references form a cycle", where + "/$ref");
-    const Schema& reference = (**out)["$ref"];
-    if (!reference.is_string()) return error("wrong type", where + "/$ref", "a string");
-    const Schema* next = find_reference(root, reference.get_ref<const std::string&>());
-    if (!next) return error("no such schema", where + "/$ref", "# or #/$defs/NAME", brief(Json(reference)));
-    *out = next;
-  }
-  return {};
-}
-
-// XGrammar reads oneOf as anyOf, which is the same only for disjoint branches.
-Error replace_one_of(const Schema& root, Schema& schema, const std::string& where) {
-  if (!has(schema, "oneOf") || !schema["oneOf"].is_array()) return {};  // complete_subschemas() reports other types
-  const auto resolve_branch = [&](const Schema& branch) {
-    const Schema* found = nullptr;
-    return resolve(root, branch, where, &found) ? nullptr : found;
-  };
-  if (!are_disjoint(schema["oneOf"], resolve_branch)) {
-    return error("not supported if a value may match two branches", where + "/oneOf",
-                 "branches of different types, or objects that require a property with different values");
-  }
-  Schema branches = std::move(schema["oneOf"]);
-  schema.erase("oneOf");
-  schema["anyOf"] = std::move(branches);
-  return {};
-}
-
-// XGrammar truncates counts to 32 bits. No text reaches a larger maximum.
-Error bound_counts(Schema& schema, const std::string& where) {
-  constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
-  for (const char* name : {"maxItems", "maxLength", "maxProperties"}) {
-    if (has(schema, name) && schema[name].is_number() && schema[name] > kMax) schema.erase(name);
-  }
-  for (const char* name : {"minItems", "minLength", "minProperties"}) {
-    if (!has(schema, name) || !schema[name].is_number() || schema[name] <= kMax) continue;
-    return error("out of range", where + "/" + name, "at most " + std::to_string(kMax), brief(Json(schema[name])));
-  }
-  return {};
-}
-
-// Adds required names that `properties` lacks to it, with the schema of additional properties.
-Error list_required(Schema& schema, const std::string& where) {
-  if (!has(schema, "required")) return {};
-  if (!schema["required"].is_array()) return error("wrong type", where + "/required", "a list of strings");
-  if (has(schema, "properties") && !schema["properties"].is_object()) return {};  // complete_subschemas() reports it
-  const char* others = has(schema, "additionalProperties") ? "additionalProperties" : "unevaluatedProperties";
-  const bool has_others = has(schema, others);
-  const Schema required = schema["required"];  // a copy, since insertions below move the fields
-  for (const Schema& name : required) {
-    if (!name.is_string()) return error("wrong type", where + "/required", "a list of strings", brief(Json(name)));
-    const auto& text = name.get_ref<const std::string&>();
-    if (has(schema, "properties") && schema["properties"].contains(text)) continue;
-    if (has_others && schema[others] == false) {
-      return error("property is not allowed", where + "/required", {}, brief(Json(name)));
+// The types that all parts allow. Parts without a type constrain values of the types of their assertions only; if no
+// part has a type, the grammar allows no others, though the standard does.
+Error types_of(std::span<const SchemaPart> parts, Types* out, bool* is_inferred, std::string* where) {
+  *out = kAnyType;
+  Types inferred = 0;
+  bool has_type = false;
+  for (const SchemaPart& part : parts) {
+    for (const auto& row : kAssertions) inferred |= has_assertion(*part.schema, row.type) ? type_bit(row.type) : 0;
+    if (!part.schema->contains("type")) continue;
+    has_type = true;
+    *where = part.where + "/type";
+    const Schema& type = (*part.schema)["type"];
+    if (type.is_array() && type.empty()) return error("is empty", *where);
+    Types own = 0;
+    for (const Schema& name : type.is_array() ? type : Schema::array({type})) {
+      if (type_bit(name) == 0) return error("not a type of JSON schema", *where, {}, brief(Json(name)));
+      own |= type_bit(name);
     }
-    schema["properties"][text] = has_others ? schema[others] : Schema(true);
+    *out &= own;
   }
-  return {};
-}
-
-// XGrammar applies propertyNames and patternProperties to unlisted properties only, and at most one of the two.
-Error check_names(const Schema& schema, const std::string& where) {
-  const bool has_names = has(schema, "properties") && !schema["properties"].empty();
-  const bool is_closed = has(schema, "additionalProperties") && schema["additionalProperties"] == false;
-  for (const char* name : {"propertyNames", "patternProperties"}) {
-    if (has_names && has(schema, name))
-      return error("not supported beside properties and required", where + "/" + name);
-  }
-  if (!has(schema, "propertyNames")) return {};
-  if (is_closed) return error("not supported beside additionalProperties false", where + "/propertyNames");
-  if (has(schema, "patternProperties"))
-    return error("not supported beside patternProperties", where + "/propertyNames");
-  return {};
-}
-
-Error replace_name_patterns(Schema& schema, const std::string& where) {
-  if (!has(schema, "patternProperties")) return {};
-  if (schema["patternProperties"].size() > 1) {  // a name may match several
-    return error("not supported", where + "/patternProperties", "one pattern",
-                 std::to_string(schema["patternProperties"].size()));
-  }
-  Schema escaped = Schema::object();
-  for (const auto& [pattern, value] : schema["patternProperties"].items()) {
-    std::string name;
-    if (Error e = escape_pattern(pattern, where + "/patternProperties", &name)) return e;
-    escaped[name] = value;
-  }
-  schema["patternProperties"] = std::move(escaped);
-  return {};
-}
-
-// Refuses minProperties that the grammar cannot enforce: it allows a name twice, which counts as one property.
-Error check_count(const Schema& schema, const std::string& where) {
-  const bool is_closed = has(schema, "properties") && !has(schema, "patternProperties") &&
-                         (!has(schema, "additionalProperties") || schema["additionalProperties"] == false) &&
-                         (!has(schema, "unevaluatedProperties") || schema["unevaluatedProperties"] == false);
-  if (is_closed || !has(schema, "minProperties") || !schema["minProperties"].is_number()) return {};
-  const Schema required = has(schema, "required") ? schema["required"] : Schema::array();
-  const std::set<Schema> names(required.begin(), required.end());
-  if (schema["minProperties"] <= names.size() + 1) return {};  // the additional one differs from all required ones
-  return error("not supported with arbitrary property names", where + "/minProperties");
-}
-
-// XGrammar's numbers have at most six decimals, so bounds between which no such number lies are an error.
-Error check_bounds(const Schema& schema, const std::string& where) {
-  const auto bound = [&](const char* name, double none) {
-    return has(schema, name) && schema[name].is_number() ? schema[name].get<double>() : none;
-  };
-  constexpr double kNone = std::numeric_limits<double>::infinity(), kSteps = 1e6;
-  const double low = std::max(bound("minimum", -kNone), bound("exclusiveMinimum", -kNone));
-  const double high = std::min(bound("maximum", kNone), bound("exclusiveMaximum", kNone));
-  if (low > high || high - low > 2 / kSteps) return {};  // the library reports low > high
-  const double first = std::floor(low * kSteps) - 1;
-  for (int i = 0; i < 6; ++i) {
-    const double number = (first + i) / kSteps;
-    const bool is_within = number >= low && number <= high && number > bound("exclusiveMinimum", -kNone) &&
-                           number < bound("exclusiveMaximum", kNone);
-    if (is_within) return {};
-  }
-  return error("no number with six decimals fits the bounds", where);
-}
-
-// Sets the type of a schema that lacks one to the type that its assertions constrain. The standard would also allow all
-// values of other types; the grammar is stricter.
-Error infer_type(Schema& schema, const std::string& where) {
-  if (has(schema, "type") || std::ranges::any_of(kExclusive, [&](const char* name) { return has(schema, name); }))
-    return {};
-  for (const auto& [type, names] : kAssertions) {
-    if (std::ranges::none_of(names, [&](const char* name) { return name && has(schema, name); })) continue;
-    if (has(schema, "type")) return error("assertions about more than one type", where, "a type");
-    schema["type"] = type;
-  }
-  return {};
-}
-
-// Objects without listed properties and arrays without items may hold anything.
-void open_unrestricted(Schema& schema) {
-  const bool is_open = !has(schema, "properties") && !has(schema, "patternProperties") &&
-                       !has(schema, "additionalProperties") && !has(schema, "unevaluatedProperties");
-  if (is_open && allows_type(schema, "object")) schema["additionalProperties"] = true;
-  const bool is_any_list = !has(schema, "items") && !has(schema, "prefixItems") && !has(schema, "unevaluatedItems");
-  if (is_any_list && allows_type(schema, "array")) schema["items"] = Schema::object();
-}
-
-Error complete(const Schema& root, Schema& schema, const std::string& where);
-
-// A name from a request, shortened and escaped for a message of one line.
-std::string brief_name(const std::string& name) {
-  const std::string quoted = brief(Json(name));
-  return quoted.substr(1, quoted.size() - 2);
-}
-
-Error complete_subschemas(const Schema& root, Schema& schema, const std::string& where) {
-  for (const char* name : kSubschemas) {
-    if (!has(schema, name)) continue;
-    if (Error e = complete(root, schema[name], where + "/" + name)) return e;
-  }
-  for (const char* name : kSubschemaLists) {
-    if (!has(schema, name)) continue;
-    if (!schema[name].is_array()) return error("wrong type", where + "/" + name, "a list of schemas");
-    if (schema[name].empty() && std::string_view(name) != "prefixItems") return error("is empty", where + "/" + name);
-    for (size_t i = 0; i < schema[name].size(); ++i) {
-      if (Error e = complete(root, schema[name][i], where + "/" + name + "/" + std::to_string(i))) return e;
-    }
-  }
-  for (const char* name : kSubschemaMaps) {
-    if (!has(schema, name)) continue;
-    if (!schema[name].is_object()) return error("wrong type", where + "/" + name, "an object of schemas");
-    for (const auto& [key, value] : schema[name].items()) {
-      if (Error e = complete(root, value, where + "/" + name + "/" + brief_name(key))) return e;
-    }
-  }
-  return {};
-}
-
-Error complete(const Schema& root, Schema& schema, const std::string& where) {
-  if (schema.is_boolean()) return {};
-  if (!schema.is_object()) return error("wrong type", where, "an object, true or false", brief(Json(schema)));
-  // $id starts another root for the references inside.
-  if (&schema != &root && has(schema, "$id")) return error("not supported", where + "/$id");
-  if (Error e = check_keywords(schema, where)) return e;
-  const Schema* resolved = nullptr;
-  if (Error e = resolve(root, schema, where, &resolved)) return e;
-  if (Error e = replace_one_of(root, schema, where)) return e;
-  if (Error e = infer_type(schema, where)) return e;
-  if (has(schema, "multipleOf") && allows_type(schema, "number")) {
-    return error("supported for integers only", where + "/multipleOf");
-  }
-  if (Error e = bound_counts(schema, where)) return e;
-  if (Error e = replace_string_keywords(schema, where)) return e;
-  if (Error e = list_required(schema, where)) return e;
-  if (Error e = check_names(schema, where)) return e;
-  if (Error e = check_count(schema, where)) return e;
-  if (Error e = check_bounds(schema, where)) return e;
-  if (Error e = complete_subschemas(root, schema, where)) return e;
-  if (Error e = replace_name_patterns(schema, where)) return e;
-  open_unrestricted(schema);
+  *is_inferred = !has_type && inferred != 0;
+  if (*is_inferred) *out = inferred;
+  if (*out & kNumber) *out &= ~kInteger;
   return {};
 }
 
 }  // namespace
 
+bool has_assertion(const Schema& schema, std::string_view type) {
+  const auto row = std::ranges::find(kAssertions, type, [](const auto& one) { return std::string_view(one.type); });
+  return std::ranges::any_of(row->names, [&](const char* name) { return name && schema.contains(name); });
+}
+
+Error read_counts(std::span<const SchemaPart> parts, const char* min_name, const char* max_name, int64_t* min,
+                  int64_t* max) {
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();  // of XGrammar. No text reaches a larger maximum.
+  *min = 0, *max = kUnbounded;
+  for (const SchemaPart& part : parts) {
+    for (const char* name : {min_name, max_name}) {
+      if (!part.schema->contains(name)) continue;
+      const Schema& count = (*part.schema)[name];
+      const std::string where = part.where + "/" + name;
+      if (!is_of_type(count, "integer") || count < 0) return error("wrong type", where, "a count", brief(Json(count)));
+      const bool is_large = count > kMax;
+      if (is_large && name == min_name) {
+        return error("out of range", where, "at most " + std::to_string(kMax), brief(Json(count)));
+      }
+      if (name == min_name) *min = std::max(*min, count.get<int64_t>());
+      if (name == max_name && !is_large) *max = std::min(*max, count.get<int64_t>());
+    }
+  }
+  return {};
+}
+
+Error SchemaConverter::convert(Schema* out) {
+  SchemaSet all;
+  if (Error e = add(root_, where_ + ": #", &all)) return e;
+  all.has_reference = true;  // "#" may refer to it
+  Schema top;
+  if (Error e = refer(all, where_ + ": #", &top)) return e;
+  if (top == false) return reason_ ? reason_ : error("no value matches", where_ + ": #");
+  *out = is_referenced_[0] ? top : definitions_[0];
+  Schema definitions = Schema::object();
+  for (size_t i = 0; i < definitions_.size(); ++i) {
+    if (is_referenced_[i]) definitions[std::to_string(i)] = definitions_[i];
+  }
+  if (!definitions.empty()) (*out)["$defs"] = std::move(definitions);
+  return {};
+}
+
+Error SchemaConverter::no_value(const std::string& what, const std::string& where, Schema* out) {
+  reason_ = error(what, where);
+  *out = false;
+  return {};
+}
+
+Error SchemaConverter::add(const Schema& schema, const std::string& where, SchemaSet* out) {
+  constexpr int kMaxSteps = 50'000;
+  constexpr size_t kMaxPartDepth = 200;
+  if (++steps_ > kMaxSteps || active_.size() > kMaxPartDepth) {
+    return error("too many combinations of keywords and references", where);
+  }
+  if (schema.is_boolean()) {
+    if (schema == true) return {};
+    out->has_values = false;
+    reason_ = error("no value matches", where);
+    return {};
+  }
+  if (!schema.is_object()) return error("wrong type", where, "an object, true or false", brief(Json(schema)));
+  if (std::ranges::find(active_, &schema) != active_.end()) return error("references form a cycle", where);
+  // $id starts another root for the references inside.
+  const bool is_other_root = &schema != &root_ && schema.contains("$id") && schema["$id"].is_string() &&
+                             !schema["$id"].get_ref<const std::string&>().starts_with('#');
+  if (is_other_root && schema.dump().find("\"$ref\":\"#") != std::string::npos) {
+    return error("not supported around references", where + "/$id");
+  }
+  if (!out->seen.insert(&schema).second) return {};
+  const auto is_around = [](const Schema* one) {
+    return is_assertion(*one) || one->contains("allOf") || one->contains("anyOf");
+  };
+  const bool is_outer = out->parts.empty() && std::ranges::none_of(active_, is_around);
+  const auto is_known = [&](const SchemaPart& part) { return part.schema == &schema; };
+  if (is_assertion(schema) && std::ranges::none_of(out->parts, is_known))
+    out->parts.push_back({&schema, where, is_outer});
+  active_.push_back(&schema);
+  Error e = add_nested(schema, where, out);
+  active_.pop_back();
+  return e;
+}
+
+// The schemas that apply to the same value: $ref, allOf, anyOf, oneOf and dependencies.
+Error SchemaConverter::add_nested(const Schema& schema, const std::string& where, SchemaSet* out) {
+  if (schema.contains("$ref")) {
+    const Schema& reference = schema["$ref"];
+    if (!reference.is_string()) return error("wrong type", where + "/$ref", "a string");
+    const auto& name = reference.get_ref<const std::string&>();
+    const Schema* target = find_reference(root_, name);
+    if (!target) return error("no such schema", where + "/$ref", "# or #/$defs/NAME", brief(Json(reference)));
+    if (std::ranges::find(active_, target) != active_.end()) return error("references form a cycle", where + "/$ref");
+    out->has_reference = true;
+    if (Error e = add(*target, name.starts_with('#') ? where_ + ": " + name : where + "/$ref", out)) return e;
+  }
+  if (schema.contains("not") && is_any(schema["not"])) return add(false, where + "/not", out);
+  for (const char* keyword : {"anyOf", "oneOf", "allOf"}) {
+    if (!schema.contains(keyword)) continue;
+    const Schema& list = schema[keyword];
+    const std::string at = where + "/" + keyword;
+    if (!list.is_array()) return error("wrong type", at, "a list of schemas");
+    if (list.empty()) return error("is empty", at);
+    if (std::string_view(keyword) != "allOf") {
+      out->choices.push_back({&list, at, std::string_view(keyword) == "oneOf"});
+      continue;
+    }
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (Error e = add(list[i], at + "/" + std::to_string(i), out)) return e;
+    }
+  }
+  for (const char* keyword : {"dependentRequired", "dependentSchemas", "dependencies"}) {
+    if (!schema.contains(keyword)) continue;
+    if (!schema[keyword].is_object()) return error("wrong type", where + "/" + keyword, "an object");
+    // Either the property is absent, or the rest applies.
+    for (const auto& [name, rest] : schema[keyword].items()) {
+      Schema present = rest.is_array() ? Schema{{"required", rest}} : Schema{{"allOf", Schema::array({rest})}};
+      present["required"].push_back(name);
+      const Schema absent = {{"properties", {{name, false}}}, {"type", "object"}};
+      const auto made = made_.try_emplace(&rest, Schema::array({absent, present})).first;
+      out->choices.push_back({&made->second, where + "/" + keyword, false});
+    }
+  }
+  return {};
+}
+
+Error SchemaConverter::refer(const SchemaSet& all, const std::string& around, Schema* out) {
+  constexpr int kMaxDepth = 100;
+  const std::string& where = all.parts.empty() ? around : all.parts.front().where;
+  if (!all.has_values) {
+    *out = false;
+    return {};
+  }
+  if (depth_ >= kMaxDepth) return error("references nest too deeply", where);
+  ++depth_;
+  std::vector<const Schema*> active;  // references inside this value's parts may repeat those around it
+  std::swap(active, active_);
+  Error e;
+  if (!all.has_reference) {
+    e = expand(all, where, out);
+  } else {
+    std::vector<const Schema*> key;
+    for (const SchemaPart& part : all.parts) key.push_back(part.schema);
+    key.push_back(nullptr);
+    for (const Choice& choice : all.choices) key.push_back(choice.branches);
+    const auto [found, is_new] = numbers_.try_emplace(key, definitions_.size());
+    const size_t number = found->second;
+    if (is_new) {
+      definitions_.emplace_back();
+      is_referenced_.push_back(false);
+      Schema made;
+      e = expand(all, where, &made);
+      definitions_[number] = std::move(made);
+      if (!e && &resolved(definitions_[number]) == &definitions_[number] && definitions_[number].contains("$ref")) {
+        e = error("references form a cycle", where);
+      }
+    }
+    *out = definitions_[number] == false ? Schema(false) : Schema{{"$ref", "#/$defs/" + std::to_string(number)}};
+    if (number != 0 || !is_new) is_referenced_[number] = true;
+  }
+  std::swap(active, active_);
+  --depth_;
+  return e;
+}
+
+const Schema& SchemaConverter::resolved(const Schema& made) const {
+  const Schema* at = &made;
+  while (at->is_object() && at->contains("$ref")) {
+    const Schema* next =
+        &definitions_[std::stoul((*at)["$ref"].get_ref<const std::string&>().substr(std::size("#/$defs/") - 1))];
+    if (next == &made) return made;
+    at = next;
+  }
+  return *at;
+}
+
+Error SchemaConverter::expand(const SchemaSet& all, const std::string& where, Schema* out) {
+  if (std::ranges::any_of(all.parts, [](const SchemaPart& part) { return has_values(*part.schema); })) {
+    return expand_values(all, out);
+  }
+  return all.choices.empty() ? expand_types(all, where, out) : expand_choice(all, out);
+}
+
+// An enum or const keeps the values that match all keywords beside it.
+Error SchemaConverter::expand_values(const SchemaSet& all, Schema* out) {
+  const auto first = std::ranges::find_if(all.parts, [](const SchemaPart& part) { return has_values(*part.schema); });
+  const bool is_constant = first->schema->contains("const");
+  const Schema given = is_constant ? Schema::array({(*first->schema)["const"]}) : (*first->schema)["enum"];
+  const std::string where = first->where + (is_constant ? "/const" : "/enum");
+  if (!given.is_array()) return error("wrong type", where, "a list of values", brief(Json(given)));
+  if (given.empty()) return error("is empty", where);
+  Schema values = Schema::array();
+  for (const Schema& value : given) {
+    const auto matches = [&](const Schema& schema) { return matches_schema(root_, value, schema); };
+    const bool is_kept =
+        std::ranges::all_of(all.parts, [&](const SchemaPart& part) { return matches(*part.schema); }) &&
+        std::ranges::all_of(all.choices, [&](const Choice& choice) {
+          const auto count = std::ranges::count_if(*choice.branches, matches);
+          return choice.is_exclusive ? count == 1 : count > 0;
+        });
+    if (is_kept && std::ranges::find(values, value) == values.end()) values.push_back(value);
+  }
+  if (values.empty()) return no_value("no value matches the keywords beside it", where, out);
+  *out = values.size() == 1 ? Schema{{"const", values[0]}} : Schema{{"enum", values}};
+  return {};
+}
+
+// The keywords beside anyOf or oneOf apply to each branch.
+Error SchemaConverter::expand_choice(const SchemaSet& all, Schema* out) {
+  SchemaSet rest = all;
+  const Choice choice = rest.choices.front();
+  rest.choices.erase(rest.choices.begin());
+  rest.seen.clear();           // a branch may refer to the schema around it
+  rest.has_reference = false;  // a recursion leads through the definition around this choice
+  Schema branches = Schema::array();
+  for (size_t i = 0; i < choice.branches->size(); ++i) {
+    const std::string at = choice.where + "/" + std::to_string(i);
+    SchemaSet branch = rest;
+    Schema made;
+    if (Error e = add((*choice.branches)[i], at, &branch)) return e;
+    if (Error e = refer(branch, at, &made)) return e;
+    if (made != false && (choice.is_exclusive || std::ranges::find(branches, made) == branches.end())) {
+      branches.push_back(std::move(made));
+    }
+  }
+  if (branches.empty()) return no_value("no branch matches the keywords beside it", choice.where, out);
+  const auto resolve = [&](const Schema& branch) -> const Schema& { return resolved(branch); };
+  // XGrammar reads oneOf as anyOf, which is the same only for disjoint branches.
+  if (choice.is_exclusive && !are_disjoint(branches, resolve)) {
+    return error("not supported if a value may match two branches", choice.where,
+                 "branches of different types, or objects that require a property with different values");
+  }
+  *out = branches.size() == 1 ? branches[0] : Schema{{"anyOf", branches}};
+  return {};
+}
+
+Error SchemaConverter::expand_types(const SchemaSet& all, const std::string& where, Schema* out) {
+  Types types = 0;
+  std::string type_where = where;
+  bool is_inferred = false;
+  if (Error e = types_of(all.parts, &types, &is_inferred, &type_where)) return e;
+  if (types == 0) return no_value("no value has all these types", type_where, out);
+  for (const SchemaPart& part : all.parts) {
+    for (const char* name : kUnsupported) {
+      if (part.schema->contains(name)) return error("not supported", part.where + "/" + name);
+    }
+  }
+  *out = Schema::object();
+  if (types == (kAnyType & ~kInteger)) return {};
+  Schema branches = Schema::array();
+  for (size_t i = 0; i < std::size(kTypes); ++i) {
+    if (!(types >> i & 1)) continue;
+    Schema made;
+    if (Error e = expand_type(all.parts, kTypes[i], where, &made)) return e;
+    if (is_inferred && made != false) made["$comment"] = kAnyTypeComment;
+    if (made != false) branches.push_back(std::move(made));
+  }
+  *out = branches.empty() ? Schema(false) : branches.size() == 1 ? branches[0] : Schema{{"anyOf", branches}};
+  return {};
+}
+
+Error SchemaConverter::expand_type(std::span<const SchemaPart> parts, std::string_view type, const std::string& where,
+                                   Schema* out) {
+  Error e;
+  if (type == "object") {
+    e = complete_object(parts, where, out);
+  } else if (type == "array") {
+    e = complete_array(parts, where, out);
+  } else if (type == "string") {
+    e = complete_string(parts, out);
+  } else if (type == "integer" || type == "number") {
+    e = complete_number(parts, type == "integer", out);
+  } else {
+    *out = {{"type", type}};
+  }
+  const bool has_reason = type == "object" || type == "array";
+  if (!e && *out == false && !has_reason) reason_ = error("no " + std::string(type) + " matches all limits", where);
+  return e;
+}
+
 Error complete_schema(std::string_view text, const std::string& where, std::string* out) {
-  Schema schema;
+  Schema schema, made;
   if (Error e = parse_ordered_json(text, where, &schema)) return e;
-  if (Error e = complete(schema, schema, where + ": #")) return e;
-  *out = schema.dump();
+  if (Error e = SchemaConverter(schema, where).convert(&made)) return e;
+  *out = made.dump();
   return {};
 }
 

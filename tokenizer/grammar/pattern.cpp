@@ -144,6 +144,26 @@ struct CharacterClass {
   Escapes escapes = 0;  // those characters
 };
 
+// The end of the group at `at`: its ")", or the end of the pattern. `has_bar`: the group has alternatives.
+size_t end_of_group(std::string_view pattern, size_t at, bool* has_bar) {
+  bool is_in_class = false;
+  for (int64_t depth = 0; at < pattern.size(); ++at) {
+    const char c = pattern[at];
+    if (c == '\\') {
+      ++at;
+    } else if (is_in_class || c == '[') {
+      is_in_class = c != ']';
+    } else if (c == '(') {
+      ++depth;
+    } else if (c == ')' && depth-- == 0) {
+      return at;
+    } else if (c == '|' && depth == 0) {
+      *has_bar = true;
+    }
+  }
+  return pattern.size();
+}
+
 class PatternTranslator {
  public:
   PatternTranslator(std::string_view pattern, bool is_in_json, const std::string& where, std::string* out)
@@ -164,7 +184,12 @@ class PatternTranslator {
 
   bool is_next(char c) const { return at_ < pattern_.size() && pattern_[at_] == c; }
 
-  Error write_next() { return pattern_[at_] == '[' ? write_class() : write_atom(); }
+  Error write_next() {
+    for (const char* look : {"(?=", "(?!", "(?<=", "(?<!"}) {
+      if (pattern_.substr(at_).starts_with(look)) return unsupported();
+    }
+    return pattern_[at_] == '[' ? write_class() : write_atom();
+  }
 
   // Extends each alternative to the whole string: a schema's pattern may match a substring, a grammar's may not.
   Error write_alternatives() {
@@ -324,19 +349,48 @@ class PatternTranslator {
 }  // namespace
 
 Error escape_pattern(std::string_view pattern, const std::string& where, std::string* out) {
-  return PatternTranslator(pattern, true, where, out).write();
+  const auto has_look_at = [&](size_t at) {
+    return pattern.substr(at).starts_with("(?=") || pattern.substr(at).starts_with("(?!");
+  };
+  if (!pattern.starts_with('^') || !has_look_at(1)) return PatternTranslator(pattern, true, where, out).write();
+  size_t at = 1;
+  std::string lines;
+  while (at < pattern.size() && has_look_at(at)) {
+    bool has_bar = false;
+    const size_t end = end_of_group(pattern, at + 3, &has_bar);
+    if (end == pattern.size()) return error("( without )", where);
+    std::string look(pattern.substr(at + 3, end - at - 3));
+    if (has_bar) look = "^(?:" + look + ")";
+    if (!look.starts_with('^')) look.insert(0, 1, '^');
+    lines += pattern[at + 2] == '!' ? "\n!" : "\n";
+    if (Error e = PatternTranslator(look, true, where, &lines).write()) return e;
+    at = end + 1;
+  }
+  bool has_bar = false;
+  end_of_group(pattern, at, &has_bar);
+  const std::string rest = "^" + std::string(pattern.substr(at));
+  if (has_bar) return error("not supported in a pattern", where, {}, brief(Json(rest)));
+  if (Error e = PatternTranslator(rest, true, where, out).write()) return e;
+  *out += lines;
+  return {};
 }
 
-std::string length_pattern(const std::string& bounds) { return "^" + any_character() + "{" + bounds + "}$"; }
+std::string length_pattern(const std::string& bounds, bool is_line) {
+  const std::string text = any_character() + "{" + bounds + "}";
+  return bounds.ends_with(',') && !is_line ? "^" + text + "$" : "^(?:" + text + ")$";
+}
 
-bool drop_max_length(std::string* pattern) {
-  const std::string begin = "^" + any_character() + "{", end = "}$";
-  if (!pattern->starts_with(begin) || !pattern->ends_with(end)) return false;
-  const std::string bounds = pattern->substr(begin.size(), pattern->size() - begin.size() - end.size());
-  const size_t comma = bounds.find(',');
-  if (bounds.find_first_not_of("0123456789,") != bounds.npos || comma + 1 >= bounds.size()) return false;
-  *pattern = length_pattern(bounds.substr(0, comma + 1));
-  return true;
+std::string without_max_length(const std::string& pattern) {
+  const size_t line = pattern.rfind('\n') + 1;  // 0: a single line
+  if (!std::string_view(pattern).substr(line).starts_with("^(?:")) return pattern;
+  const size_t brace = pattern.rfind('{') + 1;
+  return line > 0 ? pattern.substr(0, line - 1)
+                  : length_pattern(pattern.substr(brace, pattern.find(',', brace) + 1 - brace));
+}
+
+std::string counter_of(const std::string& pattern) {
+  std::string counter = pattern.substr(pattern.rfind('\n') + 1);
+  return counter.insert(std::string_view("^(?:([^").size(), kCounterMark);
 }
 
 Error plain_pattern(std::string_view pattern, const std::string& where, std::string* out) {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tokenizer/grammar/sources.h"
@@ -7,74 +6,53 @@
 namespace pinion {
 namespace {
 
-// Also the type names of nlohmann/json.
-constexpr std::string_view kTypes[] = {"null", "boolean", "number", "string", "array", "object"};
-
-// A set of kTypes, one bit each. Integers count as numbers.
-using Types = unsigned;
-constexpr Types kAnyType = (1u << std::size(kTypes)) - 1;
-
-Types type_named(std::string_view name) {
-  const auto found = std::ranges::find(kTypes, name == "integer" ? "number" : name);
-  return found == std::end(kTypes) ? kAnyType : Types{1} << (found - std::begin(kTypes));
-}
-
-Types types_named(const Schema& type) {
-  if (type.is_string()) return type_named(type.get_ref<const std::string&>());
-  if (!type.is_array()) return kAnyType;
-  Types all = 0;
-  for (const Schema& name : type) all |= name.is_string() ? type_named(name.get_ref<const std::string&>()) : kAnyType;
-  return all;
-}
-
 class DisjointCheck {
  public:
   explicit DisjointCheck(const ResolveReference& resolve) : resolve_(resolve) {}
 
   bool are_disjoint(const Schema& a, const Schema& b) {
-    constexpr int kMaxSteps = 20'000, kMaxDepth = 64;  // references may form cycles
+    constexpr int kMaxSteps = 100'000, kMaxDepth = 64;  // references may form cycles
     if (++steps_ > kMaxSteps || depth_ >= kMaxDepth) return false;
     ++depth_;
-    const bool found = compare(a, b);
+    const bool found = compare(resolve_(a), resolve_(b));
     --depth_;
     return found;
   }
 
  private:
   bool compare(const Schema& a, const Schema& b) {
-    const Schema *left = resolve_(a), *right = resolve_(b);
-    if (!left || !right) return false;
-    if (*left == false || *right == false) return true;
-    if (!left->is_object() || !right->is_object()) return false;
-    for (const char* name : {"anyOf", "oneOf"}) {
-      if (left->contains(name)) return all_disjoint((*left)[name], *right);
-      if (right->contains(name)) return all_disjoint((*right)[name], *left);
+    for (const auto& [one, other] : {std::pair(&a, &b), {&b, &a}}) {
+      if (one->is_object() && one->contains("anyOf")) {
+        return std::ranges::all_of((*one)["anyOf"], [&](const Schema& branch) { return are_disjoint(branch, *other); });
+      }
     }
-    if (has_values(*left)) return all_values_differ(*left, *right);
-    if (has_values(*right)) return all_values_differ(*right, *left);
-    if ((types_of(*left) & types_of(*right)) == 0) return true;
-    return has_object_type(*left) && has_object_type(*right) && required_differ(*left, *right);
-  }
-
-  static bool has_values(const Schema& schema) {
-    return schema.contains("const") || (schema.contains("enum") && schema["enum"].is_array());
+    const Schema values = values_of(a), others = values_of(b);
+    if (!values.empty() && !others.empty()) {
+      return std::ranges::none_of(values, [&](const Schema& value) {
+        return std::ranges::any_of(others, [&](const Schema& other) { return may_be_equal(value, other); });
+      });
+    }
+    if (!values.empty() || !others.empty()) {
+      const std::string type = type_of(values.empty() ? a : b);
+      return std::ranges::all_of(values.empty() ? others : values, [&](const Schema& value) {
+        return !type.empty() && type != value.type_name();  // nlohmann/json has the names of JSON schema
+      });
+    }
+    if (!type_of(a).empty() && !type_of(b).empty() && type_of(a) != type_of(b)) return true;
+    const auto is_object = [](const Schema& one) { return one.is_object() && one.value("type", "") == "object"; };
+    return is_object(a) && is_object(b) && required_differ(a, b);
   }
 
   static Schema values_of(const Schema& schema) {
-    return schema.contains("const") ? Schema::array({schema["const"]}) : schema["enum"];
+    if (!schema.is_object()) return Schema::array();
+    return schema.contains("const") ? Schema::array({schema["const"]}) : schema.value("enum", Schema::array());
   }
 
-  static Types types_of(const Schema& schema) {
-    return schema.contains("type") ? types_named(schema["type"]) : kAnyType;
-  }
-
-  // The grammar of a schema without a type generates the type of its assertions.
-  static bool has_object_type(const Schema& schema) {
-    return schema.contains("type") ? types_of(schema) == type_named("object") : schema.contains("properties");
-  }
-
-  bool all_disjoint(const Schema& branches, const Schema& other) {
-    return std::ranges::all_of(branches, [&](const Schema& branch) { return are_disjoint(branch, other); });
+  // Empty: any. Integers count as numbers.
+  static std::string type_of(const Schema& schema) {
+    if (!schema.is_object() || schema.contains("$comment")) return {};
+    const std::string type = schema.value("type", "");
+    return type == "integer" ? "number" : type;
   }
 
   // Two objects are assumed equal, and two lists: their comparison would depend on the order of names in objects.
@@ -82,35 +60,14 @@ class DisjointCheck {
     return a.is_structured() ? std::string_view(a.type_name()) == b.type_name() : a == b;
   }
 
-  static bool all_values_differ(const Schema& schema, const Schema& other) {
-    const Schema values = values_of(schema);
-    if (!has_values(other)) {
-      return std::ranges::all_of(
-          values, [&](const Schema& value) { return !(type_named(value.type_name()) & types_of(other)); });
-    }
-    const Schema others = values_of(other);
-    return std::ranges::none_of(values, [&](const Schema& value) {
-      return std::ranges::any_of(others, [&](const Schema& second) { return may_be_equal(value, second); });
-    });
-  }
-
-  static bool is_required(const Schema& schema, const Schema& name) {
-    if (!schema.contains("required") || !schema["required"].is_array()) return false;
-    return std::ranges::find(schema["required"], name) != schema["required"].end();
-  }
-
   // True if both require some property for which no value matches both schemas.
   bool required_differ(const Schema& a, const Schema& b) {
-    const auto has_properties = [](const Schema& schema) {
-      return schema.contains("properties") && schema["properties"].is_object();
-    };
-    if (!has_properties(a) || !has_properties(b)) return false;
-    for (const auto& [name, schema] : a["properties"].items()) {
-      const auto other = b["properties"].find(name);
-      if (other == b["properties"].end() || !is_required(a, name) || !is_required(b, name)) continue;
-      if (are_disjoint(schema, *other)) return true;
-    }
-    return false;
+    const Schema none = Schema::array(), names = a.value("required", none), others = b.value("required", none);
+    return std::ranges::any_of(names, [&](const Schema& name) {
+      const auto& text = name.get_ref<const std::string&>();
+      return std::ranges::find(others, name) != others.end() &&
+             are_disjoint(a["properties"][text], b["properties"][text]);
+    });
   }
 
   const ResolveReference& resolve_;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "loader/files/json.h"
+#include "tokenizer/grammar/hooks.h"
 #include "tokenizer/grammar/sources.h"
 
 namespace pinion {
@@ -23,15 +24,27 @@ constexpr const char* kFormats[] = {"email",
                                     "time",
                                     "relative-json-pointer",
                                     "date-time"};
-constexpr const char* kFormatsWithEmpty[] = {"uri-reference", "uri-template", "json-pointer"};
-
 // RFC 3339, full-date: 31, 30 and 28 days, and the 29th of February of leap years.
 constexpr const char* kDate = R"((\d{4}-(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|\d{4}-(0[469]|11)-(0[1-9]|[12]\d|30)|)"
                               R"(\d{4}-02-(0[1-9]|1\d|2[0-8])|)"
                               R"((\d{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29))";
 // RFC 3339, full-time without leap seconds.
 constexpr const char* kTime = R"(([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))";
+constexpr const char* kPointer = R"((/([^/~"\\\x00-\x1F]|~[01])*)*)";
 constexpr const char* kByte = R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
+// RFC 5321 without quotes. XGrammar's pattern has them, and its automata do not.
+constexpr const char* kEmail = R"(^[\w!#$%&'*+/=?^`{|}~-]+(\.[\w!#$%&'*+/=?^`{|}~-]+)*@)"
+                               R"([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$)";
+
+// Patterns of Zod that no automaton here expresses: assertions within them, too many states, classes of Unicode. Each
+// has a stricter one beside it.
+constexpr const char* kStricter[][2] = {
+    {R"-(^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$)-",
+     R"(^P(\d+[YMWD]|(\d+D)?T(\d+H(\d+M)?|\d+M(\d+S)?|\d+S))$)"},
+    {R"-(^(?=.{1,253}\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)-"
+     R"-((?:\.[a-zA-Z0-9](?:[-0-9a-zA-Z]{0,61}[0-9a-zA-Z])?)*\.?$)-",
+     R"(^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z]([a-z0-9-]{0,61}[a-z0-9])?){0,2}$)"},
+};
 
 // The pattern of a format for which XGrammar's own pattern is too loose; empty for other formats.
 std::string pattern_of(const Schema& format) {
@@ -39,73 +52,139 @@ std::string pattern_of(const Schema& format) {
   if (format == "date") return "^" + date + "$";
   if (format == "time") return "^" + time + "$";
   if (format == "date-time") return "^" + date + "T" + time + "$";
+  if (format == "json-pointer") return "^" + std::string(kPointer) + "$";
+  if (format == "relative-json-pointer") return "^(0|[1-9][0-9]*)(#|" + std::string(kPointer) + ")$";
   if (format == "ipv4") return "^(" + byte + "\\.){3}" + byte + "$";
   return {};
 }
 
-Error replace_pattern(Schema& schema, const std::string& where) {
-  if (!schema.contains("pattern")) return {};
-  if (!schema["pattern"].is_string()) return error("wrong type", where + "/pattern", "a string");
-  std::string escaped;
-  if (Error e = escape_pattern(schema["pattern"].get_ref<const std::string&>(), where + "/pattern", &escaped)) return e;
-  schema["pattern"] = std::move(escaped);
-  return {};
+// The pattern of a format for an automaton.
+std::string automaton_pattern(const std::string& format) {
+  if (format == "email") return kEmail;
+  std::string pattern = pattern_of(format);
+  if (pattern.empty()) pattern = library_pattern(format);
+  // A short scheme: afterwards a URI may end anywhere, and so within its maximum length.
+  if (format == "uri") pattern.replace(pattern.find("*:"), 1, "{0,15}");
+  return pattern;
 }
 
-// XGrammar's own length bounds allow control characters, and their masks take seconds per token.
-Error replace_lengths(Schema& schema, const std::string& where) {
-  const auto has_format = [&](const char* name) { return schema["format"] == name; };
-  const bool is_nonempty = schema.contains("format") && std::ranges::none_of(kFormatsWithEmpty, has_format);
-  if (is_nonempty && schema.contains("minLength") && (schema["minLength"] == 0 || schema["minLength"] == 1)) {
-    schema.erase("minLength");  // Pydantic writes it beside "uri"
-  }
-  const bool has_min = schema.contains("minLength"), has_max = schema.contains("maxLength");
-  for (const char* name : {"minLength", "maxLength"}) {
-    if (!schema.contains(name)) continue;
-    for (const char* other : {"pattern", "format"}) {
-      if (schema.contains(other)) return error("not supported beside " + std::string(other), where + "/" + name);
+// The strings that match all of a list of schemas.
+struct StringLimits {
+  std::vector<std::string> patterns;  // of JSON text, lines of a pattern of several lines (hooks.h)
+  std::string pattern_where;          // of the last one
+  std::vector<std::string> formats;
+  int64_t min_length = 0, max_length = kUnbounded;
+};
+
+Error read_limits(std::span<const SchemaPart> parts, StringLimits* out) {
+  if (Error e = read_counts(parts, "minLength", "maxLength", &out->min_length, &out->max_length)) return e;
+  for (const SchemaPart& part : parts) {
+    if (part.schema->contains("pattern")) {
+      const Schema& pattern = (*part.schema)["pattern"];
+      out->pattern_where = part.where + "/pattern";
+      if (!pattern.is_string()) return error("wrong type", out->pattern_where, "a string");
+      std::string escaped, text = pattern;
+      for (const auto& [from, to] : kStricter) text = text == from ? to : text;
+      if (Error e = escape_pattern(text, out->pattern_where, &escaped)) return e;
+      add_once(escaped, &out->patterns);
     }
-    if (!schema[name].is_number_unsigned()) return {};  // the library reports the error
+    if (!part.schema->contains("format")) continue;
+    const Schema& format = (*part.schema)["format"];
+    if (!format.is_string()) return error("wrong type", part.where + "/format", "a string");
+    const auto& name = format.get_ref<const std::string&>();
+    // By the standard, unknown formats are annotations.
+    if (std::ranges::find(kFormats, name) != std::end(kFormats)) add_once(name, &out->formats);
   }
-  if (!(has_min || has_max) || (has_min && has_max && schema["minLength"] > schema["maxLength"])) return {};
-  const std::string bounds =
-      (has_min ? schema["minLength"].dump() : "0") + "," + (has_max ? schema["maxLength"].dump() : "");
-  schema.erase("minLength");
-  schema.erase("maxLength");
-  schema["pattern"] = length_pattern(bounds);
   return {};
 }
 
-Error replace_format(Schema& schema, const std::string& where) {
-  if (!schema.contains("format")) return {};
-  const Schema& format = schema["format"];
-  if (std::ranges::none_of(kFormats, [&](const char* name) { return format == name; })) {
-    std::vector<std::string> names(std::begin(kFormats), std::end(kFormats));
-    return error("not supported", where + "/format", "one of " + joined(names), brief(Json(format)));
+std::string joined_lines(const std::vector<std::string>& patterns) { return joined(patterns, "\n"); }
+
+// Adds the pattern of each format. A format that contradicts the patterns beside it, or that has no automaton, is an
+// annotation.
+void add_formats(StringLimits* limits) {
+  for (const std::string& format : limits->formats) {
+    std::vector<std::string> all = limits->patterns;
+    all.push_back(automaton_pattern(format));
+    if (all.size() == 1 || automaton_states(joined_lines(all)).value_or(0) > 0) limits->patterns = all;
   }
-  if (schema.contains("pattern")) return error("not supported beside pattern", where + "/format");
-  if (std::string pattern = pattern_of(format); !pattern.empty()) {
-    schema.erase("format");
-    schema["pattern"] = std::move(pattern);
-  }
-  return {};
+}
+
+// Adds the bounds of the length to patterns. A maximum becomes a part of a small automaton; else it is the last line,
+// for drop_max_lengths().
+void add_lengths(StringLimits* limits) {
+  constexpr int64_t kMaxStates = 100;
+  std::vector<std::string>& patterns = limits->patterns;
+  const bool has_max = limits->max_length != kUnbounded;
+  const std::string min = std::to_string(limits->min_length), max = std::to_string(limits->max_length);
+  if (limits->min_length == 1 && !matches_pattern(joined_lines(patterns), "")) limits->min_length = 0;
+  if (limits->min_length > 0 && !has_max) patterns.insert(patterns.begin(), length_pattern(min + ",", true));
+  if (!has_max) return;
+  patterns.insert(patterns.begin(), length_pattern(min + "," + max));
+  const bool may_be_small = limits->max_length <= kMaxStates;
+  if (may_be_small && automaton_states(joined_lines(patterns)).value_or(kMaxStates + 1) <= kMaxStates) return;
+  if (limits->min_length > 0) patterns.insert(patterns.begin() + 1, length_pattern(min + ",", true));
+  std::ranges::rotate(patterns, patterns.begin() + 1);
 }
 
 }  // namespace
 
-Error replace_string_keywords(Schema& schema, const std::string& where) {
-  if (Error e = replace_pattern(schema, where)) return e;
-  if (Error e = replace_lengths(schema, where)) return e;
-  return replace_format(schema, where);
+void add_once(const std::string& text, std::vector<std::string>* out) {
+  if (std::ranges::find(*out, text) == out->end()) out->push_back(text);
 }
 
-bool drop_max_lengths(Schema& schema) {
+Error complete_string(std::span<const SchemaPart> parts, Schema* out) {
+  StringLimits limits;
+  if (Error e = read_limits(parts, &limits)) return e;
+  *out = {{"type", "string"}};
+  const bool has_lengths = limits.min_length > 0 || limits.max_length != kUnbounded;
+  if (limits.max_length < limits.min_length) {
+    *out = false;
+    return {};
+  }
+  if (limits.patterns.empty() && limits.formats.size() == 1 && !has_lengths) {
+    const std::string own = pattern_of(limits.formats[0]);
+    (*out)[own.empty() ? "format" : "pattern"] = own.empty() ? limits.formats[0] : own;
+    return {};
+  }
+  if (limits.patterns.empty() && limits.formats.empty()) {
+    const bool is_bounded = limits.max_length != kUnbounded;
+    if (has_lengths) {
+      (*out)["pattern"] = length_pattern(std::to_string(limits.min_length) + "," +
+                                         (is_bounded ? std::to_string(limits.max_length) : ""));
+    }
+    return {};
+  }
+  add_formats(&limits);
+  if (has_lengths) add_lengths(&limits);
+  const std::string pattern = joined_lines(limits.patterns);
+  (*out)["pattern"] = pattern;
+  if (pattern.find('\n') == pattern.npos) return {};
+  const std::string grammar = without_max_length(pattern);
+  const std::optional<int64_t> states = automaton_states(grammar);
+  if (!states) return error("not supported beside the other limits of the string", limits.pattern_where);
+  if (*states == 0) *out = false;
+  return {};
+}
+
+std::string key_pattern(const Schema& string) {
+  if (string.contains("pattern")) return string["pattern"];
+  if (!string.contains("format")) return length_pattern("0,");
+  return automaton_pattern(string["format"]);
+}
+
+bool drop_max_lengths(Schema& schema, bool is_counter) {
   bool found = false;
   for (const auto& [name, value] : schema.items()) {
     if (value.is_structured()) {
-      found |= drop_max_lengths(value);
+      found |= drop_max_lengths(value, is_counter);
     } else if (name == "pattern" && value.is_string()) {
-      found |= drop_max_length(&value.get_ref<std::string&>());
+      auto& pattern = value.get_ref<std::string&>();
+      const std::string dropped = without_max_length(pattern);
+      found |= dropped != pattern;
+      if (!is_counter) pattern = dropped;
+      if (pattern.find('\n') == pattern.npos) continue;
+      if (is_counter && dropped != pattern && !automaton_states(pattern)) pattern = counter_of(pattern);
     }
   }
   return found;

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/base/error.h"
 
@@ -19,39 +22,81 @@ namespace pinion {
 // combination that the grammar would not enforce. `where` names the schema.
 Error complete_schema(std::string_view text, const std::string& where, std::string* out);
 
-// schema_strings.cpp
-
 using Schema = nlohmann::ordered_json;  // the grammar keeps the order of properties
 
-// Replaces pattern, minLength, maxLength and format by one pattern of the string as it is written in JSON. Formats that
-// XGrammar implements strictly enough stay. Errors: unsupported keywords or combinations.
-Error replace_string_keywords(Schema& schema, const std::string& where);
+// One of the schemas that a value has to match, an object, and its path for errors.
+struct SchemaPart {
+  const Schema* schema;
+  std::string where;
+  bool is_outer = true;  // no keyword around it applies to the same value, except $ref
+};
 
-// Removes the maximum lengths from a completed schema; returns whether there was one.
-bool drop_max_lengths(Schema& schema);
+// The functions complete_...() write one schema of one type that matches the values that all `parts` match; `false` if
+// there are none. Errors: wrong types of keywords, and combinations that the grammar cannot express.
+constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
+
+// The largest minimum and the smallest maximum of a count, such as minItems and maxItems.
+Error read_counts(std::span<const SchemaPart> parts, const char* min_name, const char* max_name, int64_t* min,
+                  int64_t* max);
+
+// schema_values.cpp
+
+// The target of a $ref within the document; null if there is none.
+const Schema* find_reference(const Schema& root, std::string_view reference);
+bool is_of_type(const Schema& value, const Schema& type);
+std::string json_escaped(const std::string& text);  // as in JSON, without quotes
+// True if a value of an enum or const matches a schema. Keywords that are not known constrain nothing.
+bool matches_schema(const Schema& root, const Schema& value, const Schema& schema, int depth = 0);
+
+// schema_numbers.cpp
+
+Error complete_number(std::span<const SchemaPart> parts, bool is_integer, Schema* out);
+
+// schema_strings.cpp
+
+// pattern, minLength, maxLength and format become one pattern of the string as it is written in JSON. Formats that
+// XGrammar implements strictly enough stay.
+Error complete_string(std::span<const SchemaPart> parts, Schema* out);
+
+void add_once(const std::string& text, std::vector<std::string>* out);
+
+// The pattern of a completed string; of any string if it has none.
+std::string key_pattern(const Schema& string);
+
+// Removes the maximum lengths from a completed schema, or all but those (counter_of); returns whether there was one.
+bool drop_max_lengths(Schema& schema, bool is_counter);
 
 // schema_branches.cpp
 
-// Follows a chain of $ref; returns the schema itself if it has none. Null: a reference cannot be resolved.
-using ResolveReference = std::function<const Schema*(const Schema& schema)>;
+// Follows the $ref of a completed schema; returns the schema itself if it has none.
+using ResolveReference = std::function<const Schema&(const Schema& schema)>;
 
-// True if types, constants and required properties prove that no value matches two of the branches (a list of schemas).
-// Then oneOf equals anyOf.
+// The $comment of a completed schema whose type follows from its keywords: by the standard, other types match it too.
+constexpr char kAnyTypeComment[] = "any type";
+
+// True if types, constants and required properties prove that no value matches two of the branches (a list of completed
+// schemas). Then oneOf equals anyOf.
 bool are_disjoint(const Schema& branches, const ResolveReference& resolve);
 
 // pattern.cpp
 
 // Translates the pattern of a JSON schema, which may match any substring, into one of the whole string as it is written
 // in JSON: quotes, backslashes, line ends, tabs, \f and \b become escapes. The result matches no other strings, but
-// fewer ones: other control characters are excluded, and \s matches ASCII white space only. Errors: unsupported syntax,
-// such as ^ and $ elsewhere than at the ends of a top-level alternative. `where` names the pattern.
+// fewer ones: other control characters are excluded, and \s matches ASCII white space only. Lookaheads behind the first
+// ^ become further lines (hooks.h). Errors: unsupported syntax, such as ^ and $ elsewhere than at the ends of a
+// top-level alternative. `where` names the pattern.
 Error escape_pattern(std::string_view pattern, const std::string& where, std::string* out);
 
 // A pattern of JSON strings whose length in characters is within `bounds`, "2,5" or "2,".
-std::string length_pattern(const std::string& bounds);
+// is_line: one of several lines.
+std::string length_pattern(const std::string& bounds, bool is_line = false);
 
-// Turns length_pattern("2,5") into length_pattern("2,"); returns false for any other pattern.
-bool drop_max_length(std::string* pattern);
+// Turns length_pattern("2,5") into length_pattern("2,"), and drops it as the last of several lines.
+std::string without_max_length(const std::string& pattern);
+
+// The last of several lines: a length_pattern(), which no string with kCounterMark matches.
+std::string counter_of(const std::string& pattern);
+constexpr char kCounterMark[] = "\x7F";
 
 // Translates a pattern of a whole text that is not in JSON. A dot does not match \n, as in other regex libraries.
 // Errors: as above.

@@ -1,0 +1,142 @@
+// References of schemas, and values of enum and const checked against the keywords beside them.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tokenizer/grammar/hooks.h"
+#include "tokenizer/grammar/schema_converter.h"
+
+namespace pinion {
+namespace {
+
+// A token of a JSON pointer in a URI fragment: %20 is a blank, ~1 is / and ~0 is ~ (RFC 6901, RFC 3986).
+std::string unescaped_token(std::string_view token) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (size_t i = 0; i < token.size(); ++i) {
+    const auto digit = [&](size_t at) {
+      return at < token.size() ? kDigits.find(static_cast<char>(token[at] | 0x20)) : kDigits.npos;
+    };
+    const bool is_byte = token[i] == '%' && digit(i + 1) != kDigits.npos && digit(i + 2) != kDigits.npos;
+    text += is_byte ? static_cast<char>(digit(i + 1) * 16 + digit(i + 2)) : token[i];
+    i += is_byte ? 2 : 0;
+  }
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool is_escape = text[i] == '~' && i + 1 < text.size() && (text[i + 1] == '0' || text[i + 1] == '1');
+    out += is_escape ? (text[++i] == '0' ? '~' : '/') : text[i];
+  }
+  return out;
+}
+
+// The schema that `reference` names by its $id or $anchor.
+const Schema* find_named(const Schema& schema, std::string_view reference) {
+  const auto is_named = [&](const char* keyword, std::string_view name) {
+    const auto found = schema.find(keyword);
+    return found != schema.end() && found->is_string() && found->get_ref<const std::string&>() == name;
+  };
+  if (schema.is_object()) {
+    if (reference[0] == '#' && is_named("$anchor", reference.substr(1))) return &schema;
+    if (is_named("$id", reference) || is_named("id", reference)) return &schema;
+  }
+  if (!schema.is_structured()) return nullptr;
+  for (const Schema& child : schema) {
+    if (const Schema* found = find_named(child, reference)) return found;
+  }
+  return nullptr;
+}
+
+// True if a value fits the keywords about numbers or strings. Those about arrays and objects are not compared.
+bool fits_limits(const Schema& value, const Schema& schema) {
+  const auto limit = [&](const char* name) { return schema.contains(name) ? schema[name] : Schema(); };
+  if (value.is_structured()) return !has_assertion(schema, value.type_name());
+  if (value.is_number()) {
+    const Schema low = limit("minimum"), high = limit("maximum"), above = limit("exclusiveMinimum"),
+                 below = limit("exclusiveMaximum"), step = limit("multipleOf");
+    if (low.is_number() && (above == true ? value <= low : value < low)) return false;
+    if (high.is_number() && (below == true ? value >= high : value > high)) return false;
+    if ((above.is_number() && value <= above) || (below.is_number() && value >= below)) return false;
+    return !step.is_number() || std::fmod(value.get<double>(), step.get<double>()) == 0;
+  }
+  if (!value.is_string()) return true;
+  const auto& text = value.get_ref<const std::string&>();
+  const auto starts_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  const auto length = std::ranges::count_if(text, starts_character);
+  if (limit("minLength").is_number() && length < limit("minLength")) return false;
+  if (limit("maxLength").is_number() && length > limit("maxLength")) return false;
+  const Schema pattern = limit("pattern");
+  std::string escaped;
+  return !pattern.is_string() || escape_pattern(pattern.get_ref<const std::string&>(), "", &escaped) ||
+         matches_pattern(escaped, json_escaped(text));
+}
+
+bool is_listed(const Schema& value, const Schema& schema) {
+  if (schema.contains("const") && value != schema["const"]) return false;
+  if (!schema.contains("enum") || !schema["enum"].is_array()) return true;
+  return std::ranges::find(schema["enum"], value) != schema["enum"].end();
+}
+
+}  // namespace
+
+const Schema* find_reference(const Schema& root, std::string_view reference) {
+  if (root.is_object() && root.contains("$id") && root["$id"].is_string()) {
+    const auto& id = root["$id"].get_ref<const std::string&>();
+    if (reference.starts_with(id)) reference.remove_prefix(id.size());
+  }
+  if (reference.empty() || reference == "#") return &root;
+  if (!reference.starts_with("#/")) return find_named(root, reference);
+  const Schema* at = &root;
+  for (size_t begin = 2; begin <= reference.size();) {
+    const size_t end = std::min(reference.find('/', begin), reference.size());
+    const std::string name = unescaped_token(reference.substr(begin, end - begin));
+    begin = end + 1;
+    if (at->is_object() && at->contains(name)) {
+      at = &(*at)[name];
+    } else if (const bool is_index =
+                   !name.empty() && name.size() < 8 && name.find_first_not_of("0123456789") == name.npos;
+               is_index && at->is_array() && std::stoul(name) < at->size()) {
+      at = &(*at)[std::stoul(name)];
+    } else {
+      return nullptr;
+    }
+  }
+  return at;
+}
+
+bool is_of_type(const Schema& value, const Schema& type) {
+  if (type == "integer" && value.is_number_float()) return std::trunc(value.get<double>()) == value.get<double>();
+  return type == "integer" ? value.is_number()
+                           : type == value.type_name();  // nlohmann/json has the names of JSON schema
+}
+
+std::string json_escaped(const std::string& text) {
+  const std::string quoted = Schema(text).dump();
+  return quoted.substr(1, quoted.size() - 2);
+}
+
+bool matches_schema(const Schema& root, const Schema& value, const Schema& schema, int depth) {
+  constexpr int kMaxDepth = 100;
+  if (!schema.is_object()) return schema != false;
+  const auto matches = [&](const Schema& other) { return matches_schema(root, value, other, depth + 1); };
+  if (depth > kMaxDepth || !is_listed(value, schema) || !fits_limits(value, schema)) return false;
+  if (schema.contains("type")) {
+    const Schema types = schema["type"].is_array() ? schema["type"] : Schema::array({schema["type"]});
+    if (std::ranges::none_of(types, [&](const Schema& type) { return is_of_type(value, type); })) return false;
+  }
+  if (schema.contains("$ref") && schema["$ref"].is_string()) {
+    const Schema* target = find_reference(root, schema["$ref"].get_ref<const std::string&>());
+    if (!target || !matches(*target)) return false;
+  }
+  for (const char* keyword : {"allOf", "anyOf", "oneOf"}) {
+    if (!schema.contains(keyword) || !schema[keyword].is_array()) continue;
+    const auto count = std::ranges::count_if(schema[keyword], matches);
+    if (keyword[1] == 'l' ? count < std::ssize(schema[keyword]) : keyword[0] == 'o' ? count != 1 : count == 0)
+      return false;
+  }
+  if (schema.contains("not") && matches(schema["not"])) return false;
+  if (!schema.contains("if")) return true;
+  const char* branch = matches(schema["if"]) ? "then" : "else";
+  return !schema.contains(branch) || matches(schema[branch]);
+}
+
+}  // namespace pinion
