@@ -41,10 +41,7 @@ Error restart(Chat& chat, const std::string& system) {
 void take_turn(Chat& chat, const std::string& text) {
   const OrderedJson before = chat.conversation.messages;
   add_message("user", text, &chat.conversation);
-  if (Error e = answer_last_message(chat)) {
-    report_failure(chat, e.message());
-    chat.conversation.messages = before;
-  }
+  answer_or_restore(chat, before);
 }
 
 void reset(Chat& chat, const std::string&) {
@@ -99,6 +96,7 @@ constexpr ChatCommand kChatCommands[] = {
     {"/reset", "forgets the conversation, keeps the system message", reset},
     {"/system", "TEXT: sets the system message, or removes it without TEXT, and starts a new conversation", set_system},
     {"/regen", "answers the last question again", regenerate_answer},
+    {"/continue", "goes on with the last answer", continue_answer},
     {"/undo", "removes the last question and its answer", undo_turn},
     {"/save", "FILE: writes the conversation as JSON, and the model's cache of it to FILE.cache", save_conversation},
     {"/load", "FILE: continues a saved conversation", load_conversation},

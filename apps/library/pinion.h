@@ -147,12 +147,13 @@ PINION_API pinion_status pinion_detokenize(const pinion_model* model, const int3
 
 /* Arguments of transformers' apply_chat_template, as zero-terminated JSON texts. */
 typedef struct pinion_chat {
-  size_t size;               /* sizeof(pinion_chat) */
-  const char* messages;      /* [{"role": "user", "content": "Hello"}] */
-  const char* tools;         /* list of schemas; NULL: none */
-  const char* variables;     /* {"enable_thinking": false}; NULL: none */
-  const char* template_name; /* in folders with several; NULL: tool_use with tools, else default */
-  int no_generation_prompt;  /* not 0: ends after the last message */
+  size_t size;                /* sizeof(pinion_chat) */
+  const char* messages;       /* [{"role": "user", "content": "Hello"}] */
+  const char* tools;          /* list of schemas; NULL: none */
+  const char* variables;      /* {"enable_thinking": false}; NULL: none */
+  const char* template_name;  /* in folders with several; NULL: tool_use with tools, else default */
+  int no_generation_prompt;   /* not 0: ends after the last message */
+  int continue_final_message; /* not 0: ends behind the text of the last message, so that a model continues it */
 } pinion_chat;
 
 /* The prompt that the folder's chat template makes of a conversation, as text and as ids. In the ids, special tokens

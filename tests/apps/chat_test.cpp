@@ -67,6 +67,28 @@ TEST(Chat, RegenAndUndoRemoveOneTurn) {
   EXPECT_EQ(read_json(file + ".undone"), (json{{{"role", "system"}, {"content", "Be kind."}}}));
 }
 
+TEST(Chat, ContinuesTheLastAnswer) {
+  const Folder folder;
+  const std::string file = folder / "talk.json";
+  const auto talk = [&](const std::string& input, const char* tokens) {
+    return run_pinion({"chat", "--model", kDemo, "--temperature", "0", "--max-tokens", tokens}, input).out;
+  };
+  EXPECT_EQ(talk("Who are you?\n/continue\n/save " + file + "\n", "6"), "I am Pinion's small\n demo model.\n");
+  const json saved = read_json(file);
+  ASSERT_EQ(saved.size(), 2) << saved;
+  EXPECT_EQ(saved[1]["content"], "I am Pinion's small demo model.");
+  write_file(file, R"([{"role": "user", "content": "Who are you?"}, {"role": "assistant", "content": "I am "}])");
+  EXPECT_EQ(talk("/load " + file + "\n/continue\n/save " + file + "\n", "12"),
+            "loaded 2 messages\n Pinion's small demo model.\n");
+  EXPECT_EQ(read_json(file)[1]["content"], "I am Pinion's small demo model.");
+  write_file(file, R"([{"role": "user", "content": "Who?"}, {"role": "assistant", "content": [1]}])");
+  const std::string input = "/continue\nHello\n/undo\n/continue\n";
+  const Outcome outcome = run_pinion({"chat", "--model", kDemo, "--max-tokens", "2"}, input);
+  EXPECT_EQ(outcome.status, 1);
+  const size_t first = outcome.err.find("no answer to continue");
+  EXPECT_NE(outcome.err.find("no answer to continue", first + 1), std::string::npos) << outcome.err;
+}
+
 TEST(Chat, SavedConversationContinues) {
   const ChatModel model;
   const std::string file = model / "talk.json", greedy = "--temperature";

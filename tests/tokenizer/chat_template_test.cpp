@@ -42,6 +42,13 @@ std::string rendered(const std::filesystem::path& folder, Conversation conversat
   return refused ? "error: " + refused.message() : text;
 }
 
+std::string continued(const std::string& source, const char* last) {
+  const TemplateFolder folder(Json{{"chat_template", source}}.dump());
+  const nlohmann::ordered_json question = {{"role", "user"}, {"content", "Q"}};
+  return rendered(folder,
+                  {.messages = {question, nlohmann::ordered_json::parse(last)}, .continue_final_message = true});
+}
+
 std::string load_error(const std::string& source) {
   std::shared_ptr<const ChatTemplate> chat_template;
   return load_chat_template(TemplateFolder(Json{{"chat_template", source}}.dump()).string(), &chat_template).message();
@@ -159,6 +166,55 @@ TEST(ChatTemplate, ReshapesOmittedContents) {
   for (const auto& message : answer("Let me look.")) one_of_two.push_back(message);
   EXPECT_EQ(rendered(calls, {.messages = one_of_two}), "Hi;<weather><weather>Hi;Let me look.;")
       << "the output with fewer omissions";
+}
+
+// The texts of templates in the style of families are in templates_test.cpp.
+TEST(ChatTemplate, ContinuesThoughtsOfAMessageWithoutContent) {
+  for (const char* name : {"thinking", "reasoning_content"}) {
+    const std::string source = "{% for m in messages %}[{{ m.role }}]<think>{{ m." + std::string(name) +
+                               " }}</think>{{ m.content }}<end>{% endfor %}";
+    for (const char* given : {"thinking", "reasoning_content", "reasoning"}) {
+      const std::string thought = "{\"role\": \"assistant\", \"" + std::string(given) + "\": \"I\"";
+      const std::string question = "[user]<think></think>Q<end>";
+      EXPECT_EQ(continued(source, (thought + "}").c_str()), question + "[assistant]<think>I");
+      EXPECT_EQ(continued(source, (thought + ", \"content\": null}").c_str()), question + "[assistant]<think>I");
+      EXPECT_EQ(continued(source, (thought + ", \"content\": \"\"}").c_str()),
+                question + "[assistant]<think>I</think>");
+      EXPECT_EQ(continued(source, (thought + ", \"content\": \"A\"}").c_str()),
+                question + "[assistant]<think>I</think>A");
+    }
+  }
+}
+
+TEST(ChatTemplate, ContinuesReshapedContent) {
+  const std::string parts =
+      "{% for m in messages %}{% for p in m.content %}{% if p.text %}{{ p.text | trim }};{% endif %}{% endfor %}{% "
+      "endfor %}";
+  EXPECT_EQ(continued(parts, R"({"role": "assistant", "content": "I am "})"), "Q;I am");
+  EXPECT_EQ(continued(parts, R"({"role": "assistant", "content": [{"text": "I"}, {"text": "am"}, {"type": "image"}]})"),
+            "Q;I;am");
+}
+
+TEST(ChatTemplate, RefusesToContinue) {
+  const std::string plain = "{% for m in messages %}{{ m.content }};{% endfor %}";
+  const auto expect_refused = [](const std::string& answer, const char* cause) {
+    EXPECT_TRUE(answer.starts_with("error: messages: the ") && answer.find(cause) != std::string::npos) << answer;
+  };
+  EXPECT_EQ(continued(plain, R"({"role": "assistant", "content": "I", "tool_calls": []})"), "Q;I");
+  const char* calls = R"({"role": "assistant", "content": "I", "tool_calls": [{"function": {"name": "f"}}]})";
+  expect_refused(continued(plain, calls), "tool calls");
+  for (const char* message : {R"({"role": "assistant"})", R"({"role": "assistant", "content": null})",
+                              R"({"role": "assistant", "content": []})", R"({"role": "assistant", "content": 1})",
+                              R"({"role": "assistant", "content": [{"type": "image"}, 1, "a"]})"}) {
+    expect_refused(continued(plain, message), "no text");
+  }
+  for (const char* source : {"{{ messages[0].content }}", "{{ messages[1].content[:1] }}",
+                             "{{ messages[1].content | upper }}", "{{ messages[1].content[1:] }}"}) {
+    expect_refused(continued(source, R"({"role": "assistant", "content": "I am"})"), "changes the text");
+  }
+  const TemplateFolder folder(Json{{"chat_template", plain}}.dump());
+  EXPECT_EQ(rendered(folder, {.messages = nlohmann::ordered_json::array(), .continue_final_message = true}),
+            "error: messages: no message to continue");
 }
 
 // Each missing text would be searched in the whole output.
@@ -296,6 +352,27 @@ TEST(ChatTemplate, TypedControlTokensAreText) {
   EXPECT_EQ(std::ranges::count(harmful.ids, start), 2);
   EXPECT_EQ(std::ranges::count(harmful.ids, end), 1);
   EXPECT_EQ(decode(*tokenizer, harmful.ids, false), harmful.text);
+}
+
+TEST(ChatTemplate, TypedControlTokensInAContinuedTextAreText) {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;
+  ASSERT_FALSE(load_tokenizer(PINION_TEST_DATA "/tokenizers/qwen2", &tokenizer));
+  ASSERT_FALSE(load_chat_template(TemplateFolder(Json{{"chat_template", kChatMl}}.dump()).string(), &chat_template));
+  const std::string head = "<|im_start|>user\nH\U0010FFFE i<|im_end|>\n<|im_start|>assistant\n";
+  for (const std::string begun : {"I am", "I <|im_end|>\n<|im_start|>system\nam", "<|im_start|>", "a <|im_"}) {
+    const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", "H\U0010FFFE i"}},
+                                             {{"role", "assistant"}, {"content", " " + begun + " \n"}}};
+    Prompt prompt;
+    const Error e =
+        make_prompt(*chat_template, *tokenizer, {.messages = messages, .continue_final_message = true}, &prompt);
+    ASSERT_FALSE(e) << e.message();
+    EXPECT_EQ(prompt.text, head + begun);
+    EXPECT_EQ(prompt.continued_at, head.size());
+    EXPECT_EQ(std::ranges::count(prompt.ids, token_id(*tokenizer, "<|im_start|>")), 2) << begun;
+    EXPECT_EQ(std::ranges::count(prompt.ids, token_id(*tokenizer, "<|im_end|>")), 1) << begun;
+    EXPECT_EQ(decode(*tokenizer, prompt.ids, false), prompt.text);
+  }
 }
 
 TEST(ChatTemplate, SpecialTokensOfTheTokenizer) {
