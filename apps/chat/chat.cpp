@@ -143,7 +143,7 @@ Error open_chat(const ChatOptions& options, Chat* out) {
   out->max_tokens = options.max_tokens;
   out->stops = options.stops;
   out->overflow = options.overflow;
-  if (Error e = open_with_progress(options.run, &out->runtime)) return e;
+  if (Error e = open_with_progress(options.run, out->tokenizer.get(), &out->runtime)) return e;
   const int64_t context = options.context > 0 ? options.context : kDefaultContext;
   if (Error e = open_session(out->runtime, session_needs(options.speculate, context), &out->session)) return e;
   const int64_t capacity = out->session->sequence.cache.capacity;

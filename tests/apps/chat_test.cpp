@@ -89,6 +89,37 @@ TEST(Chat, ContinuesTheLastAnswer) {
   EXPECT_NE(outcome.err.find("no answer to continue", first + 1), std::string::npos) << outcome.err;
 }
 
+// A fine-tune that names its end of turn in one file only.
+TEST(Chat, EveryFileEndsTurns) {
+  const json config = read_json(kDemo + "/tokenizer_config.json");
+  const auto answer = [&](const json& tokenizer_config, const char* map = "{}") {
+    const Folder model;
+    for (const char* name : {"config.json", "model.safetensors", "tokenizer.model"}) {
+      fs::copy_file(fs::path(kDemo) / name, model.path / name);
+    }
+    write_file(model.path / "generation_config.json", R"({"eos_token_id": 2})");
+    write_file(model.path / "tokenizer_config.json", tokenizer_config.dump());
+    write_file(model.path / "special_tokens_map.json", map);
+    const std::string prompt = "<|user|>Who are you?<|end|><|assistant|>";
+    const json text = run_json({"generate", "--model", model.path, "--prompt", prompt, "--max-tokens", "40", "--json"});
+    return text["text"].get<std::string>();
+  };
+  const std::string whole = "I am Pinion's small demo model.";
+  json other = config;
+  EXPECT_EQ(answer(config), whole) << "the template's";
+  other["chat_template"] = "{{ raise_exception('no') }}";
+  const std::string too_long = answer(other);
+  EXPECT_TRUE(too_long.starts_with(whole) && too_long.size() > whole.size()) << too_long;
+  EXPECT_EQ(answer(other, R"({"eos_token": "<|end|>"})"), whole);
+  other["eos_token"] = {{"content", "<|end|>"}};
+  EXPECT_EQ(answer(other), whole);
+  other["eos_token"] = "<|end|>";
+  EXPECT_EQ(answer(other), whole);
+  other.erase("eos_token");
+  other["chat_template"] = "{% broken";
+  EXPECT_EQ(answer(other, R"({"eos_token": "<|end|>"})"), whole);
+}
+
 TEST(Chat, SavedConversationContinues) {
   const ChatModel model;
   const std::string file = model / "talk.json", greedy = "--temperature";

@@ -398,5 +398,51 @@ TEST(ChatTemplate, SpecialTokensOfTheTokenizer) {
   EXPECT_EQ(prompt({}).text, "[INST]<s></s>");
 }
 
+// The texts of turn_ends().
+std::string ends_of(const std::string& tokenizer_name, const std::string& source) {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;
+  EXPECT_FALSE(load_tokenizer(PINION_TEST_DATA "/tokenizers/" + tokenizer_name, &tokenizer));
+  const TemplateFolder folder(Json{{"chat_template", source}, {"eos_token", "</s>"}, {"bos_token", "<s>"}}.dump());
+  EXPECT_FALSE(load_chat_template(folder.string(), &chat_template));
+  std::string ends;
+  for (const int32_t id : turn_ends(*chat_template, *tokenizer)) ends += token_text(*tokenizer, id) + ";";
+  return ends;
+}
+
+TEST(TurnEnds, OfTemplatesInTheStyleOfFamilies) {
+  const auto ends = [](const char* tokenizer, const std::string& name) {
+    return ends_of(tokenizer, read_bytes(PINION_TEST_DATA "/templates/" + name + ".jinja"));
+  };
+  for (const char* name : {"chatml", "im_tools", "im_thinking", "im_macro", "modes"}) {
+    EXPECT_TRUE(ends("qwen2", name).starts_with("<|im_end|>;")) << name << ends("qwen2", name);
+  }
+  EXPECT_EQ(ends("llama3_ranks", "headers"), "<|eot_id|>;<|eot_id|>;");
+  EXPECT_EQ(ends("phi3", "role_pipes"), "<|end|>;");
+  EXPECT_EQ(ends("mistral", "inst"), "</s>;</s>;");
+  EXPECT_EQ(ends("llama2", "lines"), "</s>;");
+  EXPECT_EQ(
+      ends_of("gemma",
+              "{% for m in messages %}<start_of_turn>{{ m.role }}\n{{ m.content | trim }}<end_of_turn>\n{% endfor %}"),
+      "<end_of_turn>;");
+}
+
+TEST(TurnEnds, OfUnusualTemplates) {
+  const auto ends = [](const std::string& turn) {
+    return ends_of("qwen2", "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}" + turn + "{% endfor %}");
+  };
+  EXPECT_EQ(ends(" <|im_end|>\n"), "<|im_end|>;");
+  EXPECT_EQ(ends("<|im_end|>\n<|endoftext|>"), "<|im_end|>;") << "the first one";
+  EXPECT_EQ(ends("\n"), "<|im_start|>;") << "no end: the next turn begins";
+  EXPECT_EQ(ends("\n### End<|im_end|>"), "") << "text comes first";
+  EXPECT_EQ(ends("{{ raise_exception('no') if loop.index == 2 }}"), "");
+  // The end of the last turn may differ from that of earlier ones.
+  EXPECT_EQ(ends("{{ '<|endoftext|>' if loop.last else '<|im_end|>' }}"), "<|endoftext|>;");
+  EXPECT_EQ(ends("{{ '' if loop.last else '<|im_end|>' }}"), "<|im_end|>;");
+  const std::string call = "{% if m.tool_calls %}{{ m.tool_calls[0].function.arguments | tojson }}";
+  EXPECT_EQ(ends(call + "<|endoftext|>{% else %}<|im_end|>{% endif %}"), "<|im_end|>;<|endoftext|>;");
+  EXPECT_EQ(ends(call + "</tool_call>{% else %}<|im_end|>{% endif %}"), "<|im_end|>;");
+}
+
 }  // namespace
 }  // namespace pinion

@@ -60,4 +60,9 @@ struct Prompt {
 Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const Conversation& conversation,
                   Prompt* out, int64_t max_tokens = EncodeOptions().max_tokens);
 
+// The tokens by which the template ends a turn of the assistant, also if no other file names them: the first token
+// behind an answer (if the template writes none, that of the next turn) and the last special one behind a tool call.
+// Renders short conversations; empty if the template refuses them.
+std::vector<int32_t> turn_ends(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
+
 }  // namespace pinion
