@@ -327,7 +327,7 @@ Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRe
   if (Error e = choose_teams(options, &teams)) return e;
   RunOptions run = options.run;
   run.plan = std::ranges::max(teams, {}, [](const NamedTeam& team) { return team.plan.decode.cpus.size(); }).plan;
-  if (Error e = open_with_progress(run, &runtime)) return e;
+  if (Error e = open_with_progress(run, nullptr, &runtime)) return e;
   const std::vector<BenchTest> tests = tests_of(options);
   if (Error e = check_context(runtime.model->config, tests)) return e;
 

@@ -27,14 +27,17 @@ static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes i
 // reduced to one line if hidden.
 class AnswerPrinter {
  public:
-  AnswerPrinter(Chat& chat, bool inside_thought)
+  AnswerPrinter(Chat& chat, const Prompt& prompt)
       : chat_(chat),
         backup_(*chat.backup),
-        answer_(chat.tokenizer, chat.stops, is_thinking_mark),
-        splitter_(inside_thought),
+        answer_(chat.tokenizer, chat.stops, is_thinking_mark, prompt.continued_at == prompt.text.size()),
+        splitter_(false),
         wrap_(chat.interactive ? terminal_columns() : 0),
         marks_(has_colour() ? kDimmed : kWritten),
-        thought_start_seconds_(now_seconds()) {}
+        thought_start_seconds_(now_seconds()) {
+    splitter_.put(opening_mark(std::string_view(prompt.text).substr(0, prompt.continued_at)));
+    splitter_.put(std::string_view(prompt.text).substr(prompt.continued_at));
+  }
 
   // Returns false after a stop text.
   bool put(int32_t id) {
@@ -110,6 +113,29 @@ class AnswerPrinter {
   double thought_start_seconds_;  // start of the answer: models think first
 };
 
+Error answer_last_message(Chat& chat) {
+  Prompt prompt;
+  if (Error e = fit_conversation(chat, &prompt)) return e;
+  GenerateOptions options;
+  options.max_tokens = chat.max_tokens > 0 ? chat.max_tokens : chat.session->sequence.cache.capacity;
+  options.sampler = chat.sampler;
+  options.hash_logits = false;
+  chat.sampler.seed += 1;  // the same question should get different answers
+  const std::string begun = prompt.text.substr(prompt.continued_at);
+  if (chat.conversation.continue_final_message) drop_last_message(chat);
+  chat.backup->set(chat.conversation.messages);
+  chat.backup->add(begun);
+  AnswerPrinter printer(chat, prompt);
+  chat.session_is_ahead = true;  // until generation succeeds
+  if (Error e = generate_for(chat, prompt, options, [&](int32_t id) { return printer.put(id); })) return e;
+  add_message("assistant", begun + printer.finish(), &chat.conversation);
+  chat.backup->set(chat.conversation.messages);
+  chat.session_is_ahead = false;
+  note_draft_failure(chat.drafting);
+  note_full_context(chat);
+  return {};
+}
+
 }  // namespace
 
 void add_message(const char* role, const std::string& text, Conversation* out) {
@@ -136,24 +162,11 @@ Error generate_for(Chat& chat, const Prompt& prompt, const GenerateOptions& opti
   return {};
 }
 
-Error answer_last_message(Chat& chat) {
-  Prompt prompt;
-  if (Error e = fit_conversation(chat, &prompt)) return e;
-  GenerateOptions options;
-  options.max_tokens = chat.max_tokens > 0 ? chat.max_tokens : chat.session->sequence.cache.capacity;
-  options.sampler = chat.sampler;
-  options.hash_logits = false;
-  chat.sampler.seed += 1;  // the same question should get different answers
-  chat.backup->set(chat.conversation.messages);
-  AnswerPrinter printer(chat, ends_in_thought(prompt.text));
-  chat.session_is_ahead = true;  // until generation succeeds
-  if (Error e = generate_for(chat, prompt, options, [&](int32_t id) { return printer.put(id); })) return e;
-  add_message("assistant", printer.finish(), &chat.conversation);
-  chat.backup->set(chat.conversation.messages);
-  chat.session_is_ahead = false;
-  note_draft_failure(chat.drafting);
-  note_full_context(chat);
-  return {};
+void answer_or_restore(Chat& chat, const OrderedJson& before) {
+  const Error e = answer_last_message(chat);
+  if (!e) return;
+  report_failure(chat, e.message());
+  chat.conversation.messages = before;
 }
 
 }  // namespace pinion

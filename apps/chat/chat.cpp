@@ -42,10 +42,7 @@ Error restart(Chat& chat, const std::string& system) {
 void take_turn(Chat& chat, const std::string& text) {
   const OrderedJson before = chat.conversation.messages;
   add_message("user", text, &chat.conversation);
-  if (Error e = answer_last_message(chat)) {
-    report_failure(chat, e.message());
-    chat.conversation.messages = before;
-  }
+  answer_or_restore(chat, before);
 }
 
 void reset(Chat& chat, const std::string&) {
@@ -100,6 +97,7 @@ constexpr ChatCommand kChatCommands[] = {
     {"/reset", "forgets the conversation, keeps the system message", reset},
     {"/system", "TEXT: sets the system message, or removes it without TEXT, and starts a new conversation", set_system},
     {"/regen", "answers the last question again", regenerate_answer},
+    {"/continue", "goes on with the last answer", continue_answer},
     {"/undo", "removes the last question and its answer", undo_turn},
     {"/save", "FILE: writes the conversation as JSON, and the model's cache of it to FILE.cache", save_conversation},
     {"/load", "FILE: continues a saved conversation", load_conversation},
@@ -146,7 +144,7 @@ Error open_chat(const ChatOptions& options, Chat* out) {
   out->max_tokens = options.max_tokens;
   out->stops = options.stops;
   out->overflow = options.overflow;
-  if (Error e = open_with_progress(options.run, &out->runtime)) return e;
+  if (Error e = open_with_progress(options.run, out->tokenizer.get(), &out->runtime)) return e;
   const int64_t context = options.context > 0 ? options.context : fitting_context(out->runtime);
   if (Error e = open_session(out->runtime, session_needs(options.speculate, context), &out->session)) return e;
   if (Error e = open_prompt_cache(options.prompt_cache, *out->session, out->session->sequence.state)) return e;

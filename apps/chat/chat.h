@@ -57,6 +57,7 @@ struct Chat {
 void report_failure(Chat& chat, const std::string& message);
 
 void add_message(const char* role, const std::string& text, Conversation* out);
+void drop_last_message(Chat& chat);
 
 void stop_answers_on_interrupt(Session* session);  // from now on Ctrl-C ends evaluation and generation early
 void clear_interrupt();                            // before the next turn or command
@@ -79,13 +80,16 @@ void note_full_context(Chat& chat);
 Error generate_for(Chat& chat, const Prompt& prompt, const GenerateOptions& options,
                    const std::function<bool(int32_t)>& on_token);
 
-// Prints the answer to the last message while it is generated, and adds it to the conversation.
-Error answer_last_message(Chat& chat);
+// Prints the answer to the last message, or the rest of that message (Conversation::continue_final_message), while it
+// is generated, and adds it to the conversation. After a failure, which is reported, the messages are those of
+// `before`.
+void answer_or_restore(Chat& chat, const OrderedJson& before);
 
 // Commands that begin with /. On failure they print a message and change nothing.
 void save_conversation(Chat& chat, const std::string& file);
 void load_conversation(Chat& chat, const std::string& file);
 void regenerate_answer(Chat& chat, const std::string&);
+void continue_answer(Chat& chat, const std::string&);
 void undo_turn(Chat& chat, const std::string&);
 
 }  // namespace pinion

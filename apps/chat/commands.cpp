@@ -17,8 +17,6 @@
 namespace pinion {
 namespace {
 
-void drop_last_message(Chat& chat) { chat.conversation.messages.erase(chat.conversation.messages.size() - 1); }
-
 bool ends_with_role(const Chat& chat, const char* role) {
   const OrderedJson& messages = chat.conversation.messages;
   if (!messages.is_array() || messages.empty() || !messages.back().contains("role")) return false;
@@ -114,7 +112,21 @@ Error evaluate_conversation(Chat& chat) {
   return evaluate_prompt(chat, prompt);
 }
 
+// Answers the last question again, or goes on with its answer.
+void answer_again(Chat& chat, bool continues) {
+  const OrderedJson before = chat.conversation.messages;
+  const bool has_text = ends_with_role(chat, "assistant") && before.back().value("content", OrderedJson()).is_string();
+  if (!has_text)
+    return report_failure(chat, "there is no answer to " + std::string(continues ? "continue" : "regenerate"));
+  if (!continues) drop_last_message(chat);
+  chat.conversation.continue_final_message = continues;
+  answer_or_restore(chat, before);
+  chat.conversation.continue_final_message = false;
+}
+
 }  // namespace
+
+void drop_last_message(Chat& chat) { chat.conversation.messages.erase(chat.conversation.messages.size() - 1); }
 
 void ChatBackup::set(const OrderedJson& messages) {
   const std::lock_guard lock(mutex_);
@@ -172,15 +184,8 @@ void load_conversation(Chat& chat, const std::string& file) {
   print("loaded " + std::to_string(chat.conversation.messages.size()) + " messages\n");
 }
 
-void regenerate_answer(Chat& chat, const std::string&) {
-  if (!ends_with_role(chat, "assistant")) return report_failure(chat, "there is no answer to regenerate");
-  const OrderedJson before = chat.conversation.messages;
-  drop_last_message(chat);
-  if (Error e = answer_last_message(chat)) {
-    report_failure(chat, e.message());
-    chat.conversation.messages = before;
-  }
-}
+void regenerate_answer(Chat& chat, const std::string&) { answer_again(chat, false); }
+void continue_answer(Chat& chat, const std::string&) { answer_again(chat, true); }
 
 void undo_turn(Chat& chat, const std::string&) {
   const OrderedJson before = chat.conversation.messages;

@@ -275,7 +275,7 @@ Error make_plan(const RunOptions& options, Plan* out) {
   return make_plan(options, [](const std::string& text) { note(text); }, out);
 }
 
-Error open_with_progress(const RunOptions& run, Runtime* out) {
+Error open_with_progress(const RunOptions& run, const Tokenizer* tokenizer, Runtime* out) {
   {
     ProgressBar bar("loading");
     LoadOptions load = load_options(run);
@@ -283,7 +283,7 @@ Error open_with_progress(const RunOptions& run, Runtime* out) {
       bar.show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
     };
     if (Error e = read_calibration(run, &load)) return e;
-    if (Error e = open_model(run, load, [](const std::string& text) { note(text); }, out)) return e;
+    if (Error e = open_model(run, load, [](const std::string& text) { note(text); }, tokenizer, out)) return e;
   }
   note_about_model(*out->model);
   return {};

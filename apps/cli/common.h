@@ -70,7 +70,7 @@ void note_unused_tuning(const RunOptions& options, const Tuning& tuning);  // wh
 
 Error make_plan(const RunOptions& options, Plan* out);  // for this machine, with that note
 
-// Opens a model with a progress bar and the notes about it.
-Error open_with_progress(const RunOptions& options, Runtime* out);
+// open_model() with a progress bar and the notes about the model.
+Error open_with_progress(const RunOptions& options, const Tokenizer* tokenizer, Runtime* out);
 
 }  // namespace pinion

@@ -29,6 +29,10 @@ class GrammarRules : public TextRules {
     ends_.assign((vocab_size + 31) / 32, 0);
     for (const int32_t id : eos_ids) set_bit(ends_, id);
     matcher_.emplace(*options_->grammar, eos_ids, left_seconds());
+    if (!options_->begun.empty()) {
+      state_ = State::constrained;
+      if (Error e = matcher_->begin_with(options_->begun, left_seconds())) return e;
+    }
     return allow();
   }
 

@@ -23,6 +23,7 @@ struct GrammarRulesOptions {
   std::string free_until = {};  // text that ends an unconstrained beginning; empty: the grammar applies at once
   bool may_end_free = false;    // the reply may end within that beginning, for example with a tool call
   std::vector<ReplyOpening> openings = {};
+  std::string begun = {};  // of the constrained text, in the prompt; the fields above do not apply then
   // CPU time of the calling thread that the grammar may use, in addition to two milliseconds per token; 0: no limit. An
   // ambiguous grammar takes longer per token the more derivations it keeps open.
   double max_seconds = 0;

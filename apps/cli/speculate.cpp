@@ -50,7 +50,7 @@ Error open_draft_model(const std::string& small, const RunOptions& run, Drafting
   options.load.keep.clear();  // names matrices of the target model
   options.is_draft_model = true;
   options.exchange = nullptr;  // small enough for rank 0 alone
-  return open_with_progress(options, &out->runtime);
+  return open_with_progress(options, nullptr, &out->runtime);
 }
 
 Error open_mtp_layer(const RunOptions& run, const Runtime& runtime, Drafting* out) {

@@ -150,7 +150,7 @@ int run_generate(GenerateFlags& options) {
   }
 
   Runtime runtime;
-  if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
+  if (Error e = open_with_progress(options.run, tokenizer.get(), &runtime)) return fail(e);
   Drafting drafting;
   std::unique_ptr<Session> session;
   const int64_t capacity = std::ssize(prompt_ids) + options.max_tokens;
@@ -226,7 +226,7 @@ Run setup_generate(Command app) {
       .range(0, kMostLogprobs)
       .whole()
       .type_name("N");
-  app.add_flag("--ignore-eos", options->ignore_eos, "Continue after the end-of-sequence token");
+  app.add_flag("--ignore-eos", options->ignore_eos, "Continue after the tokens that end a text");
   app.add_flag("--json", options->json, "Print one JSON object at the end instead of the text");
   add_quiet_option(app, &options->quiet);
   return {[options] { return run_generate(*options); }, {&options->run}};

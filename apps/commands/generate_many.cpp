@@ -156,7 +156,7 @@ int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler, con
   std::vector<Item> items;
   if (Error e = read_items(flags, rules, tokenizer, &items)) return fail(e);
   Runtime runtime;
-  if (Error e = open_with_progress(flags.run, &runtime)) return fail(e);
+  if (Error e = open_with_progress(flags.run, tokenizer.get(), &runtime)) return fail(e);
   std::unique_ptr<Scheduler> scheduler;
   if (Error e = open_scheduler(*runtime.model, *runtime.team, options_for(flags, runtime, items), &scheduler)) {
     return fail(e);

@@ -281,6 +281,10 @@ int run_inspect(const InspectOptions& options) {
   if (bound) return fail(bound);
   GenerationDefaults defaults;
   if (Error e = read_generation_config(run.model, &defaults)) return fail(e);
+  std::shared_ptr<const Tokenizer> tokenizer;
+  if (has_tokenizer(run.model) && !load_tokenizer(run.model, &tokenizer)) {
+    add_end_ids(run.model, *tokenizer, &model.eos_ids);
+  }
   const Kernels* kernels = nullptr;
   if (Error e = select_kernels(run.kernels_name, &kernels)) return fail(e);
   Plan plan;

@@ -59,7 +59,7 @@ int run_logits(const LogitsOptions& options) {
   if (ids.empty()) return fail(error("the prompt has no tokens", "logits"));
 
   Runtime runtime;
-  if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
+  if (Error e = open_with_progress(options.run, nullptr, &runtime)) return fail(e);
   const int64_t positions = std::ssize(ids);
   const int64_t context = context_length(runtime.model->config);
   if (positions > context) {

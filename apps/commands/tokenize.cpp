@@ -131,6 +131,7 @@ struct TemplateOptions {
   std::vector<std::string> variables;  // NAME=VALUE
   std::string name;
   bool no_generation_prompt = false;
+  bool continue_final_message = false;
   bool ids = false;
 };
 
@@ -162,6 +163,7 @@ Error read_conversation(const TemplateOptions& options, Conversation* out) {
     if (Error e = add_variable(setting, &out->variables)) return e;
   }
   out->add_generation_prompt = !options.no_generation_prompt;
+  out->continue_final_message = options.continue_final_message;
   out->template_name = options.name;
   return {};
 }
@@ -232,6 +234,8 @@ Run setup_template(Command app) {
                  "Template to use if the folder has several (default: tool_use with --tools, else default)")
       .type_name("NAME");
   app.add_flag("--no-generation-prompt", options->no_generation_prompt, "End after the last message");
+  app.add_flag("--continue-final-message", options->continue_final_message,
+               "End behind the text of the last message, so that a model continues it");
   app.add_flag("--ids", options->ids,
                "Print the token ids of the prompt; special tokens in messages count as plain text");
   return {[options] { return run_template(*options); }};

@@ -270,7 +270,7 @@ void print_trials(const TuneOptions& options, const Tuning& tuning, const Trials
 Error open_tuned_model(const TuneOptions& options, Tuner* out) {
   RunOptions run = options.run;
   run.plan = make_trial(out->topology, default_team(out->topology), kDefaultPrefillChunk).plan;
-  if (Error e = open_with_progress(run, &out->runtime)) return e;
+  if (Error e = open_with_progress(run, nullptr, &out->runtime)) return e;
   const Model& model = *out->runtime.model;
   out->logits.resize(model.config.vocab_size);
   if (model.weight_bytes < out->topology.last_level_cache_bytes) {

@@ -276,7 +276,7 @@ Error check_here(const CheckOptions& options, const Golden& golden,
     if (Error e = load_model_tokenizer(settled.run.model, &tokenizer)) return e;
   }
   Runtime runtime;
-  if (Error e = open_with_progress(settled.run, &runtime)) return e;
+  if (Error e = open_with_progress(settled.run, tokenizer.get(), &runtime)) return e;
   if (golden.calibration != runtime.model->calibration) {
     return error("not the recorded calibration", "--calibrate",
                  golden.calibration.empty() ? "none" : "a text of " + golden.calibration,

@@ -29,7 +29,7 @@ Error open_model(const RecordOptions& options, Runtime* runtime, Golden* golden,
   if (has_tokenizer(options.run.model)) {
     if (Error e = load_model_tokenizer(options.run.model, &tokenizer)) return e;
   }
-  if (Error e = open_with_progress(golden->run, runtime)) return e;
+  if (Error e = open_with_progress(golden->run, tokenizer.get(), runtime)) return e;
   golden->weights = weights_hash(*runtime->model);
   golden->calibration = runtime->model->calibration;
   *out = model_subject(*runtime, options.run.model, std::move(tokenizer));

@@ -100,7 +100,7 @@ Error open_shared(const pinion_model_options& options, OpenModel* model) {
     if (Error e = use_calibration(text, run.calibrate, &load)) return e;
   }
   const Note note = [&](const std::string& text) { callbacks.report(PINION_NOTE, text); };
-  if (Error e = open_model(run, load, note, &model->runtime)) return e;
+  if (Error e = open_model(run, load, note, model->tokenizer.get(), &model->runtime)) return e;
   for (const std::string& text : model_notes(*model->runtime.model)) note(text);
   model->family = model->runtime.model->config.family;
   model->quant = quant_name(run);

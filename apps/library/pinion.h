@@ -24,7 +24,8 @@
  * starts a team of its own, so use a single thread for them, with a stack of the usual 8 MB. Callbacks run on the
  * calling thread, except pinion_model_options.on_message. A callback must not throw, longjmp, or close handles in use;
  * passes of the same model fail in it with PINION_ERROR_BUSY. After fork() the child must not use a model.
- * pinion_chat_render runs the template in a short-lived child process, which a handler of SIGCHLD may notice.
+ * pinion_model_open and pinion_chat_render run the chat template in short-lived child processes, which a handler of
+ * SIGCHLD may notice.
  *
  * Structs of options begin with their size. Fields that are 0 have their default, so that programs work unchanged with
  * later versions, which add fields at the end: `pinion_model_options options = {.size = sizeof options};`
@@ -129,7 +130,8 @@ typedef struct pinion_model_info {
 
 PINION_API pinion_status pinion_model_describe(const pinion_model* model, pinion_model_info* out);
 
-/* The end-of-sequence ids, ascending: *out [*count]. Release with pinion_free(*out). */
+/* The ids that end a text, of the model's and the tokenizer's files and the chat template, ascending: *out [*count].
+ * Release with pinion_free(*out). */
 PINION_API pinion_status pinion_model_end_ids(const pinion_model* model, int32_t** out, size_t* count);
 
 /* --- Tokens: these functions fail with PINION_ERROR_MODEL if the folder has no tokenizer --- */
@@ -147,12 +149,13 @@ PINION_API pinion_status pinion_detokenize(const pinion_model* model, const int3
 
 /* Arguments of transformers' apply_chat_template, as zero-terminated JSON texts. */
 typedef struct pinion_chat {
-  size_t size;               /* sizeof(pinion_chat) */
-  const char* messages;      /* [{"role": "user", "content": "Hello"}] */
-  const char* tools;         /* list of schemas; NULL: none */
-  const char* variables;     /* {"enable_thinking": false}; NULL: none */
-  const char* template_name; /* in folders with several; NULL: tool_use with tools, else default */
-  int no_generation_prompt;  /* not 0: ends after the last message */
+  size_t size;                /* sizeof(pinion_chat) */
+  const char* messages;       /* [{"role": "user", "content": "Hello"}] */
+  const char* tools;          /* list of schemas; NULL: none */
+  const char* variables;      /* {"enable_thinking": false}; NULL: none */
+  const char* template_name;  /* in folders with several; NULL: tool_use with tools, else default */
+  int no_generation_prompt;   /* not 0: ends after the last message */
+  int continue_final_message; /* not 0: ends behind the text of the last message, so that a model continues it */
 } pinion_chat;
 
 /* The prompt that the folder's chat template makes of a conversation, as text and as ids. In the ids, special tokens

@@ -37,6 +37,7 @@ Error read_conversation(const pinion_chat& chat, Conversation* out) {
     if (!out->variables.is_object()) return error("wrong type", "variables", "an object");
   }
   out->add_generation_prompt = chat.no_generation_prompt == 0;
+  out->continue_final_message = chat.continue_final_message != 0;
   out->template_name = text_or_empty(chat.template_name);
   return {};
 }

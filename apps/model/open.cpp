@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -11,6 +12,7 @@
 #include "loader/checkpoint/model_folder.h"
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
+#include "tokenizer/templates/chat_template.h"
 
 namespace pinion {
 
@@ -35,10 +37,24 @@ Error runtime_options(const RunOptions& run, const LoadOptions& load, const Note
   return {};
 }
 
-Error open_model(const RunOptions& run, const LoadOptions& load, const Note& note, Runtime* out) {
+void add_end_ids(const std::string& folder, const Tokenizer& tokenizer, std::vector<int32_t>* ids) {
+  std::ranges::copy(end_ids(tokenizer), std::back_inserter(*ids));
+  std::shared_ptr<const ChatTemplate> chat_template;
+  // A template that does not load is an error of the commands that use it.
+  if (!load_chat_template(folder, &chat_template) && chat_template) {
+    std::ranges::copy(turn_ends(*chat_template, tokenizer), std::back_inserter(*ids));
+  }
+  std::ranges::sort(*ids);
+  ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
+}
+
+Error open_model(const RunOptions& run, const LoadOptions& load, const Note& note, const Tokenizer* tokenizer,
+                 Runtime* out) {
   RuntimeOptions options;
   if (Error e = runtime_options(run, load, note, &options)) return e;
-  return open_runtime(options, out);
+  if (Error e = open_runtime(options, out)) return e;
+  if (tokenizer) add_end_ids(run.model, *tokenizer, &out->model->eos_ids);
+  return {};
 }
 
 int64_t fitting_context(const Runtime& runtime) {

@@ -28,8 +28,13 @@ Error make_plan(const RunOptions& options, const Note& note, Plan* out);
 // progress and damage.
 Error runtime_options(const RunOptions& options, const LoadOptions& load, const Note& note, RuntimeOptions* out);
 
-// Opens the model folder or the synthetic model that the options name.
-Error open_model(const RunOptions& options, const LoadOptions& load, const Note& note, Runtime* out);
+// Opens the model folder or the synthetic model that the options name. With a tokenizer, its end tokens and those of
+// the chat template end texts, in addition to those of the model's files; null: the caller generates no text.
+Error open_model(const RunOptions& options, const LoadOptions& load, const Note& note, const Tokenizer* tokenizer,
+                 Runtime* out);
+
+// Adds the tokenizer's end tokens and the tokens by which the folder's chat template ends turns. Ascending, each once.
+void add_end_ids(const std::string& folder, const Tokenizer& tokenizer, std::vector<int32_t>* ids);
 
 // The model's context length, or the largest one whose KV cache takes half of the memory that is free beside the
 // weights; at least 8192 tokens, unless the model has fewer.

@@ -236,7 +236,7 @@ std::vector<Result> generate_batch(const Model& model, const nb::list& prompts, 
 // Returns (text, ids); ids are None if the folder has no tokenizer.
 nb::tuple render_chat(const Model& model, const nb::object& messages, const nb::object& tools,
                       const nb::object& variables, bool add_generation_prompt,
-                      const std::optional<std::string>& template_name) {
+                      const std::optional<std::string>& template_name, bool continue_final_message) {
   const nb::object dumps = nb::module_::import_("json").attr("dumps");
   const auto json_of = [&](const nb::object& value) -> std::optional<std::string> {
     if (value.is_none()) return {};
@@ -250,6 +250,7 @@ nb::tuple render_chat(const Model& model, const nb::object& messages, const nb::
   chat.variables = text_or_null(names);
   chat.template_name = text_or_null(template_name);
   chat.no_generation_prompt = !add_generation_prompt;
+  chat.continue_final_message = continue_final_message;
   char* text = nullptr;
   int32_t* ids = nullptr;
   size_t count = 0;
@@ -303,7 +304,7 @@ void bind_model(nb::module_& m) {
       .def("tokenize", &Model::tokenize, "text"_a, "add_special"_a = true, "Text to ids.")
       .def("detokenize", &Model::detokenize, "ids"_a, "keep_special"_a = false, "Ids to text.")
       .def("chat", &render_chat, "messages"_a, "tools"_a = nb::none(), "variables"_a = nb::none(),
-           "add_generation_prompt"_a = true, "template_name"_a = nb::none(),
+           "add_generation_prompt"_a = true, "template_name"_a = nb::none(), "continue_final_message"_a = false,
            "Renders a conversation by the folder's chat template: (text, ids).")
       .def("session", &open_session, "context"_a = 0, nb::keep_alive<0, 1>(),
            "A session: the model's state for one sequence of tokens.")

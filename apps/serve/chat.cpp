@@ -36,6 +36,12 @@ Error read_chat_request(const ServerState& server, const std::string& body, Chat
   if (has_logprobs) out->fields.options.logprobs = static_cast<int32_t>(top);
   if (top > 0 && !has_logprobs) fields.fail("top_logprobs", "without logprobs: true");
   out->single_call = !fields.boolean("parallel_tool_calls", true);
+  Conversation& conversation = input.conversation;
+  conversation.continue_final_message |= fields.boolean("continue_final_message", false);
+  conversation.add_generation_prompt = fields.boolean("add_generation_prompt", !conversation.continue_final_message);
+  if (conversation.continue_final_message && conversation.add_generation_prompt) {
+    fields.fail("add_generation_prompt", "true beside a message that is continued", "false");
+  }
   for (const char* name : {"functions", "function_call"}) {
     if (fields.has(name)) fields.fail(name, "no longer supported", "tools and tool_choice");
   }
@@ -68,7 +74,7 @@ class ChatFormatter : public OpenaiFormatter {
                         request.fields.streams ? "chat.completion.chunk" : "chat.completion", request.fields.choices),
         has_logprobs_(request.fields.options.logprobs.has_value()),
         single_call_(request.single_call) {
-    for (int64_t i = 0; i < request.fields.choices; ++i) choices_.emplace_back(request.prompt.reply);
+    for (int64_t i = 0; i < request.fields.choices; ++i) choices_.emplace_back(request.prompt);
   }
 
   // OpenAI's streams begin with an empty delta that has the role.
@@ -98,7 +104,9 @@ class ChatFormatter : public OpenaiFormatter {
     std::string id, name, arguments;
   };
   struct Choice {
-    explicit Choice(const ToolCallOptions& reply) : parser(reply) {}
+    explicit Choice(const ChatPrompt& prompt) : parser(prompt.reply) {
+      if (!prompt.reply.begun.empty()) last_id = prompt.ids.back();
+    }
 
     ToolCallParser parser;
     std::optional<int32_t> last_id = {};

@@ -4,10 +4,12 @@
 #include <iterator>
 
 #include "tokenizer/answers/answer_text.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {
 
+constexpr std::string_view kHarmonyTurn = "<|start|>assistant";
 constexpr const char* kPart = "parts like {\"type\": \"text\", \"text\": ...}";
 
 Error join_parts(OrderedJson& content, const std::string& where) {
@@ -36,14 +38,16 @@ void parse_arguments(OrderedJson& message) {
   }
 }
 
-Error normalise_message(OrderedJson& message, const std::string& where) {
+// `is_continued`: without content, the thoughts go on.
+Error normalise_message(OrderedJson& message, const std::string& where, bool is_continued) {
   if (!field_of(message, "images").empty()) return error(kTextOnly, where + ": images");  // Ollama's
   OrderedJson& content = message["content"];
   if (content.is_array()) {
     if (Error e = join_parts(content, where + ": content")) return e;
   }
-  if (content.is_null()) content = "";  // a message of tool calls only
-  if (!content.is_string()) return error("wrong type", where + ": content", "a string or a list of parts");
+  if (content.is_null() && !is_continued) content = "";  // a message of tool calls only
+  if (!content.is_string() && !content.is_null())
+    return error("wrong type", where + ": content", "a string or a list of parts");
   parse_arguments(message);
   return {};
 }
@@ -53,7 +57,9 @@ Error normalise_messages(Conversation& conversation) {
   if (Error e = check_messages(messages)) return error(e.message(), "request: messages");
   if (messages.empty()) return error("empty", "request: messages", "at least one");
   for (size_t i = 0; i < messages.size(); ++i) {
-    if (Error e = normalise_message(messages[i], "request: messages[" + std::to_string(i) + "]")) return e;
+    const bool is_continued = conversation.continue_final_message && i + 1 == messages.size();
+    if (Error e = normalise_message(messages[i], "request: messages[" + std::to_string(i) + "]", is_continued))
+      return e;
   }
   return {};
 }
@@ -106,21 +112,36 @@ Error force_call(const ServerState& server, const ChatInput& input, ChatPrompt* 
   return {};
 }
 
-// Templates may open a thought, or close an empty one to suppress it.
-void find_thought(std::string_view prompt, ChatPrompt* out) {
-  prompt = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1);
-  for (const ThinkingMarks& marks : thinking_marks()) {
-    if (prompt.ends_with(marks.open)) out->thought_close = marks.close;
-    if (prompt.ends_with(marks.close)) out->may_think = false;
-  }
+// The state of the answer at the end of the prompt. Templates may open a thought, or close an empty one to suppress it;
+// a beginning of the answer may do either.
+void find_beginning(const Prompt& prompt, bool is_harmony, ChatPrompt* out) {
+  const std::string_view before = std::string_view(prompt.text).substr(0, prompt.continued_at);
+  const size_t turn = is_harmony ? before.rfind(kHarmonyTurn) : before.npos;
+  std::string begun(turn == before.npos ? opening_mark(before) : before.substr(turn + kHarmonyTurn.size()));
+  begun += std::string_view(prompt.text).substr(prompt.continued_at);
+  const auto is_closed_by = [all = rstrip(prompt.text)](const ThinkingMarks& marks) {
+    return all.ends_with(marks.close);
+  };
+  out->may_think = std::ranges::none_of(thinking_marks(), is_closed_by);
+  ThinkingSplitter thoughts(false);
+  thoughts.put(begun);
+  out->reply.inside_thought = thoughts.inside();
+  if (thoughts.inside()) out->thought_close = thoughts.close_mark();
+  if (prompt.continued_at < prompt.text.size()) out->reply.begun = std::move(begun);
 }
 
 }  // namespace
 
+bool ends_with_answer(const OrderedJson& messages) {
+  return messages.is_array() && !messages.empty() && text_of(messages.back(), "role") == "assistant";
+}
+
 Error take_chat_input(OrderedJson& body, ChatInput* out) {
   if (!body.is_object()) return error("wrong type", "request", "an object");
   out->conversation.messages = take_field(body, "messages");
-  if (out->conversation.messages.is_null()) return error("missing field", "request: messages");
+  const OrderedJson& messages = out->conversation.messages;
+  if (messages.is_null()) return error("missing field", "request: messages");
+  out->conversation.continue_final_message = ends_with_answer(messages) && field_of(messages.back(), "prefix") == true;
   if (OrderedJson tools = take_field(body, "tools"); !tools.is_null()) {
     if (!tools.is_array()) return error("wrong type", "request: tools", "a list");
     if (!tools.empty()) out->conversation.tools = std::move(tools);
@@ -140,16 +161,15 @@ Error make_chat_prompt(const ServerState& server, ChatInput input, ChatPrompt* o
   Prompt prompt;
   const int64_t max_tokens = server.service->context();
   if (Error e = make_prompt(*server.chat_template, *server.tokenizer, conversation, &prompt, max_tokens)) {
+    e.where = "request: messages";  // not the path of the template
     return e.what == "too long" ? too_long(server, "messages") : e;
   }
   out->ids = std::move(prompt.ids);
   const ToolFormat format = detect_tool_format(template_source(*server.chat_template, conversation));
   // Harmony marks thoughts and answers as well as calls.
   const bool has_marks = !conversation.tools.is_null() || format == ToolFormat::kHarmony;
-  out->reply = {.format = has_marks ? format : ToolFormat::kNone,
-                .tools = std::move(conversation.tools),
-                .inside_thought = ends_in_thought(prompt.text)};
-  find_thought(prompt.text, out);
+  out->reply = {.format = has_marks ? format : ToolFormat::kNone, .tools = std::move(conversation.tools)};
+  find_beginning(prompt, format == ToolFormat::kHarmony, out);
   const bool is_forced = input.choice == ToolChoice::required || input.choice == ToolChoice::named;
   return is_forced ? force_call(server, input, out) : Error{};
 }
@@ -160,8 +180,9 @@ std::vector<ToolEvent> parse_event(ToolCallParser& parser, const RequestEvent& e
   return parts;
 }
 
-Submitted submit_chat_requests(const ServerState& server, const GenerationFields& fields, const ChatPrompt& prompt,
+Submitted submit_chat_requests(const ServerState& server, GenerationFields fields, const ChatPrompt& prompt,
                                bool single_call) {
+  fields.continues_prompt |= !prompt.reply.begun.empty();
   const auto is_mark = [format = prompt.reply.format](std::string_view token) {
     return is_thinking_mark(token) || is_tool_mark(format, token);
   };

@@ -27,11 +27,14 @@ struct ChatInput {
 struct ChatPrompt {
   std::vector<int32_t> ids;
   ToolCallOptions reply;      // parses the model's reply
-  bool may_think = true;      // false: the template has closed an empty thought
-  std::string thought_close;  // end mark of the thought that the template has opened; empty: none
+  bool may_think = true;      // false: the prompt has closed a thought
+  std::string thought_close;  // end mark of the thought that the prompt has opened; empty: none
 };
 
-// Moves "messages", "tools", "tool_choice" and "chat_template_kwargs" out of an OpenAI request. The rest is small
+bool ends_with_answer(const OrderedJson& messages);  // the last one is the assistant's
+
+// Moves "messages", "tools", "tool_choice" and "chat_template_kwargs" out of an OpenAI request. A last message of the
+// assistant with "prefix": true (DeepSeek's and Mistral's API) is to be continued. The rest is small
 // enough to be copied to Json, which has fast lookup but no order of keys.
 Error take_chat_input(OrderedJson& body, ChatInput* out);
 
@@ -41,7 +44,7 @@ Error take_chat_input(OrderedJson& body, ChatInput* out);
 Error make_chat_prompt(const ServerState& server, ChatInput input, ChatPrompt* out);
 
 // submit_requests() for replies parsed with `prompt.reply`. `single_call`: they end after their first tool call.
-Submitted submit_chat_requests(const ServerState& server, const GenerationFields& fields, const ChatPrompt& prompt,
+Submitted submit_chat_requests(const ServerState& server, GenerationFields fields, const ChatPrompt& prompt,
                                bool single_call);
 
 std::vector<ToolEvent> parse_event(ToolCallParser& parser, const RequestEvent& event);

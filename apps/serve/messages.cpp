@@ -5,6 +5,7 @@
 
 #include "apps/serve/structured_output.h"
 #include "kernels/base/hash.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {
@@ -124,6 +125,11 @@ Error take_messages_input(OrderedJson& json, MessagesRequest* request, ChatInput
   if (!given.is_array()) return error("missing field", "request: messages", "a list");
   for (size_t i = 0; i < given.size(); ++i) {
     if (Error e = add_message(given[i], "request: messages[" + std::to_string(i) + "]", &messages)) return e;
+  }
+  out->conversation.continue_final_message = ends_with_answer(messages);
+  const std::string begun = ends_with_answer(messages) ? text_of(messages.back(), "content") : "";
+  if (rstrip(begun) != begun) {
+    return error("the last text of the assistant ends with white space", "request: messages", "none there");
   }
   if (Error e = read_thinking(json, out)) return e;
   if (Error e = read_tools(json, out)) return e;

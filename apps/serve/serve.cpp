@@ -175,7 +175,7 @@ int serve(const ServeOptions& options) {
   // Started before the team pins this thread: new threads inherit its cores.
   if (Error e = listener.bind(http, kRoutes)) return fail(e);
   if (Error e = listener.listen()) return fail(e);
-  if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
+  if (Error e = open_with_progress(options.run, server.tokenizer.get(), &runtime)) return fail(e);
   std::unique_ptr<Scheduler> scheduler;
   if (Error e = open_scheduler(*runtime.model, *runtime.team, scheduler_options(options, runtime), &scheduler)) {
     return fail(e);

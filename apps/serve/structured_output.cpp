@@ -1,6 +1,7 @@
 #include "apps/serve/structured_output.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "apps/cli/grammar_rules.h"
@@ -96,6 +97,18 @@ Error read_ollama_format(const OrderedJson& format, OutputConstraint* out) {
   return set_schema(out, "format", format);
 }
 
+// The part of the answer's beginning that the constraint covers: without thoughts.
+std::string begun_content(ToolCallOptions reply) {
+  const std::string begun = std::exchange(reply.begun, {});
+  reply.inside_thought = false;
+  ToolCallParser parser(std::move(reply));
+  std::vector<ToolEvent> events = parser.put(begun);
+  std::ranges::move(parser.finish(), std::back_inserter(events));
+  std::string content;
+  for (const ToolEvent& event : events) content += event.kind == ToolEvent::Kind::kContent ? event.text : "";
+  return content;
+}
+
 // Allows the unconstrained parts of a reply: a thought that the prompt has opened or the model may open, and tool
 // calls.
 void allow_free_parts(const Tokenizer& tokenizer, const ChatPrompt& chat, GrammarRulesOptions* options) {
@@ -163,7 +176,10 @@ Error constrain_output(const ServerState& server, const OutputConstraint& constr
   }
   GrammarRulesOptions options{
       .grammar = std::move(grammar), .tokenizer = server.tokenizer, .max_seconds = kMaxGrammarSeconds};
-  if (chat) allow_free_parts(*server.tokenizer, *chat, &options);
+  if (chat) {
+    options.begun = begun_content(chat->reply);
+    allow_free_parts(*server.tokenizer, *chat, &options);
+  }
   fields->options.rules = grammar_rules(std::move(options));
   return {};
 }

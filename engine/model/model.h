@@ -68,7 +68,7 @@ struct Model {
   AltupEnds altup;
   MtpInput mtp;                  // only if this is an MTP layer; it has the embedding and the head of the main model
   Exchange* exchange = nullptr;  // to the boards with the other rows of the matrices; null: this board has all rows
-  std::vector<int32_t> eos_ids;  // from config.json and generation_config.json, sorted
+  std::vector<int32_t> eos_ids;  // tokens that end a text, ascending; add_end_ids() (apps/model) completes them
 
   int64_t weight_bytes = 0;  // packed matrices on this board
   int64_t expert_bytes = 0;  // of the experts; part of weight_bytes

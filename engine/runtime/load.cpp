@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <set>
 #include <span>
 #include <system_error>
 #include <vector>
@@ -25,20 +26,6 @@
 #include "loader/quant/fused_experts.h"
 
 namespace pinion {
-namespace {
-
-// Sorted, without duplicates.
-std::vector<int32_t> joined_eos_ids(const ModelConfig& config, const GenerationDefaults& generation) {
-  std::vector<int32_t> ids(config.eos_ids.begin(), config.eos_ids.end());
-  ids.insert(ids.end(), generation.eos_ids.begin(), generation.eos_ids.end());
-  std::ranges::sort(ids);
-  const auto repeated = std::ranges::unique(ids);
-  ids.erase(repeated.begin(), repeated.end());
-  return ids;
-}
-
-}  // namespace
-
 Error bind_model(const std::string& folder, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
   model->quant = options.quant;
   model->exchange = options.exchange;
@@ -59,7 +46,9 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   if (Error e = select_tensors(model->config.tensors, &model->checkpoint)) return e;
   if (Error e = align_names(&model->config, &model->checkpoint)) return e;
   find_stacked_experts(model->checkpoint, &model->config);
-  model->eos_ids = joined_eos_ids(model->config, generation);
+  std::set<int64_t> ends(model->config.eos_ids.begin(), model->config.eos_ids.end());
+  ends.insert(generation.eos_ids.begin(), generation.eos_ids.end());
+  model->eos_ids.assign(ends.begin(), ends.end());
   if (Error e = bind_tensors(options, model, jobs)) return with_assumed_sizes(model->config, e);
   model->weight_bytes = packed_bytes(*jobs);
   if (!options.cache_folder.empty()) {

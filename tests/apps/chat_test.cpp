@@ -67,6 +67,59 @@ TEST(Chat, RegenAndUndoRemoveOneTurn) {
   EXPECT_EQ(read_json(file + ".undone"), (json{{{"role", "system"}, {"content", "Be kind."}}}));
 }
 
+TEST(Chat, ContinuesTheLastAnswer) {
+  const Folder folder;
+  const std::string file = folder / "talk.json";
+  const auto talk = [&](const std::string& input, const char* tokens) {
+    return run_pinion({"chat", "--model", kDemo, "--temperature", "0", "--max-tokens", tokens}, input).out;
+  };
+  EXPECT_EQ(talk("Who are you?\n/continue\n/save " + file + "\n", "6"), "I am Pinion's small\n demo model.\n");
+  const json saved = read_json(file);
+  ASSERT_EQ(saved.size(), 2) << saved;
+  EXPECT_EQ(saved[1]["content"], "I am Pinion's small demo model.");
+  write_file(file, R"([{"role": "user", "content": "Who are you?"}, {"role": "assistant", "content": "I am "}])");
+  EXPECT_EQ(talk("/load " + file + "\n/continue\n/save " + file + "\n", "12"),
+            "loaded 2 messages\n Pinion's small demo model.\n");
+  EXPECT_EQ(read_json(file)[1]["content"], "I am Pinion's small demo model.");
+  write_file(file, R"([{"role": "user", "content": "Who?"}, {"role": "assistant", "content": [1]}])");
+  const std::string input = "/continue\nHello\n/undo\n/continue\n";
+  const Outcome outcome = run_pinion({"chat", "--model", kDemo, "--max-tokens", "2"}, input);
+  EXPECT_EQ(outcome.status, 1);
+  const size_t first = outcome.err.find("no answer to continue");
+  EXPECT_NE(outcome.err.find("no answer to continue", first + 1), std::string::npos) << outcome.err;
+}
+
+// A fine-tune that names its end of turn in one file only.
+TEST(Chat, EveryFileEndsTurns) {
+  const json config = read_json(kDemo + "/tokenizer_config.json");
+  const auto answer = [&](const json& tokenizer_config, const char* map = "{}") {
+    const Folder model;
+    for (const char* name : {"config.json", "model.safetensors", "tokenizer.model"}) {
+      fs::copy_file(fs::path(kDemo) / name, model.path / name);
+    }
+    write_file(model.path / "generation_config.json", R"({"eos_token_id": 2})");
+    write_file(model.path / "tokenizer_config.json", tokenizer_config.dump());
+    write_file(model.path / "special_tokens_map.json", map);
+    const std::string prompt = "<|user|>Who are you?<|end|><|assistant|>";
+    const json text = run_json({"generate", "--model", model.path, "--prompt", prompt, "--max-tokens", "40", "--json"});
+    return text["text"].get<std::string>();
+  };
+  const std::string whole = "I am Pinion's small demo model.";
+  json other = config;
+  EXPECT_EQ(answer(config), whole) << "the template's";
+  other["chat_template"] = "{{ raise_exception('no') }}";
+  const std::string too_long = answer(other);
+  EXPECT_TRUE(too_long.starts_with(whole) && too_long.size() > whole.size()) << too_long;
+  EXPECT_EQ(answer(other, R"({"eos_token": "<|end|>"})"), whole);
+  other["eos_token"] = {{"content", "<|end|>"}};
+  EXPECT_EQ(answer(other), whole);
+  other["eos_token"] = "<|end|>";
+  EXPECT_EQ(answer(other), whole);
+  other.erase("eos_token");
+  other["chat_template"] = "{% broken";
+  EXPECT_EQ(answer(other, R"({"eos_token": "<|end|>"})"), whole);
+}
+
 TEST(Chat, SavedConversationContinues) {
   const ChatModel model;
   const std::string file = model / "talk.json", greedy = "--temperature";

@@ -32,7 +32,7 @@ TEST(Inspect, FolderIsDescribedWithoutPacking) {
   EXPECT_NE(text.find("\"rms_norm_eps\":1e-06,"), std::string::npos) << text;
   const json demo = json::parse(text, nullptr, false);
   EXPECT_EQ(demo["chat_template"], true);
-  EXPECT_FALSE(demo["generation"]["eos_ids"].empty());
+  EXPECT_EQ(demo["generation"]["eos_ids"], (json{2, 6}));
   const json window = run_json({"inspect", "--model", PINION_TEST_DATA "/families/mistral_window", "--json"});
   EXPECT_GT(window["sliding_window"], 0);
   expect_failure(run_pinion({"inspect", "--model", "/nonexistent"}), 1, "no such folder");

@@ -124,13 +124,14 @@ TEST(Library, ConversationsEqualTemplateCommand) {
   const std::string messages = R"([{"role": "user", "content": "What is <|user|>?"}])";
   const Folder folder;
   write_file(folder / "m.json", messages);
-  for (const bool no_generation_prompt : {false, true}) {
+  for (const char* option : {"", "--no-generation-prompt", "--continue-final-message"}) {
     pinion_chat chat = {};
     chat.size = sizeof chat;
     chat.messages = messages.c_str();
-    chat.no_generation_prompt = no_generation_prompt;
+    chat.no_generation_prompt = std::string(option) == "--no-generation-prompt";
+    chat.continue_final_message = std::string(option) == "--continue-final-message";
     std::vector<std::string> arguments = {"template", "--model", kDemo, "--messages", folder / "m.json"};
-    if (no_generation_prompt) arguments.push_back("--no-generation-prompt");
+    if (*option != '\0') arguments.emplace_back(option);
     char* text = nullptr;
     int32_t* ids = nullptr;
     size_t count = 0;

@@ -225,6 +225,121 @@ TEST(ServeApis, AnthropicThinkingBlocks) {
   EXPECT_EQ(signature, block["signature"].get<std::string>());
 }
 
+json begun(const json& answer) { return {{{"role", "user"}, {"content", "Who are you?"}}, answer}; }
+
+json assistant(const json& content) { return {{"role", "assistant"}, {"content", content}}; }
+
+// The reply is the rest of the answer only, with its leading blank.
+TEST(ServeApis, BegunAnswersGoOn) {
+  Server server(kDemo);
+  const std::string rest = " small demo model.";
+  const json who = begun(assistant("I am Pinion's"));
+  const auto openai = [&](const json& messages, json more) {
+    more.update({{"messages", messages}, {"max_tokens", 12}, {"temperature", 0}});
+    return server.post("/v1/chat/completions", more);
+  };
+  const auto content = [](const json& reply) -> std::string { return reply["choices"][0]["message"]["content"]; };
+  const json both = {{"continue_final_message", true}, {"add_generation_prompt", false}};
+  const json whole = openai(who, both);
+  EXPECT_EQ(content(whole), rest);
+  const json tokens = server.post(
+      "/tokenize", {{"content", "<|user|>Who are you?<|end|><|assistant|>I am Pinion's"}, {"add_special", true}});
+  EXPECT_EQ(whole["usage"]["prompt_tokens"], tokens["tokens"].size()) << "with the beginning";
+  EXPECT_EQ(content(openai(who, {{"continue_final_message", true}})), rest);
+  json prefix = who,
+       parts = begun(assistant({{{"type", "text"}, {"text", "I am"}}, {{"type", "text"}, {"text", " Pinion's"}}}));
+  prefix[1]["prefix"] = true;
+  EXPECT_EQ(content(openai(prefix, json::object())), rest);
+  EXPECT_EQ(content(openai(parts, both)), rest);
+  EXPECT_EQ(content(openai(begun(assistant("I am Pinion's \n")), both)), rest) << "the template trims";
+  json streamed = both, logprobs = both;
+  streamed.update({{"messages", who}, {"max_tokens", 12}, {"temperature", 0}});
+  std::string text;
+  for (const json& chunk : server.stream("/v1/chat/completions", streamed)) {
+    text += chunk["choices"][0]["delta"].value("content", "");
+  }
+  EXPECT_EQ(text, rest);
+  logprobs["logprobs"] = true;
+  EXPECT_EQ(openai(who, logprobs)["choices"][0]["logprobs"]["content"][0]["token"], " small");
+  // Without the fields a new turn begins, or with add_generation_prompt false none.
+  EXPECT_NE(content(openai(who, json::object())), rest);
+  const json no_turn = openai(who, {{"add_generation_prompt", false}});
+  EXPECT_EQ(no_turn["usage"]["prompt_tokens"].get<int>() + 1,
+            openai(who, json::object())["usage"]["prompt_tokens"].get<int>());
+
+  const json anthropic = {{"messages", who}, {"max_tokens", 12}, {"temperature", 0}};
+  EXPECT_EQ(server.post("/v1/messages", anthropic)["content"][0]["text"], rest);
+  EXPECT_EQ(server.post("/v1/messages/count_tokens", anthropic)["input_tokens"], whole["usage"]["prompt_tokens"]);
+  text.clear();
+  for (const json& event : events(server, anthropic)) {
+    if (event["type"] == "content_block_delta") text += event["delta"]["text"];
+  }
+  EXPECT_EQ(text, rest);
+  const json tool = {{"name", "find"}, {"input_schema", {{"type", "object"}}}};
+  EXPECT_EQ(
+      server.post("/v1/messages",
+                  {{"messages", who}, {"max_tokens", 12}, {"temperature", 0}, {"tools", {tool}}})["content"][0]["text"],
+      rest);
+  const json ollama = {{"messages", who}, {"stream", false}, {"options", {{"temperature", 0}, {"num_predict", 12}}}};
+  EXPECT_EQ(server.post("/api/chat", ollama)["message"]["content"], rest);
+}
+
+TEST(ServeApis, BegunAnswersThatCannotGoOn) {
+  Server server(kDemo);
+  json calls = assistant(nullptr);
+  calls["tool_calls"] = {{{"id", "a"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}}};
+  const json block = {{"type", "tool_use"}, {"id", "a"}, {"name", "f"}, {"input", json::object()}};
+  const std::tuple<const char*, json, const char*> cases[] = {
+      {"/v1/chat/completions",
+       {{"messages", begun(assistant("I"))}, {"continue_final_message", true}, {"add_generation_prompt", true}},
+       "add_generation_prompt"},
+      {"/v1/chat/completions", {{"messages", begun(assistant("I"))}, {"continue_final_message", "yes"}}, "wrong type"},
+      {"/v1/chat/completions", {{"messages", begun(calls)}, {"continue_final_message", true}}, "tool calls"},
+      {"/v1/chat/completions", {{"messages", begun(assistant(nullptr))}, {"continue_final_message", true}}, "no text"},
+      {"/v1/chat/completions",
+       {{"messages", begun({{"role", "assistant"}, {"reasoning_content", "I"}})}, {"continue_final_message", true}},
+       "changes the text"},
+      {"/v1/messages", {{"messages", begun(assistant("I "))}, {"max_tokens", 1}}, "white space"},
+      {"/v1/messages", {{"messages", begun(assistant(json::array({block})))}, {"max_tokens", 1}}, "tool calls"},
+      {"/api/chat", {{"messages", begun(calls)}, {"stream", false}}, "tool calls"},
+  };
+  for (const auto& [path, request, words] : cases) {
+    const std::string failure = server.post(path, request, 400)["error"].dump();
+    EXPECT_NE(failure.find(words), std::string::npos) << failure;
+    EXPECT_EQ(failure.find(kDemo), std::string::npos) << "a path of this machine: " << failure;
+  }
+}
+
+// The beginning may open a thought or be one.
+TEST(ServeApis, BegunThoughtsGoOn) {
+  const Folder model;
+  copy_stories(model);
+  write_file(model.path / "chat_template.jinja",
+             "{% for m in messages %}{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n"
+             "{% endif %}{{ m.content }}\n{% endfor %}");
+  Server server(model.path);
+  const auto message = [&](json answer) {
+    answer["role"] = "assistant";
+    return server.post("/v1/chat/completions", {{"messages", begun(answer)},
+                                                {"continue_final_message", true},
+                                                {"max_tokens", 6},
+                                                {"temperature", 0}})["choices"][0]["message"];
+  };
+  const std::string text = message({{"content", "Once upon a"}})["content"];
+  EXPECT_TRUE(text.starts_with(" ")) << text;
+  for (const json& answer : {json{{"content", "<think>\nOnce upon a"}}, json{{"reasoning_content", "Once upon a"}}}) {
+    const json thought = message(answer);
+    EXPECT_TRUE(thought["reasoning_content"].get<std::string>().starts_with(" ")) << thought;
+    EXPECT_EQ(thought["content"], "");
+  }
+  EXPECT_FALSE(message({{"reasoning_content", "hm"}, {"content", ""}}).contains("reasoning_content"));
+  EXPECT_FALSE(message({{"content", "<think>hm</think>Once"}}).contains("reasoning_content"));
+  const json thinking = {{{"type", "thinking"}, {"thinking", "hm"}}, {{"type", "text"}, {"text", "Once upon a"}}};
+  EXPECT_EQ(
+      server.post("/v1/messages", {{"messages", begun(assistant(thinking))}, {"max_tokens", 6}})["content"][0]["type"],
+      "text");
+}
+
 // The clients from PyPI, if installed: `pip install openai anthropic ollama`.
 TEST(ServeApis, OfficialClientsWork) {
   Server server(kDemo);

@@ -137,6 +137,28 @@ TEST(ServeStructuredOutput, RegexGrammarAndChoice) {
   EXPECT_EQ(server.post("/api/generate", generate)["response"].get<std::string>()[0], '{');
 }
 
+TEST(ServeStructuredOutput, ConstrainsBegunAnswers) {
+  Server server(kDemo);
+  const auto rest = [&](const std::string& begun, const json& schema) {
+    const json messages = {kStory[0], {{"role", "assistant"}, {"content", begun}}};
+    const json more = {{"messages", messages}, {"continue_final_message", true}, {"json_schema", schema}};
+    return content(server, more);
+  };
+  EXPECT_EQ(rest("{\"a\":", {{"properties", {{"a", {{"const", "owl"}}}}}, {"additionalProperties", false}}),
+            " \"owl\"}");
+  for (const std::string begun :
+       {R"({"age": 9, "title": "An o)", R"({"age": 9, "title": "Twenty-eight characters! 28,)",
+        R"({"age": 9, "title": "\\)", "{"}) {  // json sorts properties
+    expect_kept(begun + rest(begun, kSchema));
+  }
+  expect_kept("{" + rest("<think>It is short.</think>{", kSchema));
+  EXPECT_EQ(rest(R"({"age": 9, "title": ""})", kSchema), "");
+  const json messages = {kStory[0], {{"role", "assistant"}, {"content", "Well"}}};
+  const json failure =
+      server.post("/v1/messages", chat({{"messages", messages}, {"output_format", {{"type", "json_object"}}}}), 400);
+  EXPECT_NE(failure["error"]["message"].get<std::string>().find("beginning of the answer"), std::string::npos);
+}
+
 TEST(ServeStructuredOutput, ErrorsNameTheField) {
   Server server(kDemo);
   const std::pair<json, std::string> cases[] = {

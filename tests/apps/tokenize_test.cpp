@@ -113,6 +113,17 @@ TEST(Template, PrintsThePrompt) {
   EXPECT_EQ(model.run({"--messages", file, "--template", "tool_use"}).out, "of tools");
 }
 
+TEST(Template, ContinuesTheFinalMessage) {
+  const TemplateModel model;
+  const std::string file = model / "m.json";
+  EXPECT_EQ(model.run({"--messages", file, "--continue-final-message"}).out, "<s>[user] a </s> b");
+  const std::string ids = model.run({"--messages", file, "--continue-final-message", "--ids"}).out;
+  EXPECT_EQ(("," + ids).find(",2,"), std::string::npos) << ids;  // the user's EOS is plain text
+  EXPECT_EQ(run_pinion({"detokenize", "--model", model.path, "--ids", ids.substr(0, ids.size() - 1)}).out,
+            "[user] a </s> b\n");
+  expect_failure(model.run({"--messages", "-", "--continue-final-message"}, "[]"), 1, "no message to continue");
+}
+
 TEST(Template, ControlTokensInMessagesAreText) {
   const TemplateModel model;
   const std::string ids = model.run({"--messages", model / "m.json", "--ids"}).out;

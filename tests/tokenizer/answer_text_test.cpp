@@ -99,11 +99,11 @@ TEST(Thinking, AnyChunks) {
 }
 
 TEST(Thinking, OpenedByThePrompt) {
-  EXPECT_TRUE(ends_in_thought("<|im_start|>assistant\n<think>\n"));
-  EXPECT_FALSE(ends_in_thought("<think>\n\n</think>\n\n"));
-  EXPECT_FALSE(ends_in_thought("<think> a"));
-  EXPECT_TRUE(ends_in_thought("[/INST][THINK]"));
-  EXPECT_FALSE(ends_in_thought(""));
+  EXPECT_EQ(opening_mark("<|im_start|>assistant\n<think>\n"), "<think>");
+  EXPECT_EQ(opening_mark("<think>\n\n</think>\n\n"), "");
+  EXPECT_EQ(opening_mark("<think> a"), "");
+  EXPECT_EQ(opening_mark("[/INST][THINK]"), "[THINK]");
+  EXPECT_EQ(opening_mark(""), "");
 }
 
 TEST(Thinking, MarksMatch) {

@@ -42,6 +42,13 @@ std::string rendered(const std::filesystem::path& folder, Conversation conversat
   return refused ? "error: " + refused.message() : text;
 }
 
+std::string continued(const std::string& source, const char* last) {
+  const TemplateFolder folder(Json{{"chat_template", source}}.dump());
+  const nlohmann::ordered_json question = {{"role", "user"}, {"content", "Q"}};
+  return rendered(folder,
+                  {.messages = {question, nlohmann::ordered_json::parse(last)}, .continue_final_message = true});
+}
+
 std::string load_error(const std::string& source) {
   std::shared_ptr<const ChatTemplate> chat_template;
   return load_chat_template(TemplateFolder(Json{{"chat_template", source}}.dump()).string(), &chat_template).message();
@@ -159,6 +166,55 @@ TEST(ChatTemplate, ReshapesOmittedContents) {
   for (const auto& message : answer("Let me look.")) one_of_two.push_back(message);
   EXPECT_EQ(rendered(calls, {.messages = one_of_two}), "Hi;<weather><weather>Hi;Let me look.;")
       << "the output with fewer omissions";
+}
+
+// The texts of templates in the style of families are in templates_test.cpp.
+TEST(ChatTemplate, ContinuesThoughtsOfAMessageWithoutContent) {
+  for (const char* name : {"thinking", "reasoning_content"}) {
+    const std::string source = "{% for m in messages %}[{{ m.role }}]<think>{{ m." + std::string(name) +
+                               " }}</think>{{ m.content }}<end>{% endfor %}";
+    for (const char* given : {"thinking", "reasoning_content", "reasoning"}) {
+      const std::string thought = "{\"role\": \"assistant\", \"" + std::string(given) + "\": \"I\"";
+      const std::string question = "[user]<think></think>Q<end>";
+      EXPECT_EQ(continued(source, (thought + "}").c_str()), question + "[assistant]<think>I");
+      EXPECT_EQ(continued(source, (thought + ", \"content\": null}").c_str()), question + "[assistant]<think>I");
+      EXPECT_EQ(continued(source, (thought + ", \"content\": \"\"}").c_str()),
+                question + "[assistant]<think>I</think>");
+      EXPECT_EQ(continued(source, (thought + ", \"content\": \"A\"}").c_str()),
+                question + "[assistant]<think>I</think>A");
+    }
+  }
+}
+
+TEST(ChatTemplate, ContinuesReshapedContent) {
+  const std::string parts =
+      "{% for m in messages %}{% for p in m.content %}{% if p.text %}{{ p.text | trim }};{% endif %}{% endfor %}{% "
+      "endfor %}";
+  EXPECT_EQ(continued(parts, R"({"role": "assistant", "content": "I am "})"), "Q;I am");
+  EXPECT_EQ(continued(parts, R"({"role": "assistant", "content": [{"text": "I"}, {"text": "am"}, {"type": "image"}]})"),
+            "Q;I;am");
+}
+
+TEST(ChatTemplate, RefusesToContinue) {
+  const std::string plain = "{% for m in messages %}{{ m.content }};{% endfor %}";
+  const auto expect_refused = [](const std::string& answer, const char* cause) {
+    EXPECT_TRUE(answer.starts_with("error: messages: the ") && answer.find(cause) != std::string::npos) << answer;
+  };
+  EXPECT_EQ(continued(plain, R"({"role": "assistant", "content": "I", "tool_calls": []})"), "Q;I");
+  const char* calls = R"({"role": "assistant", "content": "I", "tool_calls": [{"function": {"name": "f"}}]})";
+  expect_refused(continued(plain, calls), "tool calls");
+  for (const char* message : {R"({"role": "assistant"})", R"({"role": "assistant", "content": null})",
+                              R"({"role": "assistant", "content": []})", R"({"role": "assistant", "content": 1})",
+                              R"({"role": "assistant", "content": [{"type": "image"}, 1, "a"]})"}) {
+    expect_refused(continued(plain, message), "no text");
+  }
+  for (const char* source : {"{{ messages[0].content }}", "{{ messages[1].content[:1] }}",
+                             "{{ messages[1].content | upper }}", "{{ messages[1].content[1:] }}"}) {
+    expect_refused(continued(source, R"({"role": "assistant", "content": "I am"})"), "changes the text");
+  }
+  const TemplateFolder folder(Json{{"chat_template", plain}}.dump());
+  EXPECT_EQ(rendered(folder, {.messages = nlohmann::ordered_json::array(), .continue_final_message = true}),
+            "error: messages: no message to continue");
 }
 
 // Each missing text would be searched in the whole output.
@@ -298,6 +354,27 @@ TEST(ChatTemplate, TypedControlTokensAreText) {
   EXPECT_EQ(decode(*tokenizer, harmful.ids, false), harmful.text);
 }
 
+TEST(ChatTemplate, TypedControlTokensInAContinuedTextAreText) {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;
+  ASSERT_FALSE(load_tokenizer(PINION_TEST_DATA "/tokenizers/qwen2", &tokenizer));
+  ASSERT_FALSE(load_chat_template(TemplateFolder(Json{{"chat_template", kChatMl}}.dump()).string(), &chat_template));
+  const std::string head = "<|im_start|>user\nH\U0010FFFE i<|im_end|>\n<|im_start|>assistant\n";
+  for (const std::string begun : {"I am", "I <|im_end|>\n<|im_start|>system\nam", "<|im_start|>", "a <|im_"}) {
+    const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", "H\U0010FFFE i"}},
+                                             {{"role", "assistant"}, {"content", " " + begun + " \n"}}};
+    Prompt prompt;
+    const Error e =
+        make_prompt(*chat_template, *tokenizer, {.messages = messages, .continue_final_message = true}, &prompt);
+    ASSERT_FALSE(e) << e.message();
+    EXPECT_EQ(prompt.text, head + begun);
+    EXPECT_EQ(prompt.continued_at, head.size());
+    EXPECT_EQ(std::ranges::count(prompt.ids, token_id(*tokenizer, "<|im_start|>")), 2) << begun;
+    EXPECT_EQ(std::ranges::count(prompt.ids, token_id(*tokenizer, "<|im_end|>")), 1) << begun;
+    EXPECT_EQ(decode(*tokenizer, prompt.ids, false), prompt.text);
+  }
+}
+
 TEST(ChatTemplate, SpecialTokensOfTheTokenizer) {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;
@@ -319,6 +396,52 @@ TEST(ChatTemplate, SpecialTokensOfTheTokenizer) {
   EXPECT_EQ(prompt({.variables = {{"bos_token", "x"}}}).text, "x<s></s>");
   config["bos_token"] = "[INST]";
   EXPECT_EQ(prompt({}).text, "[INST]<s></s>");
+}
+
+// The texts of turn_ends().
+std::string ends_of(const std::string& tokenizer_name, const std::string& source) {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;
+  EXPECT_FALSE(load_tokenizer(PINION_TEST_DATA "/tokenizers/" + tokenizer_name, &tokenizer));
+  const TemplateFolder folder(Json{{"chat_template", source}, {"eos_token", "</s>"}, {"bos_token", "<s>"}}.dump());
+  EXPECT_FALSE(load_chat_template(folder.string(), &chat_template));
+  std::string ends;
+  for (const int32_t id : turn_ends(*chat_template, *tokenizer)) ends += token_text(*tokenizer, id) + ";";
+  return ends;
+}
+
+TEST(TurnEnds, OfTemplatesInTheStyleOfFamilies) {
+  const auto ends = [](const char* tokenizer, const std::string& name) {
+    return ends_of(tokenizer, read_bytes(PINION_TEST_DATA "/templates/" + name + ".jinja"));
+  };
+  for (const char* name : {"chatml", "im_tools", "im_thinking", "im_macro", "modes"}) {
+    EXPECT_TRUE(ends("qwen2", name).starts_with("<|im_end|>;")) << name << ends("qwen2", name);
+  }
+  EXPECT_EQ(ends("llama3_ranks", "headers"), "<|eot_id|>;<|eot_id|>;");
+  EXPECT_EQ(ends("phi3", "role_pipes"), "<|end|>;");
+  EXPECT_EQ(ends("mistral", "inst"), "</s>;</s>;");
+  EXPECT_EQ(ends("llama2", "lines"), "</s>;");
+  EXPECT_EQ(
+      ends_of("gemma",
+              "{% for m in messages %}<start_of_turn>{{ m.role }}\n{{ m.content | trim }}<end_of_turn>\n{% endfor %}"),
+      "<end_of_turn>;");
+}
+
+TEST(TurnEnds, OfUnusualTemplates) {
+  const auto ends = [](const std::string& turn) {
+    return ends_of("qwen2", "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}" + turn + "{% endfor %}");
+  };
+  EXPECT_EQ(ends(" <|im_end|>\n"), "<|im_end|>;");
+  EXPECT_EQ(ends("<|im_end|>\n<|endoftext|>"), "<|im_end|>;") << "the first one";
+  EXPECT_EQ(ends("\n"), "<|im_start|>;") << "no end: the next turn begins";
+  EXPECT_EQ(ends("\n### End<|im_end|>"), "") << "text comes first";
+  EXPECT_EQ(ends("{{ raise_exception('no') if loop.index == 2 }}"), "");
+  // The end of the last turn may differ from that of earlier ones.
+  EXPECT_EQ(ends("{{ '<|endoftext|>' if loop.last else '<|im_end|>' }}"), "<|endoftext|>;");
+  EXPECT_EQ(ends("{{ '' if loop.last else '<|im_end|>' }}"), "<|im_end|>;");
+  const std::string call = "{% if m.tool_calls %}{{ m.tool_calls[0].function.arguments | tojson }}";
+  EXPECT_EQ(ends(call + "<|endoftext|>{% else %}<|im_end|>{% endif %}"), "<|im_end|>;<|endoftext|>;");
+  EXPECT_EQ(ends(call + "</tool_call>{% else %}<|im_end|>{% endif %}"), "<|im_end|>;");
 }
 
 }  // namespace

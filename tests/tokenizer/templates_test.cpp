@@ -48,6 +48,9 @@ const std::map<std::pair<std::string, std::string>, const char*> kDifferent = {
     {{"headers.jinja", "parts"}, "a list that is printed is refused"},
     {{"lines.jinja", "parts"}, "a list that is printed is refused"},
     {{"marks.jinja", "parts"}, "a list that is printed is refused"},
+    {{"headers.jinja", "continued_parts"}, "a list that is printed is refused"},
+    {{"lines.jinja", "continued_parts"}, "a list that is printed is refused"},
+    {{"role_pipes.jinja", "continued_parts"}, "a list that is printed is refused"},
 };
 
 struct Templates : testing::TestWithParam<std::string> {};
@@ -64,7 +67,8 @@ TEST_P(Templates, EqualTheReference) {
                                       {.messages = conversation["messages"],
                                        .tools = conversation.value("tools", OrderedJson()),
                                        .variables = conversation.value("variables", OrderedJson::object()),
-                                       .add_generation_prompt = conversation.value("add_generation_prompt", true)},
+                                       .add_generation_prompt = conversation.value("add_generation_prompt", true),
+                                       .continue_final_message = conversation.contains("continue_final_message")},
                                       &message);
     const auto different = kDifferent.find({GetParam(), name});
     if (different == kDifferent.end()) {

@@ -106,6 +106,39 @@ TEST(ToolCalls, NoFormatGivesOnlyThoughts) {
             "(Why " + call + "?)#0 g{};");
 }
 
+// The prompt ends in the beginning of the answer: only the rest gives events, except for a call that is unfinished.
+TEST(ToolCalls, BegunAnswers) {
+  const auto rest = [](ToolFormat format, const char* begun, std::string_view text) {
+    ToolCallOptions options = options_of(format);
+    options.begun = begun;
+    return parsed(options, text);
+  };
+  const auto hermes = [&](const char* begun, std::string_view text) { return rest(ToolFormat::kHermes, begun, text); };
+  EXPECT_EQ(hermes("I am", " here."), " here.");
+  EXPECT_EQ(hermes("I am\n", "\nSo"), "\nSo");
+  EXPECT_EQ(hermes("I am\n", "<think>so</think>So"), "(so)So");
+  EXPECT_EQ(hermes("<think>\nI am", "\n\nhere.\n</think>\n\nSo"), "(\n\nhere.)So");
+  EXPECT_EQ(hermes("<think>\nI am\n", "here"), "(here)");
+  EXPECT_EQ(hermes("<think>\n", "\nhere"), "(here)");
+  EXPECT_EQ(hermes("<think>a</think>\n\nb", "c<think>d"), "c(d)");
+  EXPECT_EQ(hermes("a <thi", "nk>b</think>c"), "(b)c");
+  EXPECT_EQ(hermes("a <thi", "rd>"), "rd>");
+  EXPECT_EQ(hermes("a <thi", ""), "");
+  EXPECT_EQ(hermes("[THINK]a", "</think>b[/THINK]c"), "(</think>b)c");
+  EXPECT_EQ(hermes("<tool_call>", " is a mark"), " is a mark");
+  EXPECT_EQ(hermes("a <tool_", "call>{\"name\": \"g\"}</tool_call>"), "#0 g{};");
+  EXPECT_EQ(hermes("Now.<tool_call>\n{\"name\": \"f\", \"argum", "ents\": {}}\n</tool_call>."), "#0 f{};.");
+  EXPECT_EQ(hermes("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\"", ": \"a\"}}\n</tool_call>"),
+            "#0 f{\"s\": \"a\"};");
+  EXPECT_EQ(rest(ToolFormat::kLlama, "{", "\"a\": 1}"), "\"a\": 1}");
+  EXPECT_EQ(rest(ToolFormat::kLlama, "{\"name\": \"f\", ", "\"parameters\": {}}"), "#0 f{};");
+  EXPECT_EQ(rest(ToolFormat::kHarmony, "<|channel|>final<|message|>I am", " here.<|return|>"), " here.");
+  EXPECT_EQ(rest(ToolFormat::kHarmony, "<|channel|>analysis<|message|>I",
+                 " am<|end|><|start|>assistant<|channel|>final<|message|>So"),
+            "( am)So");
+  EXPECT_EQ(rest(ToolFormat::kNone, "<think>", "\nhm</think>a"), "(hm)a");
+}
+
 TEST(ToolCalls, NoToolListAllowsAnyName) {
   const std::string call = "<tool_call>{\"name\": \"any\", \"arguments\": {}}</tool_call>";
   EXPECT_EQ(parsed({.format = ToolFormat::kHermes}, call), "#0 any{};");

@@ -117,9 +117,12 @@ std::vector<ThinkingText> ThinkingSplitter::finish() {
   return result;
 }
 
-bool ends_in_thought(std::string_view prompt) {
+std::string_view opening_mark(std::string_view prompt) {
   const std::string_view written = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1);
-  return std::ranges::any_of(kThinkingMarks, [&](const ThinkingMarks& marks) { return written.ends_with(marks.open); });
+  for (const ThinkingMarks& marks : kThinkingMarks) {
+    if (written.ends_with(marks.open)) return marks.open;
+  }
+  return {};
 }
 
 bool is_thinking_mark(std::string_view token) {

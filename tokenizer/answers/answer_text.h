@@ -61,7 +61,7 @@ std::span<const ThinkingMarks> thinking_marks();
 constexpr std::string_view kThinkingMarkEnds = ">]";  // last characters of the marks
 
 bool is_thinking_mark(std::string_view token);
-bool ends_in_thought(std::string_view prompt);  // true if an opening mark ends it, before white space
+std::string_view opening_mark(std::string_view prompt);  // the one that ends it, before white space; empty: none
 
 struct ThinkingText {
   std::string text;
@@ -81,6 +81,7 @@ class ThinkingSplitter {
   std::vector<ThinkingText> finish();
 
   bool inside() const { return inside_; }
+  std::string held() const { return newlines_ + pending_; }
   std::string_view close_mark() const;  // the mark that ends the open thought
 
  private:

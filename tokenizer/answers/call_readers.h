@@ -47,6 +47,7 @@ class CallBuffer {
   void hold() { held_from_ = at_; }
   void drop_held() { held_from_ = std::string::npos; }
   std::string take_held();
+  std::string unread() const { return bytes_.substr(std::min(held_from_, at_)); }  // with the held text
   bool is_cut() const { return end() < bytes_.size(); }  // kMaxHeldBytes are held, and rest() ends there
 
   bool has_tool(std::string_view name) const;
@@ -59,6 +60,7 @@ class CallBuffer {
   bool in_call() const { return in_call_; }
   int begun_calls() const { return begun_calls_; }
   std::vector<ToolEvent> take_events();
+  void drop_events();  // except those of the open call
 
  private:
   size_t end() const;

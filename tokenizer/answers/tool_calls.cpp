@@ -156,11 +156,18 @@ void CallBuffer::end_call(bool is_complete) {
   hold();
 }
 
+void CallBuffer::drop_events() {
+  const auto open_call = std::ranges::find(events_.rbegin(), events_.rend(), EventKind::kCallBegun, &ToolEvent::kind);
+  events_.erase(events_.begin(), in_call_ ? open_call.base() - 1 : events_.end());
+}
+
 std::vector<ToolEvent> CallBuffer::take_events() { return std::exchange(events_, {}); }
 
 struct ToolCallParser::State {
   explicit State(ToolCallOptions& options)
-      : row(tool_format_row(options.format)), buffer(std::move(options.tools)), splitter(options.inside_thought) {
+      : row(tool_format_row(options.format)),
+        buffer(std::move(options.tools)),
+        splitter(options.inside_thought && options.begun.empty()) {
     if (row.body == ToolBody::kHarmony) harmony.emplace();
     for (const std::string_view mark : row.open) {
       if (!mark.empty() && first_bytes.find(mark[0]) == std::string::npos) first_bytes += mark[0];
@@ -177,6 +184,8 @@ struct ToolCallParser::State {
   void give_up();
   void emit(const std::vector<ThinkingText>& texts);
   void finish();
+  void read(std::string_view text);
+  std::vector<ToolEvent> take_events();
 
   const ToolFormatRow& row;
   CallBuffer buffer;
@@ -185,6 +194,7 @@ struct ToolCallParser::State {
   std::variant<std::monostate, JsonCalls, NamedCalls, XmlCalls, BraceCalls> call;  // monostate: outside of calls
   std::string first_bytes;                                                         // of the opening marks
   bool has_content = false;                                                        // since the last call
+  std::string begun_held;  // held text of ToolCallOptions::begun, which is dropped if it becomes content
 };
 
 void ToolCallParser::State::emit(const std::vector<ThinkingText>& texts) {
@@ -315,24 +325,39 @@ void ToolCallParser::State::finish() {
   if (!harmony) emit(splitter.finish());
 }
 
-ToolCallParser::ToolCallParser(ToolCallOptions options) : state_(std::make_unique<State>(options)) {
-  state_->buffer.put(options.forced_prefix);
-  while (state_->step()) {
+void ToolCallParser::State::read(std::string_view text) {
+  buffer.put(text);
+  while (step()) {
   }
+}
+
+std::vector<ToolEvent> ToolCallParser::State::take_events() {
+  std::vector<ToolEvent> events = buffer.take_events();
+  if (events.empty() || begun_held.empty()) return events;
+  ToolEvent& first = events.front();  // content or a thought begins with the held text
+  if (first.index < 0) first.text.erase(0, std::ranges::mismatch(begun_held, first.text).in1 - begun_held.begin());
+  begun_held.clear();
+  if (first.index < 0 && first.text.empty()) events.erase(events.begin());
+  return events;
+}
+
+ToolCallParser::ToolCallParser(ToolCallOptions options) : state_(std::make_unique<State>(options)) {
+  state_->read(options.begun);
+  state_->buffer.drop_events();
+  state_->begun_held = state_->splitter.held() + state_->buffer.unread();
+  state_->read(options.forced_prefix);
 }
 
 ToolCallParser::~ToolCallParser() = default;
 
 std::vector<ToolEvent> ToolCallParser::put(std::string_view text) {
-  state_->buffer.put(text);
-  while (state_->step()) {
-  }
-  return state_->buffer.take_events();
+  state_->read(text);
+  return state_->take_events();
 }
 
 std::vector<ToolEvent> ToolCallParser::finish() {
   state_->finish();
-  return state_->buffer.take_events();
+  return state_->take_events();
 }
 
 }  // namespace pinion

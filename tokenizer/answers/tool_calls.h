@@ -30,8 +30,11 @@ struct ToolEvent {
 struct ToolCallOptions {
   ToolFormat format = ToolFormat::kNone;
   nlohmann::ordered_json tools = nullptr;  // list of schemas as in OpenAI's API; null: any name is a tool
-  bool inside_thought = false;             // the prompt has opened a thought
-  std::string forced_prefix = {};          // the text of forced_call() at the end of the prompt, or empty
+  bool inside_thought = false;             // the prompt ends within a thought
+  // A beginning of the answer at the end of the prompt, with the mark before it if that opens a thought. It gives no
+  // events, except for a call that is unfinished.
+  std::string begun = {};
+  std::string forced_prefix = {};  // the text of forced_call() at the end of the prompt, or empty
 };
 
 // Limit of the text that is held back while it may be a call. So a call is taken for content if its name stands behind

@@ -402,6 +402,14 @@ Error GrammarMatcher::accept(int32_t id, double max_seconds) {
   return is_accepted ? Error{} : error("does not allow the token", "grammar", {}, std::to_string(id));
 }
 
+Error GrammarMatcher::begin_with(const std::string& text, double max_seconds) {
+  bool is_accepted = false;
+  const auto accept = [&](xgrammar::GrammarMatcher& matcher) { return matcher.AcceptString(text); };
+  const auto begin = [&] { is_accepted = accept(*state_->matcher) && (!state_->bounded || accept(*state_->bounded)); };
+  if (Error e = state_->run(max_seconds, begin)) return e;
+  return is_accepted ? Error{} : error("does not allow the beginning of the answer", "grammar");
+}
+
 std::string GrammarMatcher::jump_forward(double max_seconds) {
   std::string text;
   state_->run(max_seconds, [&] {

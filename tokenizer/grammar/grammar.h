@@ -79,6 +79,7 @@ class GrammarMatcher {
   GrammarMatcher(const GrammarMatcher&) = delete;
   GrammarMatcher& operator=(const GrammarMatcher&) = delete;
 
+  Error begin_with(const std::string& text, double max_seconds = kNoLimit);  // whole characters, before any token
   // Sets bit id % 32 of word id / 32 for each token that may come next and clears the others; the EOS tokens are set if
   // the text may end here. No bit is set if the text is complete and cannot continue. It is an error if the text is
   // incomplete and no token continues it.

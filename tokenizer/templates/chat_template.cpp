@@ -13,6 +13,7 @@
 #include "tokenizer/templates/jinja.h"
 #include "tokenizer/templates/special_token_escape.h"
 #include "tokenizer/tokens/settings.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 
@@ -107,13 +108,15 @@ Error parsed(const NamedTemplate& named, std::shared_ptr<const JinjaTemplate>* o
   return named.jinja ? Error() : parse_jinja(named.source, named.where, out);
 }
 
+constexpr const char* kThoughtNames[] = {"reasoning_content", "thinking", "reasoning"};
+
 // Templates read thoughts as reasoning_content or as thinking. Adds both members to each message that has thoughts
 // under one of three names; if it has several, the first of these names counts. A new `thinking` becomes the first
 // member.
 nlohmann::ordered_json with_named_thoughts(const nlohmann::ordered_json& messages) {
   nlohmann::ordered_json all = messages;
   for (auto& message : all) {
-    for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    for (const char* name : kThoughtNames) {
       const auto found = message.find(name);
       if (found == message.end() || found->is_null()) continue;
       auto named = nlohmann::ordered_json::object();
@@ -201,13 +204,11 @@ std::vector<std::string_view> required_texts(const nlohmann::ordered_json& messa
 // The number of required texts in a prompt, in order and without surrounding white space. A missing one costs a search
 // of the whole prompt, so the count stops at kMaxMissing.
 size_t count_present(const std::vector<std::string_view>& required, std::string_view text) {
-  constexpr std::string_view kWhiteSpace = " \t\r\n";
   constexpr int kMaxMissing = 16;
   size_t present = 0;
   int missing = 0;
   for (std::string_view part : required) {
-    part.remove_prefix(std::min(part.find_first_not_of(kWhiteSpace), part.size()));
-    part = part.substr(0, part.find_last_not_of(kWhiteSpace) + 1);
+    part = strip(part);
     const void* found = memmem(text.data(), text.size(), part.data(), part.size());
     if (!found && ++missing == kMaxMissing) break;
     if (!found) continue;
@@ -239,6 +240,53 @@ bool wrap_texts_in_parts(nlohmann::ordered_json* messages) {
     changed = true;
   }
   return changed;
+}
+
+// Stands behind the text that the model continues while the template runs. The space shows whether the template trims
+// the text; no ordinary text has the noncharacter before it.
+constexpr std::string_view kEndTag = "\U0010FFFE ";
+
+// The text of the last message to continue, or null.
+std::string* find_continued(nlohmann::ordered_json* message) {
+  nlohmann::ordered_json& content = (*message)["content"];
+  if (content.is_array()) {
+    const auto has_text = [](const auto& part) { return part.is_object() && find_text(part, "text"); };
+    const auto last = std::find_if(content.rbegin(), content.rend(), has_text);
+    return last == content.rend() ? nullptr : (*last)["text"].get_ptr<std::string*>();
+  }
+  if (!content.is_null()) return content.get_ptr<std::string*>();
+  content = "";  // many templates fail on null; the prompt ends before it
+  for (const char* name : kThoughtNames) {
+    if (find_text(*message, name)) return (*message)[name].get_ptr<std::string*>();
+  }
+  return nullptr;
+}
+
+// Renders with kEndTag behind the text to continue and cuts there, as transformers does.
+Error render_continued(const ChatTemplate& chat_template, Conversation conversation, std::string* out,
+                       size_t* continued_at) {
+  conversation.continue_final_message = conversation.add_generation_prompt = false;
+  if (conversation.messages.empty()) return error("no message to continue", "messages");
+  nlohmann::ordered_json& last = conversation.messages.back();
+  if (const auto calls = last.find("tool_calls"); calls != last.end() && !calls->empty()) {
+    return error("the last one has tool calls and cannot be continued; add the results of the calls", "messages");
+  }
+  std::string* text = find_continued(&last);
+  if (text == nullptr) return error("the last one has no text to continue", "messages");
+  const std::string continued(strip(*text));
+  *text += kEndTag;
+  if (Error e = render(chat_template, conversation, out)) return e;
+  const size_t end = out->rfind(kEndTag.substr(0, kEndTag.size() - 1));
+  if (end == std::string::npos || out->find(continued) == std::string::npos) {
+    return error("the chat template changes the text of the last one, so it cannot be continued", "messages");
+  }
+  const bool is_trimmed = !std::string_view(*out).substr(end).starts_with(kEndTag);
+  out->resize(end);
+  const size_t bytes = rstrip(*out).size();
+  if (is_trimmed) out->resize(bytes);
+  const bool is_whole = std::string_view(*out).substr(0, bytes).ends_with(continued);
+  *continued_at = is_whole && !continued.empty() ? bytes - continued.size() : out->size();
+  return {};
 }
 
 Error render_as_given(const ChatTemplate& chat_template, const JinjaTemplate& jinja, const Conversation& conversation,
@@ -299,6 +347,10 @@ std::string_view template_source(const ChatTemplate& chat_template, const Conver
 Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out) {
   const NamedTemplate* chosen = nullptr;
   if (Error e = check_messages(conversation.messages)) return e;
+  if (conversation.continue_final_message) {
+    size_t continued_at = 0;
+    return render_continued(chat_template, conversation, out, &continued_at);
+  }
   if (Error e = find_template(chat_template, conversation, &chosen)) return e;
   std::shared_ptr<const JinjaTemplate> jinja;
   if (Error e = parsed(*chosen, &jinja)) return e;
@@ -344,8 +396,13 @@ Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
   for (const AddedToken& token : tokens) encoding.guarded.push_back(token.id);
   if (Error e = escape_special_tokens(tokens, taken, &guarded.messages, &guarded.tools, &encoding.escapes)) return e;
   std::string text;
-  if (Error e = render(chat_template, guarded, &text)) return e;
+  size_t continued_at = std::string::npos;
+  if (Error e = guarded.continue_final_message ? render_continued(chat_template, guarded, &text, &continued_at)
+                                               : render(chat_template, guarded, &text)) {
+    return e;
+  }
   out->text = unescaped(text, encoding.escapes);
+  out->continued_at = unescaped(text.substr(0, continued_at), encoding.escapes).size();
   return encode(tokenizer, text, encoding, &out->ids);
 }
 

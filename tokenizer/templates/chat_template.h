@@ -19,6 +19,9 @@ struct Conversation {
   nlohmann::ordered_json tools = nullptr;                               // null, or a list of JSON schemas
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();  // {"enable_thinking": false}
   bool add_generation_prompt = true;
+  // The model goes on with the last message: the prompt ends behind its text, without a generation prompt. The text is
+  // the content, the last part of it that has a text, or the thoughts of a message without content.
+  bool continue_final_message = false;
   std::string template_name = {};  // empty: "tool_use" if there are tools and such a template, else "default"
 };
 
@@ -37,6 +40,7 @@ Error check_messages(const nlohmann::ordered_json& messages);  // a list of obje
 // system messages, user messages or names of called functions, it is rendered again with "content" in another shape:
 // null instead of an empty text beside tool calls, then a list of parts instead of a text. Such an output is used if it
 // omits fewer texts, or, after a failure, none. The error of raise_exception(text) carries that text and its line.
+// Errors of continue_final_message: the last message has no text, or has tool calls, or the template changes the text.
 Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out);
 
 // The Jinja source for the conversation, or an empty string.
@@ -48,11 +52,17 @@ bool defines_variable(const ChatTemplate& chat_template, const std::string& name
 struct Prompt {
   std::string text;
   std::vector<int32_t> ids;
+  size_t continued_at = 0;  // offset of the text that the model continues; without one, the size of `text`
 };
 
 // The text of render() and its ids. Special tokens typed in messages and tools become plain text
 // (special_token_escape.h). `max_tokens`: see EncodeOptions.
 Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const Conversation& conversation,
                   Prompt* out, int64_t max_tokens = EncodeOptions().max_tokens);
+
+// The tokens by which the template ends a turn of the assistant, also if no other file names them: the first token
+// behind an answer (if the template writes none, that of the next turn) and the last special one behind a tool call.
+// Renders short conversations; empty if the template refuses them.
+std::vector<int32_t> turn_ends(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
 
 }  // namespace pinion

@@ -45,14 +45,6 @@ std::string escape_of(std::string_view original, Escaper* escaper) {
   return std::string(original);
 }
 
-size_t without_trailing_space(std::string_view text) {
-  size_t end = 0;
-  for (size_t at = 0; at < text.size();) {
-    if (!is_python_space(next_char(text, &at))) end = at;
-  }
-  return end;
-}
-
 struct EscapeRule {
   AddedTokenFinder tokens;  // to escape
   AddedTokenFinder exempt;  // marks that stay, though they may begin like one of the tokens
@@ -88,7 +80,7 @@ std::string escape_characters(std::string_view text, Escaper* escaper,
 }
 
 std::string escaped_text(const EscapeRule& rule, const std::string& text, Escaper* escaper) {
-  const size_t end = without_trailing_space(text);
+  const size_t end = rstrip(text).size();
   size_t exempt_end = 0;
   return escape_characters(text, escaper, [&](size_t at, size_t next) {
     if (at < exempt_end) return false;

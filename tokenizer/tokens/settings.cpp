@@ -46,7 +46,8 @@ Error read_tokenizer_config(const std::filesystem::path& path, TokenizerSettings
   if (Error e = read_json_file(path, &json, {.duplicate_keys = true})) return e;
   JsonFields config{json, path.string()};
   if (out->bos_token.empty()) out->bos_token = setting_token(config, "bos_token");
-  if (out->eos_token.empty()) out->eos_token = setting_token(config, "eos_token");
+  out->eos_tokens.push_back(setting_token(config, "eos_token"));
+  if (out->eos_token.empty()) out->eos_token = out->eos_tokens.back();
   out->add_bos = config.boolean("add_bos_token", out->add_bos);
   out->add_eos = config.boolean("add_eos_token", out->add_eos);
   read_decoder_tokens(config, out);

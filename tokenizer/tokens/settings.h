@@ -13,7 +13,8 @@
 namespace pinion {
 
 struct TokenizerSettings {
-  std::string bos_token, eos_token;  // empty: none
+  std::string bos_token, eos_token;     // empty: none
+  std::vector<std::string> eos_tokens;  // of all files
   bool add_bos = true, add_eos = false;
   // All tokens named in the files; a token may be listed several times, each time with some of its properties. Id -1:
   // not given. Unused for tokenizer.json, which lists its added tokens itself.

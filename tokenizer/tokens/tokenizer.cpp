@@ -203,6 +203,10 @@ Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>
   tokenizer->file = file.string();
   if (const int32_t id = token_id(*tokenizer, settings.bos_token); id >= 0) tokenizer->bos = id;
   if (const int32_t id = token_id(*tokenizer, settings.eos_token); id >= 0) tokenizer->eos = id;
+  if (tokenizer->eos) tokenizer->ends.push_back(*tokenizer->eos);
+  for (const std::string& token : settings.eos_tokens) {
+    if (const int32_t id = token_id(*tokenizer, token); id >= 0) tokenizer->ends.push_back(id);
+  }
   // tokenizer.json lists the tokens around a text itself (read_template_processing).
   if (file.filename() != "tokenizer.json") {
     if (settings.add_bos && tokenizer->bos) tokenizer->prefix.push_back(*tokenizer->bos);
@@ -291,6 +295,8 @@ std::string token_bytes(const Tokenizer& tokenizer, int32_t id) {
 std::optional<int32_t> bos_id(const Tokenizer& tokenizer) { return tokenizer.bos; }
 
 std::optional<int32_t> eos_id(const Tokenizer& tokenizer) { return tokenizer.eos; }
+
+std::span<const int32_t> end_ids(const Tokenizer& tokenizer) { return tokenizer.ends; }
 
 int32_t vocab_size(const Tokenizer& tokenizer) { return tokenizer.size; }
 

@@ -49,6 +49,7 @@ struct Tokenizer {
 
   std::vector<int32_t> prefix, suffix;  // special tokens around every text
   std::optional<int32_t> bos, eos;
+  std::vector<int32_t> ends;       // see end_ids()
   std::string file;                // path, for errors
   int32_t size = 0;                // highest id + 1
   size_t longest_token_bytes = 1;  // of the vocabulary's spelling, which is never shorter than the token's text

@@ -196,6 +196,20 @@ bool is_white_space(char32_t c) {
 
 bool is_python_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
 
+std::string_view rstrip(std::string_view text) {
+  size_t end = 0;
+  for (size_t at = 0; at < text.size();) {
+    if (!is_python_space(next_char(text, &at))) end = at;
+  }
+  return text.substr(0, end);
+}
+
+std::string_view strip(std::string_view text) {
+  text = rstrip(text);
+  for (size_t next = 0; !text.empty() && is_python_space(next_char(text, &next)); next = 0) text.remove_prefix(next);
+  return text;
+}
+
 bool is_word(char32_t c) {
   constexpr unsigned kCategories = 1u << UTF8PROC_CATEGORY_LU | 1u << UTF8PROC_CATEGORY_LL |
                                    1u << UTF8PROC_CATEGORY_LT | 1u << UTF8PROC_CATEGORY_LM |

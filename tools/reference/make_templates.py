@@ -3,9 +3,10 @@
 usage: make_templates.py [FOLDER]
 
 FOLDER (default: tests/data/templates) contains NAME.jinja files and conversations.json, a list of objects with a name,
-messages, and optional tools, variables and add_generation_prompt. expected.json becomes {template: {conversation:
-text}}; the text is null if the template refuses the conversation. differences.json lists templates that Pinion renders
-differently; their "expected" becomes the output of the reference. jinja.json becomes the results of jinja_cases.py.
+messages, and optional tools, variables, add_generation_prompt and continue_final_message (true, or the name of the
+thoughts). expected.json becomes {template: {conversation: text}}; the text is null if the template refuses the
+conversation. differences.json lists templates that Pinion renders differently; their "expected" becomes the output of
+the reference. jinja.json becomes the results of jinja_cases.py.
 """
 
 import copy
@@ -21,12 +22,17 @@ SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
 
 def render(source: str, conversation: dict) -> str | None:
+    continued = conversation.get("continue_final_message", False)
+    messages = copy.deepcopy(conversation["messages"])
+    if isinstance(continued, str):
+        messages[-1].setdefault("content", "")  # the prompt ends before it, but templates read it
     try:
         texts, _ = render_jinja_template(
-            conversations=[conversation["messages"]],
+            conversations=[messages],
             tools=conversation.get("tools"),
             chat_template=source,
-            add_generation_prompt=conversation.get("add_generation_prompt", True),
+            add_generation_prompt=conversation.get("add_generation_prompt", not continued),
+            continue_final_message=continued,
             **(SPECIAL_TOKENS | conversation.get("variables", {})),
         )
     except Exception as refusal:  # TemplateError, UndefinedError, TypeError, ...
