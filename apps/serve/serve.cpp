@@ -41,6 +41,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/api/embed", Api::ollama, ollama_embed},
     {"POST", "/api/embeddings", Api::ollama, ollama_embed},
     {"POST", "/api/show", Api::ollama, ollama_show},
+    {"POST", "/api/pull", Api::ollama, ollama_pull},
     {"POST", "/api/chat", Api::ollama, ollama_chat},
     {"POST", "/api/generate", Api::ollama, ollama_generate},
     {"POST", "/tokenize", Api::openai, tokenize_text},
@@ -131,6 +132,13 @@ void fill_server_state(const ServeOptions& options, const Runtime& runtime, Serv
   out->seed = options.sampling.seed;
 }
 
+std::string check_origin(const std::string& origin) {
+  const size_t host = origin.find("://");
+  const bool has_path = host != origin.npos && origin.find_first_of("/?#", host + 3) != origin.npos;
+  const bool is_origin = origin == "*" || origin == "null" || (host != origin.npos && host > 0 && !has_path);
+  return is_origin ? "" : "want SCHEME://HOST or SCHEME://HOST:PORT, without a path, or *";
+}
+
 int serve(const ServeOptions& options) {
   if (options.quiet) set_quiet();
   HttpOptions http = options.http;
@@ -187,6 +195,12 @@ Run setup_serve(Command app) {
   Option keys = app.add_option("--api-key-file", options->key_file,
                                "Accept only clients that send a key of this file (one per line)")
                     .path("F");
+  app.add_option("--allow-origin", options->http.origins,
+                 "Accept requests of ORIGIN's web pages (app://obsidian.md, http://localhost:3000); repeatable; *: of "
+                 "every page that this machine visits, which is dangerous")
+      .type_name("ORIGIN")
+      .check(check_origin)
+      .repeatable();
   app.add_flag("--no-key", options->no_key, "Accept clients of other machines without a key").excludes(keys);
   app.add_option("--parallel", options->parallel, "Requests that run at once; none changes the text of another")
       .range(1, 1024)
