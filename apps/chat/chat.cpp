@@ -201,8 +201,8 @@ Run setup_chat(Command app) {
   add_run_options(app, &options->run);
   app.add_option("--system", options->system, "System message").type_name("TEXT");
   app.add_option("-n,--max-tokens", options->max_tokens,
-                 "Maximum number of tokens of an answer (default: until the context is full)")
-      .range(1, 1 << 30)
+                 "Maximum number of tokens of an answer (default, or -1: until the context is full)")
+      .range(-1, 1 << 30)
       .type_name("N");
   app.add_option("-c,--context", options->context,
                  "Maximum number of tokens of the conversation (default: the model's context, or what fits in half "

@@ -2,27 +2,11 @@
 #include <algorithm>
 
 #include "apps/chat/chat.h"
+#include "apps/cli/turns.h"
 #include "engine/forward/rope.h"
 
 namespace pinion {
 namespace {
-
-bool has_role(const OrderedJson& message, const char* role) {
-  return message.contains("role") && message["role"] == role;
-}
-
-// A turn is a question with all messages up to the next one. System messages belong to no turn.
-bool drop_oldest_turn(OrderedJson& messages) {
-  if (!messages.is_array()) return false;
-  const auto is_system = [](const OrderedJson& message) { return has_role(message, "system"); };
-  const auto is_question = [](const OrderedJson& message) { return has_role(message, "user"); };
-  const auto first = std::find_if_not(messages.begin(), messages.end(), is_system);
-  if (first == messages.end()) return false;
-  const auto second = std::find_if(first + 1, messages.end(), is_question);
-  if (second == messages.end()) return false;
-  messages.erase(first, second);
-  return true;
-}
 
 constexpr int64_t kNearlyFullPercent = 80;
 
@@ -30,16 +14,6 @@ constexpr int64_t kNearlyFullPercent = 80;
 int64_t room_for_answer(const Chat& chat) {
   const int64_t eighth = chat.session->sequence.cache.capacity / 8;
   return std::max<int64_t>(1, chat.max_tokens > 0 ? std::min(chat.max_tokens, eighth) : eighth);
-}
-
-// Drops turns until half of the context is free: the rest must be evaluated again, which should not happen for every
-// question.
-Error drop_turns(Chat& chat, Prompt* prompt, int64_t* turns) {
-  const int64_t capacity = chat.session->sequence.cache.capacity;
-  for (; std::ssize(prompt->ids) > capacity / 2 && drop_oldest_turn(chat.conversation.messages); ++*turns) {
-    if (Error e = make_prompt(*chat.chat_template, *chat.tokenizer, chat.conversation, prompt)) return e;
-  }
-  return {};
 }
 
 void note_dropped_turns(int64_t turns, int64_t dropped, int64_t tokens) {
@@ -94,8 +68,7 @@ Error check_turn(const Chat& chat, const Conversation& conversation) {
 // The error for a conversation that does not fit, with advice.
 Error no_longer_fits(const Chat& chat, int64_t tokens) {
   Conversation last_turn = chat.conversation;
-  while (drop_oldest_turn(last_turn.messages)) {
-  }
+  keep_last_turn(&last_turn.messages);
   if (Error e = check_turn(chat, last_turn)) return e;
   return error("the conversation no longer fits; /reset starts a new one", "context",
                "fewer than " + std::to_string(chat.session->sequence.cache.capacity) + " tokens",
@@ -121,8 +94,12 @@ Error fit_conversation(Chat& chat, Prompt* out) {
   if (Error e = make_prompt(*chat.chat_template, *chat.tokenizer, chat.conversation, out)) return e;
   const int64_t capacity = chat.session->sequence.cache.capacity, tokens = std::ssize(out->ids);
   if (tokens + room_for_answer(chat) <= capacity) return {};
+  // Until half of the context is free: the rest must be evaluated again, which should not happen for every question.
   int64_t turns = 0;
-  if (Error e = drop_turns(chat, out, &turns)) return e;
+  if (Error e = drop_turns(*chat.chat_template, *chat.tokenizer, capacity / 2, EncodeOptions().max_tokens,
+                           &chat.conversation, out, &turns)) {
+    return e;
+  }
   const int64_t left = std::ssize(out->ids);
   if (left >= capacity) return no_longer_fits(chat, left);
   if (turns > 0) note_dropped_turns(turns, tokens - left, tokens);

@@ -111,6 +111,7 @@ void print_result(const GenerateFlags& options, const std::vector<int32_t>& prom
 }
 
 int run_generate(GenerateFlags& options) {
+  if (options.max_tokens < 0) options.max_tokens = kDefaultContext;
   if (options.quiet) set_quiet();
   // With a grammar, the text that it determines is drafted as well.
   if (options.speculate.empty()) options.speculate = options.grammar.any() && !options.prompts ? "ngram" : "off";
@@ -212,8 +213,8 @@ Run setup_generate(Command app) {
                  "With --prompts: requests decoded at once; does not change their text (default: 8)")
       .range(1, 1024)
       .type_name("N");
-  app.add_option("-n,--max-tokens", options->max_tokens, "Maximum number of tokens to generate")
-      .range(0, 1 << 30)
+  app.add_option("-n,--max-tokens", options->max_tokens, "Maximum number of tokens to generate; -1 is 8192")
+      .range(-1, 1 << 30)
       .type_name("N")
       .show_default();
   add_prompt_cache_option(app, &options->prompt_cache);

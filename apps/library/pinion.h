@@ -203,7 +203,8 @@ PINION_API pinion_status pinion_session_load(pinion_session* session, const void
 /* --- Generation --- */
 
 /* A sampler setting by name: temperature (0: greedy), top_k, top_p, min_p, repetition_penalty, presence_penalty,
- * frequency_penalty, dry_multiplier, dry_base, dry_allowed_length. */
+ * frequency_penalty, repeat_last_n, typical_p, top_n_sigma, xtc_probability, xtc_threshold, dry_multiplier, dry_base,
+ * dry_allowed_length. */
 typedef struct pinion_setting {
   const char* name;
   double value;

@@ -1,5 +1,6 @@
 #include "apps/serve/api.h"
 
+#include <cmath>
 #include <iterator>
 
 namespace pinion {
@@ -9,7 +10,7 @@ namespace {
 constexpr std::string_view kWhere = "request: ";
 
 // Holds a prompt of token ids as long as the longest contexts.
-constexpr JsonLimits kBodyLimits = {.values = 200'000, .keys = 4096};
+constexpr JsonLimits kBodyLimits = {.values = 200'000, .keys = 4096, .lone_surrogates = true};
 
 struct ErrorType {
   int status;
@@ -42,6 +43,14 @@ OrderedJson error_json(Api api, const ApiError& failure) {
             {"code", text_or_null(failure.code)}}}};
 }
 
+void make_integers(Json& value) {
+  constexpr double kExact = 9007199254740992;  // 2^53
+  if (value.is_structured()) std::ranges::for_each(value, make_integers);
+  if (!value.is_number_float()) return;
+  const double number = value.get<double>();
+  if (std::abs(number) <= kExact && std::trunc(number) == number) value = static_cast<int64_t>(number);
+}
+
 }  // namespace
 
 void Slots::acquire() {
@@ -72,6 +81,12 @@ Error parse_body(const std::string& body, Json* out) { return parse_json(body, "
 
 Error parse_body(const std::string& body, OrderedJson* out) {
   return parse_ordered_json(body, "request", out, kBodyLimits);
+}
+
+Json request_fields(const OrderedJson& body) {
+  Json fields = body;
+  make_integers(fields);
+  return fields;
 }
 
 Error too_long(const ServerState& server, const std::string& field) {
@@ -135,7 +150,8 @@ ApiError failure_error(FailureKind kind, const Error& failure) {
     case FailureKind::draining:
       return {503, failure.message(), {}, "draining"};
     case FailureKind::internal:
-      return {failure.where == "grammar" ? 400 : 500, failure.message()};  // the client chose the grammar
+      // The client chose the grammar and the tokens.
+      return {failure.where == "grammar" || failure.where == kAllowedTokens ? 400 : 500, failure.message()};
     default:
       return field_error(failure);
   }

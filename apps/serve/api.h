@@ -108,6 +108,9 @@ class Slot {
 Error parse_body(const std::string& body, Json* out);
 Error parse_body(const std::string& body, OrderedJson* out);
 
+// The body's fields; whole numbers such as 5.0 are integers.
+Json request_fields(const OrderedJson& body);
+
 // Shared by all endpoints. Constant once the first request is admitted.
 struct ServerState {
   std::string model;        // name in replies
@@ -159,6 +162,7 @@ Endpoint tokenize_text, detokenize_ids;
 Endpoint complete_text;                  // completions.cpp
 Endpoint complete_chat;                  // chat.cpp
 Endpoint answer_messages, count_tokens;  // messages.cpp
-Endpoint ollama_version, ollama_tags, ollama_ps, ollama_embed, ollama_show, ollama_chat, ollama_generate;  // ollama.cpp
+// ollama.cpp
+Endpoint ollama_version, ollama_tags, ollama_ps, ollama_embed, ollama_show, ollama_pull, ollama_chat, ollama_generate;
 
 }  // namespace pinion

@@ -10,8 +10,6 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kMaxTopLogprobs = 100;
-
 struct ChatRequest {
   GenerationFields fields;
   bool single_call = false;  // the reply ends after its first tool call
@@ -26,11 +24,11 @@ Error read_chat_request(const ServerState& server, const std::string& body, Chat
   if (Error e = parse_body(body, &json)) return e;
   if (Error e = take_output_constraint(json, Api::openai, &constraint)) return e;
   if (Error e = take_chat_input(json, &input)) return e;
-  const Json rest = json;
+  const Json rest = request_fields(json);
   JsonFields fields{rest, "request"};
   read_generation_fields(fields, server, &out->fields);
-  const int64_t max_tokens = fields.integer("max_tokens", server.service->context(), 1, 1 << 30);
-  out->fields.options.max_tokens = fields.integer("max_completion_tokens", max_tokens, 1, 1 << 30);
+  out->fields.options.max_tokens =
+      read_max_tokens(fields, server, {"n_predict", "max_tokens", "max_completion_tokens"}, server.service->context());
   const bool has_logprobs = fields.boolean("logprobs", false);
   const int64_t top = fields.integer("top_logprobs", 0, 0, kMaxTopLogprobs);
   if (has_logprobs) out->fields.options.logprobs = static_cast<int32_t>(top);
@@ -42,22 +40,10 @@ Error read_chat_request(const ServerState& server, const std::string& body, Chat
   if (conversation.continue_final_message && conversation.add_generation_prompt) {
     fields.fail("add_generation_prompt", "true beside a message that is continued", "false");
   }
-  for (const char* name : {"functions", "function_call"}) {
-    if (fields.has(name)) fields.fail(name, "no longer supported", "tools and tool_choice");
-  }
+  check_other_fields(fields, "", &out->fields.ignored);
   if (fields.error) return fields.error;
-  if (Error e = make_chat_prompt(server, std::move(input), &out->prompt)) return e;
+  if (Error e = make_chat_prompt(server, std::move(input), &out->fields, &out->prompt)) return e;
   return constrain_output(server, constraint, &out->prompt, slot, &out->fields);
-}
-
-OrderedJson bytes_json(const std::string& text) {
-  OrderedJson list = OrderedJson::array();
-  for (const char c : text) list.push_back(static_cast<unsigned char>(c));
-  return list;
-}
-
-OrderedJson token_json(const std::string& piece, double logprob) {
-  return {{"token", piece}, {"logprob", logprob}, {"bytes", bytes_json(piece)}};
 }
 
 OrderedJson call_json(const std::string& id, const std::string& name, const std::string& arguments) {
@@ -148,11 +134,7 @@ class ChatFormatter : public OpenaiFormatter {
   }
 
   void add_logprobs(const Logprobs& logprobs, Choice& choice) {
-    const auto piece = [&](int32_t id) { return token_piece(*server_.tokenizer, choice.last_id, id); };
-    OrderedJson json = token_json(piece(logprobs.token.id), logprobs.token.logprob);
-    json["top_logprobs"] = OrderedJson::array();
-    for (const TokenLogprob& top : logprobs.top) json["top_logprobs"].push_back(token_json(piece(top.id), top.logprob));
-    choice.logprobs.push_back(std::move(json));
+    choice.logprobs.push_back(logprobs_json(*server_.tokenizer, choice.last_id, logprobs));
   }
 
   OrderedJson take_logprobs(Choice& choice) const {

@@ -22,10 +22,10 @@ struct CompletionRequest {
 };
 
 // A list of token ids, or a string.
-Error read_prompt(const ServerState& server, const Json& prompt, std::vector<int32_t>* out) {
+Error read_prompt(const ServerState& server, const Json& prompt, bool add_special, std::vector<int32_t>* out) {
   constexpr const char* kField = "request: prompt";
   if (prompt.is_string()) {
-    return encode_field(server, "prompt", prompt.get_ref<const std::string&>(), true, out);
+    return encode_field(server, "prompt", prompt.get_ref<const std::string&>(), add_special, out);
   }
   if (prompt.is_array() && std::ssize(prompt) > server.service->context()) return too_long(server, "prompt");
   if (!prompt.is_array()) return error("wrong type", kField, "a string, token ids, or a list of either");
@@ -39,15 +39,16 @@ Error read_prompt(const ServerState& server, const Json& prompt, std::vector<int
 
 Error read_prompts(const ServerState& server, JsonFields& fields, std::vector<std::vector<int32_t>>* out) {
   const Json* prompt = fields.find("prompt");
+  const bool add_special = fields.boolean("add_special_tokens", true);
   if (!prompt) return error("missing field", "request: prompt", "a string, token ids, or a list of either");
   const bool is_list = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
-  if (!is_list) return read_prompt(server, *prompt, &out->emplace_back());
+  if (!is_list) return read_prompt(server, *prompt, add_special, &out->emplace_back());
   if (std::ssize(*prompt) > kMaxPrompts) {
     return error("too many", "request: prompt", "at most " + std::to_string(kMaxPrompts),
                  std::to_string(prompt->size()));
   }
   for (const Json& item : *prompt) {
-    if (Error e = read_prompt(server, item, &out->emplace_back())) return e;
+    if (Error e = read_prompt(server, item, add_special, &out->emplace_back())) return e;
   }
   return {};
 }
@@ -67,13 +68,14 @@ void read_golden_fields(JsonFields& fields, CompletionRequest* out) {
 
 Error read_completion_request(const ServerState& server, const std::string& body, CompletionRequest* out) {
   Slot slot(*server.parse_slots);
-  Json json;
+  OrderedJson json;
   OutputConstraint constraint;
   if (Error e = parse_body(body, &json)) return e;
-  if (Error e = read_output_constraint(json, body, &constraint)) return e;
-  JsonFields fields{json, "request"};
+  if (Error e = take_output_constraint(json, Api::openai, &constraint)) return e;
+  const Json rest = request_fields(json);
+  JsonFields fields{rest, "request"};
   read_generation_fields(fields, server, &out->fields);
-  out->fields.options.max_tokens = fields.integer("max_tokens", kDefaultMaxTokens, 0, 1 << 30);
+  out->fields.options.max_tokens = read_max_tokens(fields, server, {"n_predict", "max_tokens"}, kDefaultMaxTokens, 0);
   out->echoes = fields.boolean("echo", false);
   if (fields.has("logprobs")) out->logprobs = static_cast<int32_t>(fields.integer("logprobs", {}, 0, kMaxLogprobs));
   out->fields.options.logprobs = out->logprobs;
@@ -93,6 +95,9 @@ Error read_completion_request(const ServerState& server, const std::string& body
     if (fields.error) return fields.error;
     if (Error e = fill_in(server, prefix, suffix, &out->fields, &out->prompts.emplace_back())) return e;
   }
+  check_other_fields(fields, "", &out->fields.ignored);
+  if (fields.error) return fields.error;
+  for (std::vector<int32_t>& prompt : out->prompts) truncate_prompt(out->fields, &prompt);
   return constrain_output(server, constraint, nullptr, slot, &out->fields);
 }
 

@@ -9,7 +9,13 @@
 
 namespace pinion {
 
-constexpr const char* kTextOnly = "only text input is supported, not images or audio";
+constexpr const char* kTextOnly = "only text input is supported, not images, audio or files";
+
+// The text of a content part or block. Media have a text such as "[image]" in their place, and set *has_media.
+std::string part_text(const OrderedJson& part, bool* has_media);
+
+// True for the last user message until an assistant answers it: media in it are an error.
+bool awaits_answer(const OrderedJson& messages, size_t i);
 
 enum class ToolChoice : uint8_t {
   automatic,  // the model decides
@@ -21,7 +27,9 @@ enum class ToolChoice : uint8_t {
 struct ChatInput {
   Conversation conversation;  // messages and tools in OpenAI's format
   ToolChoice choice = ToolChoice::automatic;
-  std::string tool;  // for ToolChoice::named
+  std::string tool;          // for ToolChoice::named
+  bool has_media = false;    // earlier messages had media, in whose place a text stands
+  bool drops_turns = false;  // the oldest turns make room for an answer (Ollama's "truncate")
 };
 
 struct ChatPrompt {
@@ -33,15 +41,15 @@ struct ChatPrompt {
 
 bool ends_with_answer(const OrderedJson& messages);  // the last one is the assistant's
 
-// Moves "messages", "tools", "tool_choice" and "chat_template_kwargs" out of an OpenAI request. A last message of the
-// assistant with "prefix": true (DeepSeek's and Mistral's API) is to be continued. The rest is small
-// enough to be copied to Json, which has fast lookup but no order of keys.
+// Moves "messages", "tools", "tool_choice", "reasoning_effort" and "chat_template_kwargs" out of an OpenAI request. A
+// last message of the assistant with "prefix": true (DeepSeek's and Mistral's API) is to be continued. The rest is
+// small enough to be copied to Json, which has fast lookup but no order of keys.
 Error take_chat_input(OrderedJson& body, ChatInput* out);
 
-// Joins the text parts of a content, parses the arguments of earlier calls and renders the template. Errors: images or
-// audio, a wrong type, a template that rejects the conversation, a template without a known format of tool calls when a
-// call is forced.
-Error make_chat_prompt(const ServerState& server, ChatInput input, ChatPrompt* out);
+// Joins the text parts of a content, parses the arguments of earlier calls and renders the template. Appends to
+// `fields->ignored`. Errors: media in the last user message, a wrong type, a template that rejects the conversation, a
+// template without a known format of tool calls when a call is forced.
+Error make_chat_prompt(const ServerState& server, ChatInput input, GenerationFields* fields, ChatPrompt* out);
 
 // submit_requests() for replies parsed with `prompt.reply`. `single_call`: they end after their first tool call.
 Submitted submit_chat_requests(const ServerState& server, GenerationFields fields, const ChatPrompt& prompt,

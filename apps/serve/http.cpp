@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <new>
@@ -37,6 +38,19 @@ void set_reply(const Reply& reply, httplib::Response& response) {
   response.status = reply.status;
   for (const auto& [name, value] : reply.headers) response.set_header(name, value);
   if (!reply.stream) response.set_content(reply.body, reply.type);
+}
+
+// Headers by which a browser lets a page read the reply, and send the request in the first place
+// (fetch.spec.whatwg.org).
+void allow_page(const httplib::Request& request, httplib::Response& response) {
+  response.set_header("Access-Control-Allow-Origin", request.get_header_value("Origin"));
+  response.set_header("Access-Control-Expose-Headers", "*");
+  response.set_header("Vary", "Origin");
+  if (request.method != "OPTIONS") return;
+  response.set_header("Access-Control-Allow-Methods", "GET, HEAD, POST");
+  response.set_header("Access-Control-Allow-Headers", request.get_header_value("Access-Control-Request-Headers"));
+  response.set_header("Access-Control-Allow-Private-Network", "true");
+  response.set_header("Access-Control-Max-Age", "600");
 }
 
 // Counts a reply until it is sent or its connection is closed.
@@ -76,15 +90,48 @@ class BodyBudget {
   int64_t bytes_ = 0;
 };
 
-// Status 200: the body is complete.
+// Appends `size` bytes. Status 200: all were read.
 int read_body(HttpConnection& connection, size_t size, BodyBudget& budget, std::string* body) {
   std::array<char, 4096> buffer;
-  while (body->size() < size) {
-    const ssize_t bytes = connection.read(buffer.data(), std::min(buffer.size(), size - body->size()));
+  for (const size_t end = body->size() + size; body->size() < end;) {
+    const ssize_t bytes = connection.read(buffer.data(), std::min(buffer.size(), end - body->size()));
     if (bytes <= 0) return 400;
     if (!budget.add(bytes)) return 503;
     body->append(buffer.data(), bytes);
   }
+  return 200;
+}
+
+// A line of a chunked body, which ends with CR LF. False: it is longer than `left` bytes, which it reduces, or has
+// another control character.
+bool read_chunk_line(HttpConnection& connection, size_t* left, std::string* line) {
+  line->clear();
+  for (char c = 0; *left > 0 && connection.read(&c, 1) == 1; *line += c) {
+    --*left;
+    if (c == '\n') return line->ends_with('\r') && (line->pop_back(), true);
+    if ((c < ' ' && c != '\r' && c != '\t') || line->ends_with('\r')) return false;
+  }
+  return false;
+}
+
+// RFC 9112, 7.1. Chunk extensions and trailers are ignored; all lines together are limited, too.
+int read_chunks(HttpConnection& connection, BodyBudget& budget, std::string* body) {
+  size_t left = kMaxBodyBytes;
+  std::string line;
+  while (true) {
+    size_t size = 0;
+    if (!read_chunk_line(connection, &left, &line)) return 400;
+    const auto [end, code] = std::from_chars(line.data(), line.data() + line.size(), size, 16);
+    const bool is_size = code == std::errc() && (end == line.data() + line.size() || *end == ';');
+    if (code == std::errc::result_out_of_range || size > kMaxBodyBytes - body->size()) return 413;
+    if (!is_size) return 400;
+    if (size == 0) break;
+    if (const int status = read_body(connection, size, budget, body); status != 200) return status;
+    if (!read_chunk_line(connection, &left, &line) || !line.empty()) return 400;
+  }
+  do {  // trailers
+    if (!read_chunk_line(connection, &left, &line)) return 400;
+  } while (!line.empty());
   return 200;
 }
 
@@ -103,6 +150,8 @@ const char* status_message(int status) {
   switch (status) {
     case 404:
       return "no such path; the README lists the endpoints";
+    case 413:
+      return kBodyTooLarge;
     case 503:
       return "too many large requests at once";
     case 414:
@@ -168,13 +217,18 @@ struct HttpListener::State {
     const std::string length = request.get_header_value("Content-Length");
     const bool has_body = request.has_header("Transfer-Encoding") || length.find_first_not_of('0') != length.npos;
     if (refusal.status != 400 && !has_body) connection.set_complete();  // 400: the end of the request is uncertain
+    const bool is_page = has_allowed_origin(request, options);
+    if (is_page) allow_page(request, response);
     if (refusal.status != 0) return fail(request, refusal, response);
+    if (is_page && request.method == "OPTIONS") return set_reply({}, response);
     if (!route || !accepts(*route, request.method)) return fail(request, {404, status_message(404)}, response);
     HttpRequest http = {.path = request.path, .name = {}, .body = {}, .is_client_connected = is_client_connected};
     if (is_prefix(*route)) http.name = request.path.substr(std::string_view(route->path).size());
     BodyBudget budget(body_bytes);
     if (request.method == "POST") {
-      const int status = read_body(connection, std::strtoull(length.c_str(), nullptr, 10), budget, &http.body);
+      const int status = request.has_header("Transfer-Encoding")
+                             ? read_chunks(connection, budget, &http.body)
+                             : read_body(connection, std::strtoull(length.c_str(), nullptr, 10), budget, &http.body);
       if (status != 200) return fail(request, {status, status_message(status)}, response);
       connection.set_complete();
     }

@@ -17,11 +17,14 @@ struct Request;
 namespace pinion {
 
 constexpr size_t kMaxBodyBytes = size_t{32} << 20;
+constexpr const char* kBodyTooLarge = "the request is too large: at most 32 MB";
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
   int port = 8080;                // 0: any free port
   std::vector<std::string> keys;  // accepted API keys; empty: none is required
+  // Pages that may use the server besides its own: "app://obsidian.md", "http://localhost:3000", or "*" for all.
+  std::vector<std::string> origins = {};
 };
 
 class HttpListener {
@@ -52,6 +55,9 @@ class HttpListener {
 
 // "localhost", 127.0.0.0/8 or ::1, with or without brackets.
 bool is_loopback(std::string_view host);
+
+// True if the request comes from a page of HttpOptions::origins.
+bool has_allowed_origin(const httplib::Request& request, const HttpOptions& options);
 
 // Decides whether a request is processed, before its body is read: an unambiguous head, no foreign web page, a valid
 // key, an acceptable body. Status 0: it is. `head`: the bytes as received, up to the empty line.

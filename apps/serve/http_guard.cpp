@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <utility>
 
 #include "apps/serve/http.h"
@@ -43,13 +44,17 @@ std::string host_name(const std::string& host) {
 
 // Web pages of other sites can make a browser send requests to this machine. The Origin header reveals them or, if the
 // site's own name was pointed at this machine's address (DNS rebinding), the Host header.
-bool is_from_foreign_page(const httplib::Request& request, const HttpOptions& options) {
+ApiError check_sender(const httplib::Request& request, const HttpOptions& options) {
   const std::string host = lower_case(request.get_header_value("Host"));
   const std::string origin = lower_case(request.get_header_value("Origin"));
-  const bool is_other_origin = !origin.empty() && origin != "http://" + host && origin != "https://" + host;
-  const bool is_other_name =
-      options.keys.empty() && is_loopback(options.host) && !host.empty() && !is_loopback(host_name(host));
-  return is_other_origin || is_other_name;
+  const bool is_own = origin.empty() || origin == "http://" + host || origin == "https://" + host;
+  if (!is_own && !has_allowed_origin(request, options)) {
+    return {403, "requests from pages of other sites are refused; --allow-origin admits those of one site"};
+  }
+  if (options.keys.empty() && is_loopback(options.host) && !host.empty() && !is_loopback(host_name(host))) {
+    return {403, "the Host header is not this machine's name: use localhost or 127.0.0.1, or set --api-key-file"};
+  }
+  return kAccepted;
 }
 
 constexpr std::string_view kDigits = "0123456789";
@@ -96,19 +101,27 @@ ApiError check_head(std::string_view head) {
   return kAccepted;
 }
 
-// The limit on bodies relies on Content-Length, so it must be present and count the bytes as sent.
+// Chunks are limited while they are read. HTTP/1.0 has none: a proxy that speaks it passes them on unread.
 ApiError check_body(const httplib::Request& request) {
-  if (request.has_header("Transfer-Encoding")) return {411, "send the body in one piece, with its Content-Length"};
+  const bool is_chunked = request.has_header("Transfer-Encoding");
+  if (is_chunked && request.version == "HTTP/1.0") return {400, "Transfer-Encoding needs HTTP/1.1"};
   if (request.method == "GET" || request.method == "HEAD") return kAccepted;
-  if (!request.has_header("Content-Length")) return {411, "send the body with its Content-Length"};
+  if (!is_chunked && !request.has_header("Content-Length")) return {411, "send the body with its Content-Length"};
   const std::string length = request.get_header_value("Content-Length");
-  if (length.size() > 9 || std::stoul(length) > kMaxBodyBytes) return {413, "the request is too large: at most 32 MB"};
+  if (length.size() > 9 || std::strtoul(length.c_str(), nullptr, 10) > kMaxBodyBytes) return {413, kBodyTooLarge};
   if (request.has_header("Content-Encoding")) return {415, "send the body uncompressed"};
   if (request.is_multipart_form_data()) return {415, "send the body as JSON"};
   return kAccepted;
 }
 
 }  // namespace
+
+bool has_allowed_origin(const httplib::Request& request, const HttpOptions& options) {
+  const std::string origin = lower_case(request.get_header_value("Origin"));
+  return !origin.empty() && std::ranges::any_of(options.origins, [&](const std::string& allowed) {
+    return allowed == "*" || lower_case(allowed) == origin;
+  });
+}
 
 bool is_loopback(std::string_view host) {
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
@@ -120,7 +133,8 @@ bool is_loopback(std::string_view host) {
 ApiError check_request(const httplib::Request& request, std::string_view head, const HttpOptions& options,
                        bool is_public) {
   if (ApiError failure = check_head(head); failure.status != 0) return failure;
-  if (is_from_foreign_page(request, options)) return {403, "requests from pages of other sites are refused"};
+  if (ApiError failure = check_sender(request, options); failure.status != 0) return failure;
+  if (request.method == "OPTIONS" && has_allowed_origin(request, options)) return kAccepted;  // carries no key
   if (!options.keys.empty() && !is_public) {
     const std::string sent = key_of(request);
     const bool is_known = std::ranges::any_of(options.keys, [&](const auto& key) { return is_same_key(key, sent); });

@@ -208,6 +208,7 @@ void InferenceService::finish(Request& request, const Error& failure, GenerateRe
   deliver_or_fail(*request.queue, [&] {
     RequestEvent event{.choice = request.choice, .text = request.text.finish(), .is_end = true};
     event.stop_text = request.text.stop_text();
+    if (request.input.includes_stop) event.text += event.stop_text;
     event.failure = failure;
     if (failure) event.failure_kind = kind;
     if (result.ids.empty()) event.prompt_logprobs = std::move(result.prompt_logprobs);

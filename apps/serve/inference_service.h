@@ -28,6 +28,7 @@ struct InferenceRequest {
   std::shared_ptr<const ToolCallOptions> single_call = {};   // not null: the text ends after its first tool call
   bool continues_prompt = false;                             // the text's leading blank is kept
   bool is_pinned = false;                                    // see TextRequest
+  bool includes_stop = false;                                // the text ends with the stop string
 };
 
 enum class FailureKind : uint8_t {

@@ -20,6 +20,7 @@ struct MessagesRequest {
 struct MessageContent {
   std::string text, thoughts;                                                // joined
   OrderedJson calls = OrderedJson::array(), results = OrderedJson::array();  // in OpenAI's format
+  bool has_media = false, results_have_media = false;
 };
 
 Error read_content(const OrderedJson& content, const std::string& where, MessageContent* out) {
@@ -30,9 +31,7 @@ Error read_content(const OrderedJson& content, const std::string& where, Message
   if (!content.is_array()) return error("wrong type", where, "a string or a list of blocks");
   for (const OrderedJson& block : content) {
     const std::string type = text_of(block, "type");
-    if (type == "text") {
-      out->text += text_of(block, "text");
-    } else if (type == "thinking") {
+    if (type == "thinking") {
       out->thoughts += text_of(block, "thinking");
     } else if (type == "tool_use") {
       const OrderedJson input = block.value("input", OrderedJson::object());
@@ -44,19 +43,27 @@ Error read_content(const OrderedJson& content, const std::string& where, Message
       if (Error e = read_content(block.value("content", OrderedJson("")), where + ": content", &result)) return e;
       out->results.push_back(
           {{"role", "tool"}, {"tool_call_id", text_of(block, "tool_use_id")}, {"content", result.text}});
+      out->results_have_media |= result.has_media;
+    } else if (type.empty()) {
+      return error("wrong type", where, "blocks of text, tool_use or tool_result");
     } else if (type != "redacted_thinking") {
-      return error("unknown value", where, "blocks of text, tool_use or tool_result", "\"" + type + "\"");
+      out->text += part_text(block, &out->has_media);
     }
   }
   return {};
 }
 
 // Appends the message in OpenAI's format; each tool result becomes a message of its own.
-Error add_message(const OrderedJson& message, const std::string& where, OrderedJson* out) {
+Error add_message(const OrderedJson& given, size_t i, ChatInput* input) {
+  const OrderedJson& message = given[i];
+  const std::string where = "request: messages[" + std::to_string(i) + "]";
+  OrderedJson* out = &input->conversation.messages;
   const std::string role = text_of(message, "role");
   if (role != "user" && role != "assistant") return error("unknown value", where + ": role", "user or assistant");
   MessageContent content;
   if (Error e = read_content(message.value("content", OrderedJson(nullptr)), where + ": content", &content)) return e;
+  if (content.has_media && awaits_answer(given, i)) return error(kTextOnly, where);
+  input->has_media |= content.has_media || content.results_have_media;
   for (const OrderedJson& result : content.results) out->push_back(result);
   if (content.text.empty() && content.calls.empty() && !content.results.empty()) return {};
   OrderedJson converted = {{"role", role}, {"content", content.text}};
@@ -124,7 +131,7 @@ Error take_messages_input(OrderedJson& json, MessagesRequest* request, ChatInput
   const OrderedJson& given = field_of(json, "messages");
   if (!given.is_array()) return error("missing field", "request: messages", "a list");
   for (size_t i = 0; i < given.size(); ++i) {
-    if (Error e = add_message(given[i], "request: messages[" + std::to_string(i) + "]", &messages)) return e;
+    if (Error e = add_message(given, i, out)) return e;
   }
   out->conversation.continue_final_message = ends_with_answer(messages);
   const std::string begun = ends_with_answer(messages) ? text_of(messages.back(), "content") : "";
@@ -133,8 +140,9 @@ Error take_messages_input(OrderedJson& json, MessagesRequest* request, ChatInput
   }
   if (Error e = read_thinking(json, out)) return e;
   if (Error e = read_tools(json, out)) return e;
-  for (const char* name : {"system", "messages", "tools"}) json.erase(name);
-  return read_message_tool_choice(json, request, out);
+  if (Error e = read_message_tool_choice(json, request, out)) return e;
+  for (const char* name : {"system", "messages", "tools", "tool_choice", "thinking"}) json.erase(name);
+  return {};
 }
 
 // `only_count`: the request is for count_tokens, so max_tokens is optional.
@@ -144,16 +152,19 @@ Error read_messages_request(const ServerState& server, const std::string& body, 
   ChatInput input;
   OutputConstraint constraint;
   if (Error e = parse_body(body, &json)) return e;
+  const std::string effort = text_of(field_of(json, "output_config"), "effort");
+  if (!effort.empty()) input.conversation.variables["reasoning_effort"] = effort;
   if (Error e = take_output_constraint(json, Api::anthropic, &constraint)) return e;
   if (Error e = take_messages_input(json, out, &input)) return e;
-  const Json rest = json;
+  const Json rest = request_fields(json);
   JsonFields fields{rest, "request"};
   read_generation_fields(fields, server, &out->fields, "stop_sequences");
   out->fields.choices = 1;
   out->fields.options.max_tokens =
-      fields.integer("max_tokens", only_count ? std::optional<int64_t>(1) : std::nullopt, 1, 1 << 30);
+      read_max_tokens(fields, server, {"max_tokens"}, only_count ? std::optional<int64_t>(1) : std::nullopt);
+  check_other_fields(fields, "", &out->fields.ignored);
   if (fields.error) return fields.error;
-  if (Error e = make_chat_prompt(server, std::move(input), &out->prompt)) return e;
+  if (Error e = make_chat_prompt(server, std::move(input), &out->fields, &out->prompt)) return e;
   return only_count ? Error{} : constrain_output(server, constraint, &out->prompt, slot, &out->fields);
 }
 

@@ -1,4 +1,4 @@
-// /api/version, tags, show, chat and generate: Ollama's API (github.com/ollama/ollama/blob/main/docs/api.md).
+// /api/version, tags, show, pull, chat and generate: Ollama's API (github.com/ollama/ollama/blob/main/docs/api.md).
 #include <array>
 #include <chrono>
 #include <ctime>
@@ -9,6 +9,8 @@
 
 namespace pinion {
 namespace {
+
+constexpr const char* kSpokenVersion = "0.12.11";  // of Ollama's API; clients refuse old ones
 
 std::string iso_time(int64_t seconds, int64_t nanoseconds) {
   const auto time = static_cast<std::time_t>(seconds);
@@ -33,9 +35,26 @@ OrderedJson ollama_details(const ServerState& server) {
           {"quantization_level", server.quant}};
 }
 
+OrderedJson ollama_capabilities(const ServerState& server) {
+  OrderedJson list = {"completion"};
+  if (find_fill_in(*server.tokenizer)) list.push_back("insert");
+  if (!server.chat_template) return list;
+  Conversation with_tools;
+  with_tools.tools = OrderedJson::array();
+  const std::string_view source = template_source(*server.chat_template, with_tools);
+  if (detect_tool_format(source) != ToolFormat::kNone) list.push_back("tools");
+  if (source.find("enable_thinking") != source.npos) list.push_back("thinking");
+  return list;
+}
+
 OrderedJson ollama_model(const ServerState& server) {
-  return {{"name", server.model},        {"model", server.model},    {"modified_at", iso_time(server.created, 0)},
-          {"size", server.weight_bytes}, {"digest", server.weights}, {"details", ollama_details(server)}};
+  return {{"name", server.model},
+          {"model", server.model},
+          {"modified_at", iso_time(server.created, 0)},
+          {"size", server.weight_bytes},
+          {"digest", server.weights},
+          {"details", ollama_details(server)},
+          {"capabilities", ollama_capabilities(server)}};
 }
 
 // /api/chat has "messages" and replies with "message"; /api/generate has "prompt" and replies with "response".
@@ -50,14 +69,14 @@ struct OllamaRequest {
 void read_ollama_options(const ServerState& server, JsonFields& request, GenerationFields* out) {
   JsonFields options = request.fields("options");
   read_generation_fields(options, server, out);
-  SamplerOptions& sampler = out->options.sampler;
-  sampler.repetition_penalty =
-      static_cast<float>(options.number("repeat_penalty", sampler.repetition_penalty, 0.01, 100));
-  const int64_t num_predict = options.integer("num_predict", -1, -2, 1 << 30);
-  out->options.max_tokens = num_predict < 0 ? server.service->context() : num_predict;
+  out->options.max_tokens = read_max_tokens(options, server, {"num_predict"}, server.service->context(), 0);
   out->choices = 1;
+  check_other_fields(options, "options.", &out->ignored);
   request.error = options.error;
   out->streams = request.boolean("stream", true);
+  const bool has_logprobs = request.boolean("logprobs", false);
+  const int64_t top = request.integer("top_logprobs", 0, 0, kMaxTopLogprobs);
+  if (has_logprobs) out->options.logprobs = static_cast<int32_t>(top);
 }
 
 // Sets template variables. `think` is a boolean or a level.
@@ -85,6 +104,7 @@ Error read_generate_prompt(const ServerState& server, JsonFields& fields, ChatIn
   const std::string suffix = fields.text("suffix", "");
   if (const Json* images = fields.find("images"); images && !images->empty()) fields.fail("images", kTextOnly);
   const bool is_raw = fields.boolean("raw", false) || !server.chat_template;
+  check_other_fields(fields, "", &out->fields.ignored);
   if (fields.error) return fields.error;
   out->fields.continues_prompt = is_raw || !suffix.empty();
   if (!suffix.empty()) return fill_in(server, prompt, suffix, &out->fields, &out->prompt.ids);
@@ -92,7 +112,7 @@ Error read_generate_prompt(const ServerState& server, JsonFields& fields, ChatIn
   OrderedJson& messages = input.conversation.messages;
   if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
   messages.push_back({{"role", "user"}, {"content", prompt}});
-  return make_chat_prompt(server, std::move(input), &out->prompt);
+  return make_chat_prompt(server, std::move(input), &out->fields, &out->prompt);
 }
 
 Error read_ollama_request(const ServerState& server, const std::string& body, OllamaRequest* out) {
@@ -108,12 +128,14 @@ Error read_ollama_request(const ServerState& server, const std::string& body, Ol
     if (Error e = take_chat_input(json, &input)) return e;
     input.conversation.continue_final_message = ends_with_answer(input.conversation.messages);
   }
-  const Json rest = json;
+  const Json rest = request_fields(json);
   JsonFields fields{rest, "request"};
   read_ollama_options(server, fields, &out->fields);
   read_think(fields, &input.conversation);
+  input.drops_turns = fields.boolean("truncate", true);
+  if (out->is_chat) check_other_fields(fields, "", &out->fields.ignored);
   if (fields.error || out->is_preload) return fields.error;
-  if (Error e = out->is_chat ? make_chat_prompt(server, std::move(input), &out->prompt)
+  if (Error e = out->is_chat ? make_chat_prompt(server, std::move(input), &out->fields, &out->prompt)
                              : read_generate_prompt(server, fields, std::move(input), out)) {
     return e;
   }
@@ -135,6 +157,8 @@ class OllamaFormatter : public ResponseFormatter {
 
   std::string put(const RequestEvent& event) override {
     for (const ToolEvent& part : parse_event(parser_, event)) put(part);
+    if (event.logprobs) logprobs_.push_back(logprobs_json(*server_.tokenizer, last_id_, *event.logprobs));
+    if (event.id) last_id_ = event.id;
     std::string text = streams_ && has_news_ ? line() : "";
     if (event.is_end) end_ = event;
     return text;
@@ -174,6 +198,7 @@ class OllamaFormatter : public ResponseFormatter {
     OrderedJson& message = is_chat_ ? json["message"] : json;
     if (!thoughts_.empty()) message["thinking"] = std::exchange(thoughts_, "");
     if (!calls_.empty()) message["tool_calls"] = std::exchange(calls_, OrderedJson::array());
+    if (!logprobs_.empty()) json["logprobs"] = std::exchange(logprobs_, OrderedJson::array());
     json["done"] = end_.is_end;
     if (end_.is_end) add_statistics(end_, now_seconds() - start_seconds_, json);
     return json_text(json) + "\n";
@@ -197,7 +222,8 @@ class OllamaFormatter : public ResponseFormatter {
   double start_seconds_ = now_seconds();
   RequestEvent end_;
   std::string content_, thoughts_, name_, arguments_;
-  OrderedJson calls_ = OrderedJson::array();
+  OrderedJson calls_ = OrderedJson::array(), logprobs_ = OrderedJson::array();
+  std::optional<int32_t> last_id_;
   bool has_news_ = false;
 };
 
@@ -217,7 +243,9 @@ Reply ollama_generation(const ServerState& server, const HttpRequest& http, bool
 
 }  // namespace
 
-Reply ollama_version(const ServerState&, const HttpRequest&) { return json_reply({{"version", PINION_VERSION}}); }
+Reply ollama_version(const ServerState&, const HttpRequest&) {
+  return json_reply({{"version", kSpokenVersion}, {"pinion", PINION_VERSION}});
+}
 
 Reply ollama_tags(const ServerState& server, const HttpRequest&) {
   return json_reply({{"models", OrderedJson::array({ollama_model(server)})}});
@@ -236,21 +264,27 @@ Reply ollama_embed(const ServerState&, const HttpRequest&) {
 }
 
 Reply ollama_show(const ServerState& server, const HttpRequest&) {
-  OrderedJson capabilities = {"completion"};
-  if (find_fill_in(*server.tokenizer)) capabilities.push_back("insert");
-  if (server.chat_template) {
-    Conversation with_tools;
-    with_tools.tools = OrderedJson::array();
-    const auto source = template_source(*server.chat_template, with_tools);
-    if (detect_tool_format(source) != ToolFormat::kNone) capabilities.push_back("tools");
-    if (source.find("enable_thinking") != std::string_view::npos) capabilities.push_back("thinking");
-  }
   return json_reply(
       {{"details", ollama_details(server)},
        {"model_info",
         {{"general.architecture", server.family}, {server.family + ".context_length", server.service->context()}}},
-       {"capabilities", capabilities},
+       {"capabilities", ollama_capabilities(server)},
        {"modified_at", iso_time(server.created, 0)}});
+}
+
+// Nothing is downloaded: the model is there, or it is another one.
+Reply ollama_pull(const ServerState& server, const HttpRequest& http) {
+  Json json;
+  if (Error e = parse_body(http.body, &json)) return error_reply(Api::ollama, field_error(e));
+  JsonFields fields{json, "request"};
+  const std::string name = fields.has("model") ? fields.text("model") : fields.text("name");
+  const bool streams = fields.boolean("stream", true);
+  if (fields.error) return error_reply(Api::ollama, field_error(fields.error));
+  if (name != server.model && name != server.model + ":latest") {
+    return error_reply(Api::ollama, {404, "model not found; this server has only " + server.model});
+  }
+  if (!streams) return json_reply({{"status", "success"}});
+  return {.type = "application/x-ndjson", .body = "{\"status\":\"pulling manifest\"}\n{\"status\":\"success\"}\n"};
 }
 
 Reply ollama_chat(const ServerState& server, const HttpRequest& http) { return ollama_generation(server, http, true); }

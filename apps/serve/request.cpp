@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <ctime>
 #include <random>
 
@@ -15,44 +14,7 @@ namespace pinion {
 namespace {
 
 constexpr int64_t kMaxLogprobValues = 2'000'000;
-constexpr size_t kMaxStops = 64, kMaxStopBytes = 8192;
 constexpr int64_t kClientCheckInterval_ms = 50;  // between checks whether the client of a request is still connected
-
-uint64_t read_seed(JsonFields& fields, const ServerState& server) {
-  if (!fields.has("seed")) return server.seed ? *server.seed : std::random_device{}();
-  return static_cast<uint64_t>(fields.integer("seed"));
-}
-
-std::vector<std::string> read_stops(JsonFields& fields, std::string_view name) {
-  std::vector<std::string> stops = fields.texts(name);
-  size_t bytes = 0;
-  for (const std::string& stop : stops) {
-    if (stop.empty()) fields.fail(name, "empty", "non-empty strings");
-    bytes += stop.size();
-  }
-  // The engine thread, which all requests share, compares each token with all of them.
-  if (stops.size() > kMaxStops || bytes > kMaxStopBytes) fields.fail(name, "too many", "at most 64, of 8192 bytes");
-  return stops;
-}
-
-// {"id": bias}
-std::vector<LogitBias> read_logit_bias(JsonFields& fields) {
-  constexpr double kMaxBias = 100;
-  JsonFields object = fields.fields("logit_bias");
-  std::vector<LogitBias> list;
-  for (const auto& [name, value] : object.object.items()) {
-    int32_t id = -1;
-    const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), id);
-    if (code != std::errc() || end != name.data() + name.size() || id < 0) {
-      object.fail(name, "not a token id");
-    } else {
-      list.push_back({id, static_cast<float>(object.number(name, {}, -kMaxBias, kMaxBias))});
-    }
-  }
-  fields.error = object.error;
-  std::ranges::sort(list, {}, &LogitBias::id);
-  return list;
-}
 
 // Upper bound of the log probabilities that the reply holds in memory.
 int64_t logprob_values(const GenerationFields& fields, int64_t context,
@@ -94,6 +56,12 @@ class Events {
   double checked_seconds_ = now_seconds();
 };
 
+OrderedJson token_json(const std::string& piece, double logprob) {
+  OrderedJson bytes = OrderedJson::array();
+  for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
+  return {{"token", piece}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
+}
+
 struct StreamedReply {
   Api api;
   Events events;
@@ -120,25 +88,6 @@ bool write_stream(StreamedReply& reply, StreamWriter& writer) {
 }
 
 }  // namespace
-
-void read_generation_fields(JsonFields& fields, const ServerState& server, GenerationFields* out,
-                            std::string_view stop) {
-  out->options.sampler = server.sampler;
-  out->options.hash_logits = false;
-  read_sampler_settings(fields, &out->options.sampler);
-  out->options.sampler.seed = read_seed(fields, server);
-  out->options.sampler.logit_bias = read_logit_bias(fields);
-  out->options.ignore_eos = fields.boolean("ignore_eos", false);
-  out->stops = read_stops(fields, stop);
-  out->choices = fields.integer("n", 1, 1, kMaxChoices);
-  out->streams = fields.boolean("stream", false);
-  JsonFields stream = fields.fields("stream_options");
-  out->include_usage = stream.boolean("include_usage", false);
-  fields.error = stream.error;
-  if (Error e = find_dry_breakers({}, server.tokenizer.get(), &out->options.sampler)) {
-    fields.fail("dry_multiplier", e.message());
-  }
-}
 
 bool keeps_leading_blank(const ServerState& server, const GenerationFields& fields,
                          const std::vector<int32_t>& prompt) {
@@ -175,8 +124,8 @@ Submitted submit_requests(const ServerState& server, const GenerationFields& fie
   std::vector<InferenceRequest> requests;
   for (const std::vector<int32_t>& prompt : prompts) {
     for (int64_t i = 0; i < fields.choices; ++i) {
-      requests.push_back(
-          {prompt, fields.options, stops, is_mark, single_call, keeps_leading_blank(server, fields, prompt)});
+      requests.push_back({prompt, fields.options, stops, is_mark, single_call,
+                          keeps_leading_blank(server, fields, prompt), fields.includes_stop});
       requests.back().options.sampler.seed += static_cast<uint64_t>(i);
     }
   }
@@ -194,6 +143,11 @@ Error fill_in(const ServerState& server, std::string_view prefix, std::string_vi
   return failure.what == "too long" ? too_long(server, "prompt") : failure;
 }
 
+void truncate_prompt(const GenerationFields& fields, std::vector<int32_t>* ids) {
+  const int64_t most = fields.max_prompt_tokens;
+  if (most > 0 && std::ssize(*ids) > most) ids->erase(ids->begin(), ids->end() - most);
+}
+
 const char* finish_reason_name(const RequestEvent& end) {
   return end.result.finish_reason == FinishReason::stop ? "stop" : "length";
 }
@@ -205,6 +159,16 @@ std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> befor
     if (both.starts_with(first)) return both.substr(first.size());
   }
   return decode(tokenizer, std::vector{id}, false);
+}
+
+OrderedJson logprobs_json(const Tokenizer& tokenizer, std::optional<int32_t> before, const Logprobs& logprobs) {
+  const auto entry = [&](const TokenLogprob& token) {
+    return token_json(token_piece(tokenizer, before, token.id), token.logprob);
+  };
+  OrderedJson json = entry(logprobs.token);
+  json["top_logprobs"] = OrderedJson::array();
+  for (const TokenLogprob& top : logprobs.top) json["top_logprobs"].push_back(entry(top));
+  return json;
 }
 
 std::string response_id(const char* prefix) {
@@ -259,6 +223,9 @@ Reply generation_reply(const ServerState& server, Api api, const GenerationField
   reply.headers = {{"X-Pinion-Fingerprint", server.fingerprint},
                    {"X-Pinion-Weights", server.weights},
                    {"X-Pinion-Seed", std::to_string(fields.options.sampler.seed)}};
+  constexpr size_t kMaxHeaderBytes = 2000;
+  const std::string ignored = joined(fields.ignored).substr(0, kMaxHeaderBytes);
+  if (!ignored.empty()) reply.headers.emplace_back("X-Pinion-Ignored", ignored);
   Events events(std::move(submitted.group));
   while (!events.are_over()) {
     std::optional<RequestEvent> event = events.next(http.is_client_connected);

@@ -1,8 +1,9 @@
-// Generation requests of all APIs: the common fields, submission, and the reply, whole or streamed.
+// Generation requests of all APIs: the common fields (fields.cpp), submission, and the reply, whole or streamed.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,16 +20,28 @@ struct GenerationFields {
   int64_t choices = 1;
   bool streams = false;
   bool include_usage = false;                // stream_options.include_usage
+  bool includes_stop = false;                // the text ends with the stop string
+  int64_t max_prompt_tokens = 0;             // the beginning of a longer prompt is dropped; 0: no limit
   std::vector<std::string> end_tokens = {};  // special tokens that end the text as stop strings do
   bool continues_prompt = false;             // a completion, not a reply: its leading blank is kept
+  std::vector<std::string> ignored = {};     // parts of the request without effect, for X-Pinion-Ignored
 };
 
 constexpr int64_t kMaxChoices = 128;
+constexpr int64_t kMaxTopLogprobs = 100;
 
 // Errors are left in fields.error. A request without a seed gets the server's, else a random one. `stop`: the API's
 // name of the field with stop strings.
 void read_generation_fields(JsonFields& fields, const ServerState& server, GenerationFields* out,
                             std::string_view stop = "stop");
+
+// The last of the fields that is given. -1 is no limit: the context's length. `absent`: nothing: one is required.
+int64_t read_max_tokens(JsonFields& fields, const ServerState& server, std::initializer_list<const char*> names,
+                        std::optional<int64_t> absent, int64_t min = 1);
+
+// After all fields were read: fails for fields that would change the answer and are not supported, and appends the
+// names of the unknown ones.
+void check_other_fields(JsonFields& fields, std::string_view prefix, std::vector<std::string>* ignored);
 
 struct Submitted {
   std::unique_ptr<RequestGroup> group;
@@ -49,10 +62,15 @@ bool keeps_leading_blank(const ServerState& server, const GenerationFields& fiel
 Error fill_in(const ServerState& server, std::string_view prefix, std::string_view suffix, GenerationFields* fields,
               std::vector<int32_t>* out);
 
+void truncate_prompt(const GenerationFields& fields, std::vector<int32_t>* ids);  // to max_prompt_tokens
+
 const char* finish_reason_name(const RequestEvent& end);  // OpenAI's: "stop" or "length"
 
 // A token's text after another token; an incomplete character is U+FFFD.
 std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> before, int32_t id);
+
+// A token with its log probability and the most likely ones, in the format of OpenAI's chat API and of Ollama.
+OrderedJson logprobs_json(const Tokenizer& tokenizer, std::optional<int32_t> before, const Logprobs& logprobs);
 
 std::string response_id(const char* prefix);  // unique
 

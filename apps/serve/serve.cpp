@@ -12,6 +12,7 @@
 #include "apps/serve/api.h"
 #include "apps/serve/conversation.h"
 #include "apps/serve/http.h"
+#include "apps/serve/request.h"
 #include "engine/forward/rope.h"
 #include "engine/team/memory.h"
 
@@ -42,6 +43,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/api/embed", Api::ollama, ollama_embed},
     {"POST", "/api/embeddings", Api::ollama, ollama_embed},
     {"POST", "/api/show", Api::ollama, ollama_show},
+    {"POST", "/api/pull", Api::ollama, ollama_pull},
     {"POST", "/api/chat", Api::ollama, ollama_chat},
     {"POST", "/api/generate", Api::ollama, ollama_generate},
     {"POST", "/tokenize", Api::openai, tokenize_text},
@@ -144,9 +146,10 @@ Error warm_up(const ServerState& server, const std::string& file, std::unique_pt
   OrderedJson body;
   ChatInput input;
   ChatPrompt prompt;
+  GenerationFields fields;
   if (Error e = parse_body(text, &body)) return in_file(e);
   if (Error e = take_chat_input(body, &input)) return in_file(e);
-  if (Error e = make_chat_prompt(server, std::move(input), &prompt)) return in_file(e);
+  if (Error e = make_chat_prompt(server, std::move(input), &fields, &prompt)) return in_file(e);
   note("reading the " + std::to_string(prompt.ids.size()) + " tokens of " + file);
   std::vector<InferenceRequest> requests(1);
   requests[0].prompt = std::move(prompt.ids);
@@ -155,6 +158,13 @@ Error warm_up(const ServerState& server, const std::string& file, std::unique_pt
   FailureKind kind;
   Error e = server.service->submit(std::move(requests), out, &kind);
   return e ? in_file(e) : Error{};
+}
+
+std::string check_origin(const std::string& origin) {
+  const size_t host = origin.find("://");
+  const bool has_path = host != origin.npos && origin.find_first_of("/?#", host + 3) != origin.npos;
+  const bool is_origin = origin == "*" || origin == "null" || (host != origin.npos && host > 0 && !has_path);
+  return is_origin ? "" : "want SCHEME://HOST or SCHEME://HOST:PORT, without a path, or *";
 }
 
 int serve(const ServeOptions& options) {
@@ -218,6 +228,12 @@ Run setup_serve(Command app) {
   Option keys = app.add_option("--api-key-file", options->key_file,
                                "Accept only clients that send a key of this file (one per line)")
                     .path("F");
+  app.add_option("--allow-origin", options->http.origins,
+                 "Accept requests of ORIGIN's web pages (app://obsidian.md, http://localhost:3000); repeatable; *: of "
+                 "every page that this machine visits, which is dangerous")
+      .type_name("ORIGIN")
+      .check(check_origin)
+      .repeatable();
   app.add_flag("--no-key", options->no_key, "Accept clients of other machines without a key").excludes(keys);
   app.add_option("--parallel", options->parallel, "Requests that run at once; none changes the text of another")
       .range(1, 1024)

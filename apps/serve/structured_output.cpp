@@ -12,8 +12,6 @@ namespace {
 
 using Kind = GrammarSource::Kind;
 
-constexpr const char* kOpenaiFields[] = {"response_format", "structured_outputs", "json_schema",    "grammar",
-                                         "guided_json",     "guided_regex",       "guided_grammar", "guided_choice"};
 constexpr double kMaxGrammarSeconds = 1;  // CPU time on the engine thread, which all requests share
 constexpr const char* kAnyObject = R"({"type": "object"})";
 constexpr const char* kFinalChannel = "<|channel|>final<|message|>";  // Harmony: the answer follows this
@@ -155,17 +153,12 @@ Error take_output_constraint(OrderedJson& body, Api api, OutputConstraint* out) 
   return grammar.is_null() || grammar == "" ? Error{} : set_text(out, "grammar", Kind::kGbnf, grammar);
 }
 
-Error read_output_constraint(const Json& request, const std::string& body, OutputConstraint* out) {
-  const auto is_given = [&](const char* name) { return request.is_object() && request.contains(name); };
-  if (std::ranges::none_of(kOpenaiFields, is_given)) return {};
-  OrderedJson ordered;
-  if (Error e = parse_body(body, &ordered)) return e;
-  return take_output_constraint(ordered, Api::openai, out);
-}
-
 Error constrain_output(const ServerState& server, const OutputConstraint& constraint, const ChatPrompt* chat,
                        Slot& slot, GenerationFields* fields) {
   if (!constraint.source) return {};
+  if (fields->options.min_tokens > 0) {
+    return error("a constraint decides the length of its text", "request: min_tokens", "no " + constraint.field);
+  }
   if (chat && !chat->reply.forced_prefix.empty()) return {};  // the reply is nothing but the forced call
   std::shared_ptr<const Grammar> grammar;
   if (!server.grammars->find(*constraint.source, false, &grammar)) {

@@ -19,13 +19,9 @@ struct OutputConstraint {
 // constraints at once.
 Error take_output_constraint(OrderedJson& body, Api api, OutputConstraint* out);
 
-// The same for a request parsed without the order of keys, which is faster for long lists of ids. Parses the body again
-// if it has a constraint, because a schema's order of properties matters.
-Error read_output_constraint(const Json& request, const std::string& body, OutputConstraint* out);
-
 // Compiles the constraint into fields->options. `chat`: prompt of a conversation, whose reply may begin with thoughts
 // or call tools instead; null for a completion. A new grammar moves `slot` to the grammar slots. Errors: those of
-// GrammarCompiler.
+// GrammarCompiler, and a minimum number of tokens.
 Error constrain_output(const ServerState& server, const OutputConstraint& constraint, const ChatPrompt* chat,
                        Slot& slot, GenerationFields* fields);
 

@@ -1,6 +1,7 @@
 #include "engine/session/continuation.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -70,7 +71,14 @@ Error check_generate_options(const ModelConfig& config, const GenerateOptions& o
   for (const std::optional<int32_t>& top : {options.logprobs, options.prompt_logprobs}) {
     if (top && *top < 0) return error("out of range", "log probabilities", "at least 0", std::to_string(*top));
   }
-  return check_logit_bias(config, options.sampler.logit_bias);
+  const SamplerOptions& sampler = options.sampler;
+  for (const std::vector<int32_t>& sequence : sampler.banned) {
+    if (Error e = check_ids(config, sequence)) return e;
+    if (sequence.empty()) return error("empty", "banned tokens", "at least one id");
+  }
+  if (Error e = check_ids(config, sampler.allowed_ids)) return e;
+  if (Error e = check_ids(config, options.stop_ids)) return e;
+  return check_logit_bias(config, sampler.logit_bias);
 }
 
 bool lacks_prompt_logprobs(const Continuation& text) {
@@ -110,9 +118,16 @@ void draw_token(Continuation& text, std::span<const float> logits, std::span<con
     text.sampler.allowed = rules->allowed;
     if (text.failure || rules->is_complete) return;
   }
+  std::vector<int32_t>& forbidden = text.sampler.forbidden;
+  forbidden.clear();
+  if (std::ssize(text.result.ids) < text.options.min_tokens) {
+    forbidden.assign(eos_ids.begin(), eos_ids.end());
+    std::ranges::copy(text.options.stop_ids, std::back_inserter(forbidden));
+  }
   const int32_t id = sample(text.sampler, logits, panel_best, text.history);
-  // A logit bias may ban all allowed tokens.
-  if (rules && !is_allowed(*rules, id)) text.failure = error("no allowed token is left", "grammar");
+  const std::vector<float>& adjusted = text.sampler.adjusted;
+  const bool is_excluded = !adjusted.empty() && adjusted[id] == -std::numeric_limits<float>::infinity();
+  if (is_excluded) text.failure = error("no allowed token is left", rules ? "grammar" : kAllowedTokens);
   if (text.failure) return;
   text.drawn = {.id = id, .logprobs = {}};
   if (text.options.logprobs) text.drawn->logprobs = logprobs_of(logits, id, *text.options.logprobs);
@@ -120,7 +135,9 @@ void draw_token(Continuation& text, std::span<const float> logits, std::span<con
 
 int64_t candidates_needed(const Continuation& text) {
   const GenerateOptions& options = text.options;
-  const bool reads_all = options.logprobs || options.hash_logits || text.rules || lacks_prompt_logprobs(text);
+  const bool has_minimum = std::ssize(text.result.ids) < options.min_tokens;
+  const bool reads_all =
+      options.logprobs || options.hash_logits || text.rules || has_minimum || lacks_prompt_logprobs(text);
   return reads_all ? 0 : candidates_needed(options.sampler);
 }
 
@@ -134,7 +151,8 @@ bool append_drawn(Continuation& text, std::span<const int32_t> eos_ids, int64_t 
   std::optional<DrawnToken> drawn = std::exchange(text.drawn, {});
   if (!drawn) return end(FinishReason::stop);
   const bool ignores_eos = text.options.ignore_eos && !rules;
-  if (!ignores_eos && std::ranges::binary_search(eos_ids, drawn->id)) {
+  const bool is_stop = std::ranges::find(text.options.stop_ids, drawn->id) != text.options.stop_ids.end();
+  if (is_stop || (!ignores_eos && std::ranges::binary_search(eos_ids, drawn->id))) {
     result.end_logprobs = std::move(drawn->logprobs);
     return end(FinishReason::stop);
   }

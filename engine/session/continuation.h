@@ -38,12 +38,16 @@ inline bool is_allowed(const TextRules& rules, int32_t id) {
   return rules.allowed.empty() || (rules.allowed[id / 32] >> (id % 32) & 1) != 0;
 }
 
+inline constexpr const char* kAllowedTokens = "allowed tokens";  // Error::where if the options exclude all tokens
+
 struct GenerateOptions {
   int64_t max_tokens = 256;
   SamplerOptions sampler = {};
   bool ignore_eos = false;
-  bool hash_logits = true;      // costs one more single-threaded read of the logits
-  int64_t tokens_per_hash = 0;  // records the hash after every n-th token; 0: only at the end
+  int64_t min_tokens = 0;              // before these the text does not end by an id
+  std::vector<int32_t> stop_ids = {};  // end the text as end-of-sequence ids do, also with ignore_eos
+  bool hash_logits = true;             // costs one more single-threaded read of the logits
+  int64_t tokens_per_hash = 0;         // records the hash after every n-th token; 0: only at the end
   // Log probabilities of tokens, and of so many of the most likely tokens at the same position; nullopt: off.
   std::optional<int32_t> logprobs = {};         // of generated tokens
   std::optional<int32_t> prompt_logprobs = {};  // of prompt tokens; the prompt is then evaluated from its beginning
@@ -51,7 +55,7 @@ struct GenerateOptions {
 };
 
 enum class FinishReason : uint8_t {
-  stop,     // by an end-of-sequence id (not part of the ids), the rules, the callback, or Session::interrupted
+  stop,     // by an end-of-sequence or stop id (not part of the ids), the rules, the callback, or Session::interrupted
   length,   // max_tokens
   context,  // the context of the model or the cache is full
 };
@@ -104,8 +108,8 @@ struct Continuation {
 // Fails for an empty prompt, one of more than `capacity` tokens, and ids outside the vocabulary.
 Error check_prompt(const ModelConfig& config, std::span<const int32_t> prompt, int64_t capacity);
 Error check_ids(const ModelConfig& config, std::span<const int32_t> ids);
-// Fails for a negative number of log probabilities, and for logit biases whose ids are outside the vocabulary or not
-// ascending, or whose values are NaN or plus infinity.
+// Fails for a negative number of log probabilities, for ids outside the vocabulary, and for logit biases that are not
+// ascending by id, or are NaN or plus infinity.
 Error check_generate_options(const ModelConfig& config, const GenerateOptions& options);
 
 // True if requested log probabilities of the prompt are still missing in the result.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -76,7 +77,33 @@ void add_bias(Sampler& sampler, std::span<const int32_t>) {
   }
 }
 
+constexpr float kExcluded = -std::numeric_limits<float>::infinity();
+
+void keep_allowed(Sampler& sampler, std::span<const int32_t>) {
+  auto next = sampler.options.allowed_ids.begin();
+  const auto end = sampler.options.allowed_ids.end();
+  for (int32_t id = 0; id < std::ssize(sampler.adjusted); ++id) {
+    while (next != end && *next < id) ++next;
+    if (next == end || *next != id) set_logit(sampler, id, kExcluded);
+  }
+}
+
+void exclude_banned(Sampler& sampler, std::span<const int32_t> history) {
+  for (const std::vector<int32_t>& sequence : sampler.options.banned) {
+    const std::span<const int32_t> begin = std::span(sequence).first(sequence.size() - 1);
+    const bool follows = history.size() >= begin.size() && std::ranges::equal(history.last(begin.size()), begin);
+    if (follows && count_of(sampler, sequence.back())) set_logit(sampler, sequence.back(), kExcluded);
+  }
+}
+
+// The end of the history that penalties count.
+std::span<const int32_t> recent(const Sampler& sampler, std::span<const int32_t> history) {
+  const int32_t most = sampler.options.repeat_last_n;
+  return most < 0 ? history : history.last(std::min(history.size(), static_cast<size_t>(most)));
+}
+
 void penalise_repetition(Sampler& sampler, std::span<const int32_t> history) {
+  history = recent(sampler, history);
   const float penalty = sampler.options.repetition_penalty;
   count_ids(sampler, history);
   visit_counts(sampler, history, [&](int32_t id, int32_t) {
@@ -86,7 +113,8 @@ void penalise_repetition(Sampler& sampler, std::span<const int32_t> history) {
 }
 
 void penalise_presence_and_frequency(Sampler& sampler, std::span<const int32_t> history) {
-  const auto generated = history.subspan(std::min(history.size(), static_cast<size_t>(sampler.prompt_tokens)));
+  const auto generated =
+      recent(sampler, history.subspan(std::min(history.size(), static_cast<size_t>(sampler.prompt_tokens))));
   count_ids(sampler, generated);
   visit_counts(sampler, generated, [&](int32_t id, int32_t count) {
     const float times = static_cast<float>(count);
@@ -125,15 +153,33 @@ void penalise_dry(Sampler& sampler, std::span<const int32_t> history) {
   });
 }
 
-// Sets the logits of disallowed ids to minus infinity.
+// Sets the logits of disallowed ids to minus infinity, which no adjustment changes.
 void forbid(Sampler& sampler) {
+  for (const int32_t id : sampler.forbidden) {
+    if (count_of(sampler, id)) set_logit(sampler, id, kExcluded);
+  }
   if (sampler.allowed.empty()) return;
   const auto vocab = std::ssize(sampler.adjusted), words = std::ssize(sampler.allowed);
   for (int64_t word = 0; word * 32 < vocab; ++word) {
     for (uint32_t left = word < words ? ~sampler.allowed[word] : ~0u; left != 0; left &= left - 1) {
       const auto id = static_cast<int32_t>(word * 32 + std::countr_zero(left));
-      if (id < vocab) set_logit(sampler, id, -std::numeric_limits<float>::infinity());
+      if (id < vocab) set_logit(sampler, id, kExcluded);
     }
+  }
+}
+
+// Excluded ids do not count. The sums run in the order of the ids.
+void keep_top_sigma(Sampler& sampler, std::span<const int32_t>) {
+  double sum = 0, squares = 0, count = 0, largest = kExcluded;
+  for (const double logit : sampler.adjusted) {
+    if (!(logit > kExcluded)) continue;
+    sum += logit, squares += logit * logit, ++count;
+    largest = std::max(largest, logit);
+  }
+  const double mean = sum / count, deviation = std::sqrt(std::max(0.0, squares / count - mean * mean));
+  const double least = largest - sampler.options.top_n_sigma * deviation;
+  for (int32_t id = 0; id < std::ssize(sampler.adjusted); ++id) {
+    if (sampler.adjusted[id] < least) set_logit(sampler, id, kExcluded);
   }
 }
 
@@ -148,18 +194,23 @@ constexpr Adjustment kAdjustments[] = {
     {[](const SamplerOptions& o) { return o.presence_penalty != 0 || o.frequency_penalty != 0; },
      penalise_presence_and_frequency},
     {[](const SamplerOptions& o) { return o.dry_multiplier > 0; }, penalise_dry},
+    {[](const SamplerOptions& o) { return !o.allowed_ids.empty(); }, keep_allowed},
+    {[](const SamplerOptions& o) { return !o.banned.empty(); }, exclude_banned},
+    {[](const SamplerOptions& o) { return o.top_n_sigma > 0; }, keep_top_sigma},
 };
 
 // The logits after all adjustments; updates `best`.
 std::span<const float> adjust(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> history) {
-  if (sampler.allowed.empty() && !adjusts_logits(sampler.options)) return logits;
+  const bool is_restricted = !sampler.allowed.empty() || !sampler.forbidden.empty();
+  sampler.adjusted.clear();
+  if (!is_restricted && !adjusts_logits(sampler.options)) return logits;
   sampler.adjusted.assign(logits.begin(), logits.end());
   sampler.counts.resize(logits.size());
   sampler.changed.assign(sampler.best.size(), false);
+  forbid(sampler);
   for (const Adjustment& each : kAdjustments) {
     if (each.is_on(sampler.options)) each.apply(sampler, history);
   }
-  forbid(sampler);
   for (int64_t panel = 0; panel < std::ssize(sampler.best); ++panel) {
     if (sampler.changed[panel]) sampler.best[panel] = best_of(sampler.adjusted, panel);
   }
@@ -192,31 +243,67 @@ double total_weight(const Candidates& candidates) {
   return total;
 }
 
+// Keeps the first candidates that reach a weight, at least one.
+void keep_first(double weight, Candidates& candidates) {
+  double reached = 0;
+  size_t kept = 0;
+  while (kept < candidates.size() && (kept == 0 || reached < weight)) reached += candidates[kept++].weight;
+  candidates.resize(kept);
+}
+
 // Candidates below (1 - p) / n of the total weigh less than 1 - p together, so top-p never keeps them. Dropping them
 // first leaves few to sort.
-void keep_top_p(const SamplerOptions& options, Candidates& candidates) {
+void keep_top_p(Sampler& sampler) {
+  const SamplerOptions& options = sampler.options;
+  Candidates& candidates = sampler.candidates;
   if (!(options.top_p < 1)) return;
   const double total = total_weight(candidates);
   const double min_weight = (1.0 - options.top_p) * total / static_cast<double>(candidates.size());
   std::erase_if(candidates, [min_weight](const Candidate& candidate) { return candidate.weight < min_weight; });
   std::ranges::sort(candidates, more_likely);
-  double reached = 0;
-  size_t kept = 0;
-  while (kept < candidates.size() && (kept == 0 || reached < options.top_p * total)) {
-    reached += candidates[kept++].weight;
-  }
-  candidates.resize(kept);
+  keep_first(options.top_p * total, candidates);
 }
 
-void keep_min_p(const SamplerOptions& options, Candidates& candidates) {
-  const float min_weight = std::min(options.min_p, 1.0f);  // the most likely candidate has weight 1 and stays
+void keep_min_p(Sampler& sampler) {
+  const float min_weight = std::min(sampler.options.min_p, 1.0f);  // the most likely candidate has weight 1 and stays
   if (min_weight > 0) {
-    std::erase_if(candidates, [&](const Candidate& candidate) { return candidate.weight < min_weight; });
+    std::erase_if(sampler.candidates, [&](const Candidate& candidate) { return candidate.weight < min_weight; });
   }
 }
 
-// Each filter keeps at least the most likely candidate, and all candidates if its option is off.
-constexpr void (*kFilters[])(const SamplerOptions&, Candidates&) = {keep_top_p, keep_min_p};
+void keep_typical(Sampler& sampler) {
+  if (!(sampler.options.typical_p < 1)) return;
+  Candidates& candidates = sampler.candidates;
+  std::erase_if(candidates, [](const Candidate& candidate) { return !(candidate.weight > 0); });
+  const double total = total_weight(candidates);
+  double mean = 0;
+  std::vector<std::pair<double, Candidate>> by_distance;
+  for (const Candidate& candidate : candidates) {
+    const double probability = candidate.weight / total, surprise = -portable_log(probability);
+    mean += probability * surprise;
+    by_distance.emplace_back(surprise, candidate);
+  }
+  for (auto& [surprise, candidate] : by_distance) surprise = std::abs(surprise - mean);
+  std::ranges::sort(by_distance, {}, [](const auto& pair) { return std::pair(pair.first, pair.second.id); });
+  std::ranges::transform(by_distance, candidates.begin(), [](const auto& pair) { return pair.second; });
+  keep_first(sampler.options.typical_p * total, candidates);
+}
+
+void exclude_top_choices(Sampler& sampler) {
+  const SamplerOptions& options = sampler.options;
+  if (!(options.xtc_probability > 0)) return;
+  if (!(uniform(options.seed, sampler.draws++) < options.xtc_probability)) return;
+  Candidates& candidates = sampler.candidates;
+  const double min_weight = options.xtc_threshold * total_weight(candidates);
+  const auto is_top = [&](const Candidate& candidate) { return candidate.weight >= min_weight; };
+  const auto top = std::stable_partition(candidates.begin(), candidates.end(), is_top);
+  if (top == candidates.begin()) return;
+  std::iter_swap(candidates.begin(), std::max_element(candidates.begin(), top, more_likely));  // the least likely
+  candidates.erase(candidates.begin() + 1, top);
+}
+
+// In the order of application. Each filter keeps at least one candidate, and all of them if its option is off.
+constexpr void (*kFilters[])(Sampler&) = {keep_top_p, keep_min_p, keep_typical, exclude_top_choices};
 
 // The candidate at fraction `position` in [0, 1) of the total weight. Candidates of weight 0 are never drawn;
 // `otherwise` is the result if there are no others.
@@ -261,7 +348,7 @@ int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const 
     for (int32_t id = 0; id < std::ssize(logits); ++id) sampler.candidates.push_back({logits[id], id});
   }
   weigh(logits[best], options.temperature, sampler.candidates);
-  for (const auto filter : kFilters) filter(options, sampler.candidates);
+  for (const auto filter : kFilters) filter(sampler);
   return draw(sampler.candidates, uniform(options.seed, sampler.draws++), best);
 }
 

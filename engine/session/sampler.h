@@ -18,19 +18,20 @@ struct Sampler {
   uint64_t draws = 0;         // counter of the generator
   // Token mask of the next draw, in the format of TextRules::allowed. Empty: all tokens.
   std::span<const uint32_t> allowed{};
+  std::vector<int32_t> forbidden{};  // ids that the next draw excludes
 
   // Scratch.
   std::vector<Candidate> candidates{};
   std::vector<int32_t> best{};        // [panels] the most likely id of each panel
   std::vector<float> panel_logits{};  // [panels] their logits
-  std::vector<float> adjusted{};      // [vocab] logits after bias and penalties
+  std::vector<float> adjusted{};      // [vocab] logits after bias and penalties; empty: none was applied
   std::vector<bool> changed{};        // [panels] true: `adjusted` differs from the logits
   std::vector<int32_t> counts{};      // [vocab]; all 0 between uses
   // DRY: [history], by distance from the end: length of the common suffix of the history up to there and the whole.
   std::vector<int64_t> common_with_end{};
 };
 
-// True if a bias or a penalty is active.
+// True if a bias, a penalty or a list of ids is active.
 bool adjusts_logits(const SamplerOptions& options);
 
 // Number of largest logits that suffice to draw the same token as from all logits; 0: all are needed.

@@ -168,6 +168,11 @@ std::string Checkpoint::where(std::string_view name) const {
 Error Checkpoint::bind(std::string_view name, std::initializer_list<int64_t> shape, std::initializer_list<DType> dtypes,
                        TensorView* out) const {
   const TensorView* tensor = find(name);
+  std::error_code code;
+  const bool hides_index = files.size() == 1 && fs::exists(fs::path(folder) / kIndexFile, code);
+  if (!tensor && hides_index) {
+    return error("no such tensor; this file hides " + std::string(kIndexFile) + ": remove one of the two", where(name));
+  }
   if (!tensor) return error("no such tensor", where(name));
   if (!std::ranges::equal(tensor->shape, shape)) {
     return error("shape differs", where(name), shape_text(shape), shape_text(tensor->shape));

@@ -109,6 +109,11 @@ Error no_such_folder(const std::string& name) {
   if (!may_be_repository(name)) return error("no such folder", name.empty() ? "\"\"" : name);
   const fs::path repository = repository_folder(name);
   if (!repository.empty() && path_exists(repository)) {
+    for (const std::string& snapshot : file_names(repository / "snapshots")) {
+      if (!path_exists(repository / "snapshots" / snapshot / "config.json")) continue;
+      return error("its refs/main names no snapshot: give the folder of one, such as snapshots/" + snapshot,
+                   repository.string());
+    }
     return error("its download is not complete: `pinion get " + name + "` completes it", repository.string());
   }
   const std::string cache = hugging_face_cache_folder();

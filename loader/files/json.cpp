@@ -1,6 +1,7 @@
 #include "loader/files/json.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
@@ -160,12 +161,37 @@ struct Builder {
   bool end_array() { return leave(); }
 };
 
+// The code unit of an escape \uXXXX at `at`; -1: there is none.
+int escaped_unit(std::string_view text, size_t at) {
+  unsigned unit = 0;
+  if (at + 6 > text.size() || text[at] != '\\' || text[at + 1] != 'u') return -1;
+  const auto [end, code] = std::from_chars(&text[at + 2], &text[at + 2] + 4, unit, 16);
+  return code == std::errc() && end == &text[at + 2] + 4 ? static_cast<int>(unit) : -1;
+}
+
+// The text with \uFFFD for each surrogate without its other half; empty: it has none.
+std::string without_lone_surrogates(std::string_view text) {
+  std::string changed;
+  for (size_t at = text.find('\\'); at < text.size(); at = text.find('\\', at)) {
+    const int unit = escaped_unit(text, at), next = unit < 0 ? -1 : escaped_unit(text, at + 6);
+    const bool is_pair = unit >= 0xD800 && unit < 0xDC00 && next >= 0xDC00 && next < 0xE000;
+    if (unit >= 0xD800 && unit < 0xE000 && !is_pair) {
+      if (changed.empty()) changed = text;
+      changed.replace(at + 2, 4, "FFFD");
+    }
+    at += is_pair ? 12 : unit >= 0 ? 6 : 2;
+  }
+  return changed;
+}
+
 template <class AnyJson>
 Error parse_any(std::string_view text, const std::string& where, AnyJson* out, JsonLimits limits,
                 std::span<const FlatMember> flat) {
   Builder<AnyJson> builder{out, where, limits, flat};
+  std::string repaired;
   try {
-    if (AnyJson::sax_parse(text, &builder)) return {};
+    if (limits.lone_surrogates) repaired = without_lone_surrogates(text);
+    if (AnyJson::sax_parse(repaired.empty() ? text : repaired, &builder)) return {};
   } catch (const std::exception&) {
     return error("not enough memory for this JSON text", where);
   }
@@ -204,7 +230,8 @@ std::span<const Json> one_or_list(const Json& value) {
 template <class T, class Check>
 T read_value(JsonFields& fields, std::string_view name, const std::optional<T>& absent, T if_failed, Check check) {
   const Json* value = fields.find(name);
-  if (!value && !absent) fields.fail(name, "missing field");
+  if (!value && !absent)
+    fields.fail(name, fields.object.contains(name) ? "null, but the field is required" : "missing field");
   if (!value) return absent.value_or(if_failed);
   if (Error e = check(*value)) {
     fields.fail(name, e.what, e.expected, e.actual);

@@ -23,6 +23,7 @@ struct JsonLimits {
   int64_t values = 8'000'000;                          // in total; a value takes 16 to 100 bytes of memory
   bool duplicate_keys = false;                         // true: allowed, the last one wins
   int64_t keys = std::numeric_limits<int64_t>::max();  // of one object
+  bool lone_surrogates = false;  // true: such an escape, which JavaScript writes, becomes U+FFFD instead of an error
 };
 
 // `where` names the text in errors ("DIR/config.json"). Strings are valid UTF-8, numbers are finite.

@@ -129,6 +129,9 @@ TEST(Generate, FullContextStops) {
       generate(folder.path, {"--prompt-ids", "1,403,407,261", "--max-tokens", "100", "--ignore-eos", "--json"}));
   EXPECT_EQ(answer["finish_reason"], "context");
   EXPECT_EQ(answer["ids"].size(), 32 - 4 + 1);  // the last token is not evaluated
+  const json unlimited =
+      run_json(generate(folder.path, {"--prompt-ids", "1,403,407,261", "-n", "-1", "--ignore-eos", "--json"}));
+  EXPECT_EQ(unlimited["ids"], answer["ids"]);
   const Outcome text =
       run_pinion(generate(folder.path, {"--prompt-ids", "1,403,407,261", "--max-tokens", "100", "--ignore-eos"}));
   EXPECT_NE(text.err.find("the context of 32 tokens is full"), std::string::npos) << text.err;

@@ -65,6 +65,9 @@ TEST(Mistakes, LlamaCppOptionsAreAccepted) {
   EXPECT_EQ(run_json({"generate", "-m", kStories, "-f", folder / "prompt", "-n", "1", "--json"})["prompt_ids"],
             short_names["prompt_ids"]);
   const Outcome talk = run_pinion({"chat", "-m", kDemo, "-n", "3", "-c", "64", "--temp", "0", "-t", "1"}, "Hi\n");
+  const Outcome whole = run_pinion({"chat", "-m", kDemo, "-n", "-1", "-c", "64", "--temp", "0", "-t", "1"}, "Hi\n");
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  EXPECT_GT(whole.out.size(), talk.out.size());
   EXPECT_EQ(talk.status, 0) << talk.err;
 }
 

@@ -77,7 +77,12 @@ TEST(ServeApis, AnthropicErrors) {
 
 TEST(ServeApis, OllamaChatAndGenerate) {
   Server server(kDemo);
-  EXPECT_TRUE(json::parse(server.get("/api/version")).contains("version"));
+  int major = 0, minor = 0, patch = 0;
+  const json version = json::parse(server.get("/api/version"));
+  const std::string spoken = version["version"];
+  EXPECT_EQ(std::sscanf(spoken.c_str(), "%d.%d.%d", &major, &minor, &patch), 3);
+  EXPECT_GE(std::tuple(major, minor, patch), std::tuple(0, 6, 4)) << "clients refuse older ones";
+  EXPECT_TRUE(version["pinion"].is_string());
   EXPECT_EQ(json::parse(server.get("/api/tags"))["models"][0]["name"], "demo");
   EXPECT_EQ(server.post("/api/show", {{"model", "demo"}})["capabilities"][0], "completion");
   const json options = {{"seed", 3}, {"num_predict", 40}};
@@ -131,6 +136,79 @@ TEST(ServeApis, OllamaPreloadAndUnsupported) {
   }
 }
 
+TEST(ServeApis, OllamaModels) {
+  const Folder model;
+  copy_stories(model);
+  write_file(model.path / "chat_template.jinja",
+             "{% if tools %}<tool_call>\n{\"name\": ..., \"arguments\": ...}\n</tool_call>{% endif %}{% if "
+             "enable_thinking %}a{% endif %}");
+  Server server(model.path);
+  const json tags = json::parse(server.get("/api/tags"))["models"][0];
+  EXPECT_EQ(tags["capabilities"], json({"completion", "tools", "thinking"}));
+  EXPECT_EQ(server.post("/api/show", {{"model", "x"}})["capabilities"], tags["capabilities"]);
+  const std::string name = tags["name"];
+  EXPECT_EQ(server.post("/api/pull", {{"model", name}, {"stream", false}}), json({{"status", "success"}}));
+  EXPECT_EQ(server.post("/api/pull", {{"name", name + ":latest"}, {"stream", false}}), json({{"status", "success"}}));
+  const httplib::Result streamed =
+      server.client().Post("/api/pull", json({{"model", name}}).dump(), "application/json");
+  EXPECT_EQ(streamed->get_header_value("Content-Type"), "application/x-ndjson");
+  EXPECT_TRUE(streamed->body.ends_with("\n{\"status\":\"success\"}\n")) << streamed->body;
+  EXPECT_NE(server.post("/api/pull", {{"model", "other"}}, 404)["error"].get<std::string>().find(name),
+            std::string::npos);
+  server.post("/api/pull", json::object(), 400);
+}
+
+TEST(ServeApis, OllamaLogprobsEqualOpenais) {
+  Server server(kDemo);
+  json body = {{"messages", kStory}, {"logprobs", true}, {"top_logprobs", 2}, {"max_tokens", 5}, {"seed", 3}};
+  const json expected = server.post("/v1/chat/completions", body)["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(expected.size(), 5);
+  body.update({{"stream", false}, {"options", {{"num_predict", 5}, {"seed", 3}}}});
+  body.erase("max_tokens");
+  EXPECT_EQ(server.post("/api/chat", body)["logprobs"], expected);
+  body["stream"] = true;
+  const std::string lines = server.client().Post("/api/chat", body.dump(), "application/json")->body;
+  json all = json::array();
+  for (size_t at = 0, end; at < lines.size(); at = end + 1) {
+    end = lines.find('\n', at);
+    const json line = json::parse(lines.substr(at, end - at));
+    for (const json& each : line.value("logprobs", json::array())) all.push_back(each);
+  }
+  EXPECT_EQ(all, expected);
+  EXPECT_FALSE(server.post("/api/chat", {{"messages", kStory}, {"stream", false}}).contains("logprobs"));
+  server.post("/api/chat", {{"messages", kStory}, {"logprobs", true}, {"top_logprobs", 101}}, 400);
+}
+
+// The oldest turns make room; the system message and the last turn stay.
+TEST(ServeApis, OllamaTruncatesConversations) {
+  Server server(kDemo, {"--context", "256"});
+  std::string words;
+  for (int i = 0; i < 150; ++i) words += "word ";
+  const json system = {{"role", "system"}, {"content", "Be brief."}}, old = {{"role", "user"}, {"content", words}};
+  const json answer = {{"role", "assistant"}, {"content", words}},
+             last = {{"role", "user"}, {"content", "Who are you?"}};
+  const json options = {{"num_predict", 4}, {"temperature", 0}};
+  const auto request = [&](const json& messages) {
+    return json({{"messages", messages}, {"options", options}, {"stream", false}});
+  };
+  json body = request({system, old, answer, old, last});
+  const httplib::Result result = server.client().Post("/api/chat", body.dump(), "application/json");
+  ASSERT_EQ(result->status, 200) << result->body;
+  EXPECT_EQ(result->get_header_value("X-Pinion-Ignored"), "messages: oldest turns (1)");
+  const json found = json::parse(result->body), expected = server.post("/api/chat", request({system, old, last}));
+  EXPECT_EQ(found["message"], expected["message"]);
+  EXPECT_EQ(found["prompt_eval_count"], expected["prompt_eval_count"]);
+  json many = {system};
+  for (int i = 0; i < 500; ++i) many.push_back(i % 2 ? answer : old);
+  many.push_back(last);
+  EXPECT_LE(server.post("/api/chat", request(many))["prompt_eval_count"].get<int64_t>(), 252);
+  body["truncate"] = false;
+  EXPECT_NE(server.post("/api/chat", body, 400)["error"].get<std::string>().find("too long"), std::string::npos);
+  EXPECT_NE(
+      server.post("/api/chat", request({{{"role", "user"}, {"content", words + words}}}), 400).dump().find("too long"),
+      std::string::npos);
+}
+
 // "think" sets variables of the template.
 TEST(ServeApis, ThinkSetsTemplateVariables) {
   const Folder model;
@@ -150,6 +228,12 @@ TEST(ServeApis, ThinkSetsTemplateVariables) {
   };
   EXPECT_EQ(prompt_tokens("medium"), tokens_of("medium/True"));
   EXPECT_EQ(prompt_tokens(false), tokens_of("/False"));
+  const json effort = {{"messages", kStory}, {"max_tokens", 1}, {"output_config", {{"effort", "medium"}}}};
+  EXPECT_EQ(server.post("/v1/messages", effort)["usage"]["input_tokens"], tokens_of("medium/"));
+  for (const auto& [level, text] : {std::pair("high", "high/"), {"none", "none/False"}}) {
+    const json body = {{"messages", kStory}, {"max_tokens", 1}, {"reasoning_effort", level}};
+    EXPECT_EQ(server.post("/v1/chat/completions", body)["usage"]["prompt_tokens"], tokens_of(text));
+  }
   EXPECT_NE(tokens_of("medium/True"), tokens_of("/False"));
 }
 

@@ -186,6 +186,61 @@ TEST(ServeSockets, AmbiguousHeadsAreRefused) {
   EXPECT_TRUE(conversation(server, plain).starts_with("HTTP/1.1 200"));
 }
 
+std::string chunked(const std::string& chunks, const std::string& headers = {}) {
+  return "POST /tokenize HTTP/1.1\r\nHost: localhost\r\n" + headers + "Transfer-Encoding: chunked\r\n\r\n" + chunks;
+}
+
+TEST(ServeSockets, ChunkedBodiesAreRead) {
+  Server server(kDemo);
+  const std::string begin = "{\"content\": \"", first = "d\r\n" + begin + "\r\n";
+  ASSERT_EQ(begin.size(), 13);
+  const std::string last = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  for (const std::string& chunks :
+       {first + "6\r\nOnce\"}\r\n0\r\n\r\n", first + "0006;a=\"b\"\r\nOnce\"}\r\n000\r\n\r\n",
+        first + "1\r\nO\r\n5\r\nnce\"}\r\n0;x\r\nX-Sum: 1\r\nY:\r\n\r\n"}) {
+    const std::string answers = conversation(server, chunked(chunks) + last);
+    EXPECT_EQ(answers_in(answers), 2) << chunks << answers;
+    EXPECT_TRUE(answers.starts_with("HTTP/1.1 200")) << answers;
+    EXPECT_NE(answers.find("\"count\":"), answers.npos) << answers;
+  }
+  // Bytes that two parsers may read differently.
+  for (const std::string& chunks :
+       {"d\n" + begin, "d \r\n" + begin, "0xd\r\n" + begin, " d\r\n" + begin, "+d\r\n" + begin, "-d\r\n" + begin,
+        "\r\n" + begin, ";\r\n" + begin, "g\r\n" + begin,
+        first.substr(0, first.size() - 2) + "6\r\nOnce\"}\r\n0\r\n\r\n", "c\r\n" + begin + "\r\n0\r\n\r\n",
+        "d;a\rb\r\n" + begin, first + "0\r\nX: y\n\r\n"}) {
+    const std::string answers = conversation(server, chunked(chunks + kInner));
+    EXPECT_TRUE(answers.starts_with("HTTP/1.1 400")) << chunks << answers;
+    EXPECT_EQ(answers_in(answers), 1) << chunks << answers;
+  }
+  EXPECT_TRUE(conversation(server, "POST /tokenize HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+                  .starts_with("HTTP/1.1 400"));
+  EXPECT_TRUE(conversation(server, chunked("0\r\n\r\n", "Content-Encoding: gzip\r\n")).starts_with("HTTP/1.1 415"));
+}
+
+TEST(ServeSockets, ChunkedBodiesAreLimited) {
+  Server server(kDemo);
+  for (const char* size : {"2000001", "ffffffffffffffff", "10000000000000000"}) {
+    EXPECT_TRUE(conversation(server, chunked(std::string(size) + "\r\n")).starts_with("HTTP/1.1 413")) << size;
+  }
+  std::string many = "1000000\r\n" + std::string(1 << 24, ' ') + "\r\n";
+  const Client large(server);
+  std::thread sender([&] { large.send(chunked(many + many + "1\r\n")); });
+  EXPECT_TRUE(large.receive().starts_with("HTTP/1.1 413"));
+  sender.join();
+  // One byte a chunk, with long extensions.
+  std::string extensions;
+  while (extensions.size() < (34 << 20)) extensions += "1;" + std::string(4000, 'x') + "\r\n \r\n";
+  const Client wasteful(server);
+  std::thread waster([&] { wasteful.send(chunked(extensions)); });
+  EXPECT_TRUE(wasteful.receive().starts_with("HTTP/1.1 400"));
+  waster.join();
+  const Client silent(server);
+  EXPECT_TRUE(silent.send(chunked("e\r\n{")));
+  EXPECT_TRUE(silent.receive().starts_with("HTTP/1.1 400")) << "the peer is silent";
+  EXPECT_EQ(server.get("/health"), "{\"status\":\"ok\"}\n");
+}
+
 TEST(ServeSockets, RangesAreIgnored) {
   Server server(kDemo);
   const std::string whole = server.get("/app.js");

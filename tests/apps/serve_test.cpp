@@ -279,7 +279,50 @@ TEST(Serve, RefusesPagesOfOtherSites) {
   EXPECT_EQ(status({{"Origin", "http://evil.example"}}), 403);
   EXPECT_EQ(status({{"Origin", "null"}}), 403);
   EXPECT_EQ(status({{"Host", "evil.example"}}), 403);
+  const std::string words = server.client().Get("/v1/models", {{"Host", "evil.example"}})->body;
+  EXPECT_NE(words.find("the Host header"), std::string::npos) << words;
   EXPECT_EQ(status({{"Host", "localhost:" + std::to_string(server.port())}}), 200);
+}
+
+TEST(Serve, AllowedPagesGetCorsHeaders) {
+  Server server(kStories, {"--allow-origin", "app://obsidian.md", "--allow-origin", "http://localhost:3000"});
+  const auto headers = [&](const char* method, const httplib::Headers& sent) {
+    httplib::Request request;
+    request.method = method;
+    request.path = "/v1/models";
+    request.headers = sent;
+    return server.client().send(request);
+  };
+  const httplib::Result models = headers("GET", {{"Origin", "app://obsidian.md"}});
+  EXPECT_EQ(models->status, 200);
+  EXPECT_EQ(models->get_header_value("Access-Control-Allow-Origin"), "app://obsidian.md");
+  EXPECT_EQ(models->get_header_value("Vary"), "Origin");
+  const httplib::Result preflight = headers(
+      "OPTIONS", {{"Origin", "http://localhost:3000"}, {"Access-Control-Request-Headers", "authorization, x-a"}});
+  EXPECT_EQ(preflight->status, 200);
+  EXPECT_EQ(preflight->get_header_value("Access-Control-Allow-Headers"), "authorization, x-a");
+  EXPECT_NE(preflight->get_header_value("Access-Control-Allow-Methods").find("POST"), std::string::npos);
+  for (const char* other : {"http://localhost:3001", "https://localhost:3000", "http://evil.example", "null"}) {
+    const httplib::Result refused = headers("GET", {{"Origin", other}});
+    EXPECT_EQ(refused->status, 403) << other;
+    EXPECT_FALSE(refused->has_header("Access-Control-Allow-Origin")) << other;
+    EXPECT_NE(refused->body.find("--allow-origin"), std::string::npos) << refused->body;
+    EXPECT_EQ(headers("OPTIONS", {{"Origin", other}})->status, 403) << other;
+  }
+  EXPECT_NE(headers("OPTIONS", {})->status, 200);
+  Server any(kStories, {"--allow-origin", "*"});
+  EXPECT_EQ(any.client().Get("/v1/models", {{"Origin", "null"}})->status, 200);
+  EXPECT_EQ(any.client().Get("/v1/models", {{"Origin", "http://a.b"}, {"Host", "evil.example"}})->status, 403);
+  for (const char* wrong : {"obsidian.md", "http://localhost/", "http://a/b", "://a", ""}) {
+    expect_failure(run_pinion({"serve", "--model", kStories, "--allow-origin", wrong}), 2, "SCHEME://HOST");
+  }
+}
+
+TEST(Serve, ModelsAnswerHead) {
+  Server server(kStories);
+  const std::string name = json::parse(server.get("/v1/models"))["data"][0]["id"];
+  EXPECT_EQ(server.client().Head("/v1/models/" + name)->status, 200);
+  EXPECT_EQ(server.client().Head("/v1/models/other")->status, 404);
 }
 
 // The body of a refused request must not be parsed as a request.

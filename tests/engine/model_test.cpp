@@ -231,6 +231,9 @@ TEST(Model, MissingExpertIsNamed) {
   folder.replace("config.json", "\"num_local_experts\": 6", "\"num_local_experts\": 5");
   folder.replace("model.safetensors", name, "model.layers.1.block_sparse_moe.experts.7.w2.weight");
   EXPECT_EQ(folder.load(), folder.path.string() + "/model.safetensors: " + name + ": no such tensor");
+  folder.write("model.safetensors.index.json", "{}");
+  EXPECT_EQ(folder.load(), folder.path.string() + "/model.safetensors: " + name +
+                               ": no such tensor; this file hides model.safetensors.index.json: remove one of the two");
 }
 
 TEST(Model, StackedExpertsOfWrongShape) {

@@ -265,6 +265,11 @@ TEST(CandidatesNeeded, AllForBiasAndPenalties) {
   EXPECT_EQ(candidates_needed({.frequency_penalty = 0.1f}), 0);
   EXPECT_EQ(candidates_needed({.dry_multiplier = 0.8f}), 0);
   EXPECT_EQ(candidates_needed({.logit_bias = {{3, 1.0f}}}), 0);
+  EXPECT_EQ(candidates_needed({.top_n_sigma = 1}), 0);
+  EXPECT_EQ(candidates_needed({.allowed_ids = {3}}), 0);
+  EXPECT_EQ(candidates_needed({.banned = {{3}}}), 0);
+  EXPECT_EQ(candidates_needed({.temperature = 1, .top_k = -1}), 0);
+  EXPECT_EQ(candidates_needed({.temperature = 1, .top_k = 4, .typical_p = 0.5f, .xtc_probability = 1}), 4);
 }
 
 TEST(TopK, UsesPenalisedLogits) {
@@ -302,6 +307,64 @@ TEST(MinP, DropsUnlikelyTokens) {
   EXPECT_EQ(drawn({.temperature = 1, .min_p = 0.2f}, kHalves), Ids({0, 1, 2, 3}));
   EXPECT_EQ(drawn({.temperature = 1, .min_p = 0.3f}, kHalves), Ids({2, 0}));
   EXPECT_EQ(drawn({.temperature = 1, .min_p = 1}, kHalves), Ids({2}));
+}
+
+// Surprises of kHalves: 2, 3, 1, 3 bits, 1.75 on average: id 0 is nearest, then 2.
+TEST(Typical, KeepsTokensOfMeanSurprise) {
+  EXPECT_EQ(drawn({.temperature = 1, .typical_p = 0.2f}, kHalves), Ids({0}));
+  EXPECT_EQ(drawn({.temperature = 1, .typical_p = 0.3f}, kHalves), Ids({0, 2}));
+  EXPECT_EQ(drawn({.temperature = 1, .typical_p = 0.8f}, kHalves), Ids({0, 1, 2}));
+  EXPECT_EQ(drawn({.temperature = 1, .typical_p = 0}, {kNan, 1, -kInfinity}), Ids({1}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 2, .typical_p = 0.5f}, kHalves), Ids({2})) << "of 2/3 and 1/3";
+}
+
+TEST(Xtc, DropsAllButTheLeastLikelyTopChoice) {
+  EXPECT_EQ(drawn({.temperature = 1, .xtc_probability = 1, .xtc_threshold = 0.2f}, kHalves), Ids({0, 1, 3}));
+  EXPECT_EQ(drawn({.temperature = 1, .xtc_probability = 1, .xtc_threshold = 0.1f}, kHalves), Ids({3}));
+  EXPECT_EQ(drawn({.temperature = 1, .xtc_probability = 1, .xtc_threshold = 0.6f}, kHalves), Ids({0, 1, 2, 3}));
+  EXPECT_EQ(drawn({.temperature = 1, .xtc_probability = 0.5f, .xtc_threshold = 0.2f}, kHalves), Ids({0, 1, 2, 3}));
+  EXPECT_EQ(draw({.temperature = 1, .xtc_probability = 0, .seed = 4}, kHalves, 50),
+            draw({.temperature = 1, .seed = 4}, kHalves, 50));
+}
+
+// The standard deviation is 2.757.
+TEST(TopNSigma, DropsLogitsFarBelowTheLargest) {
+  const Logits logits = {5, -3, 3, 0, 0};
+  EXPECT_EQ(adjusted({.top_n_sigma = 1}, logits, {}), Logits({5, -kInfinity, 3, -kInfinity, -kInfinity}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_n_sigma = 0.5f}, logits), Ids({0}));
+  EXPECT_EQ(drawn({.temperature = 9, .top_n_sigma = 2}, logits), Ids({0, 2, 3, 4}));
+  EXPECT_EQ(drawn({.temperature = 3, .top_n_sigma = 2, .allowed_ids = {1}}, logits), Ids({1})) << "of the allowed ids";
+  EXPECT_EQ(drawn({.temperature = 3, .top_n_sigma = 1}, {2, 2, 2}), Ids({0, 1, 2}));
+}
+
+TEST(AllowedIds, ExcludeAllOthers) {
+  EXPECT_EQ(drawn({.temperature = 5, .allowed_ids = {0, 3}}, kHalves), Ids({0, 3}));
+  EXPECT_EQ(draw({.allowed_ids = {1, 900}}, {3, 2, 5}, 1), std::vector<int32_t>({1}));
+  EXPECT_EQ(draw({.logit_bias = {{0, 100}}, .allowed_ids = {1}}, {3, 2, 5}, 1), std::vector<int32_t>({1}));
+}
+
+TEST(Banned, LastIdDoesNotFollowTheOthers) {
+  const SamplerOptions options = {.banned = {{2}, {1, 0}, {7, 7, 3}, {900}}};
+  EXPECT_EQ(adjusted(options, {1, 2, 3, 4}, {}), Logits({1, 2, -kInfinity, 4}));
+  EXPECT_EQ(adjusted(options, {1, 2, 3, 4}, {7, 1}), Logits({-kInfinity, 2, -kInfinity, 4}));
+  EXPECT_EQ(adjusted(options, {1, 2, 3, 4}, {1, 7, 7}), Logits({1, 2, -kInfinity, -kInfinity}));
+}
+
+TEST(Forbidden, ExcludesIdsOfOneDraw) {
+  Sampler sampler{.options = {}};
+  sampler.forbidden = {2, 900};
+  EXPECT_EQ(sample(sampler, Logits{1, 4, 5}, {}, {}), 1);
+  EXPECT_EQ(sampler.adjusted, Logits({1, 4, -kInfinity}));
+  sampler.forbidden.clear();
+  EXPECT_EQ(sample(sampler, Logits{1, 4, 5}, {}, {}), 2);
+  EXPECT_TRUE(sampler.adjusted.empty());
+}
+
+TEST(RepeatLastN, LimitsThePenalties) {
+  EXPECT_EQ(adjusted({.repetition_penalty = 2, .repeat_last_n = 2}, {2, 2, 2}, {0, 1, 2}), Logits({2, 1, 1}));
+  EXPECT_EQ(adjusted({.repetition_penalty = 2, .repeat_last_n = 0}, {2, 2, 2}, {0, 1, 2}), Logits({2, 2, 2}));
+  EXPECT_EQ(adjusted({.presence_penalty = 1, .repeat_last_n = 1}, {2, 2, 2}, {0, 1, 2}, 1), Logits({2, 2, 1}));
+  EXPECT_EQ(adjusted({.presence_penalty = 1, .repeat_last_n = 9}, {2, 2, 2}, {0, 1, 2}, 1), Logits({2, 1, 1}));
 }
 
 TEST(Draw, SkipsImpossibleTokens) {

@@ -156,6 +156,31 @@ TEST(JsonFields, ReadsTypedValues) {
   EXPECT_EQ(fields.error.message(), "");
 }
 
+// JavaScript writes such escapes where it cuts a text inside a character beyond U+FFFF.
+TEST(Json, LoneSurrogatesBecomeReplacements) {
+  const std::pair<const char*, const char*> texts[] = {
+      {R"("a\\ud83d")", "a\\ud83d"},
+      {R"("a\ud83db")", "a\uFFFDb"},
+      {R"("\ude00")", "\uFFFD"},
+      {R"("\uD83D\uDE00")", "\U0001F600"},
+      {R"("\ud83d\ud83d\ude00")", "\uFFFD\U0001F600"},
+      {R"("\\\ud83d")", "\\\uFFFD"},
+      {R"("\ud83d\u0041\\")", "\uFFFDA\\"},
+      {R"("\ud83d")", "\uFFFD"},
+  };
+  for (const auto& [text, expected] : texts) {
+    Json json;
+    EXPECT_EQ(parse_json(text, "body", &json, {.lone_surrogates = true}).message(), "") << text;
+    EXPECT_EQ(json, expected) << text;
+    if (std::string_view(expected).find("\uFFFD") == std::string_view::npos) continue;
+    EXPECT_NE(parse_json(text, "file", &json).message(), "") << text;
+  }
+  for (const char* broken : {R"("\ud83)", R"("\ud83d)", R"("\ud83d\)", R"("\ud83d\u")", R"("\ud83x")", "\\"}) {
+    Json json;
+    EXPECT_NE(parse_json(broken, "body", &json, {.lone_surrogates = true}).message(), "") << broken;
+  }
+}
+
 std::string field_message(const char* text, void (*read)(JsonFields&)) {
   const Json json = Json::parse(text);
   JsonFields fields{json, "file"};
@@ -171,6 +196,8 @@ TEST(JsonFields, ErrorsNameFieldExpectedAndActual) {
             "file: a: out of range: want an integer from 1 to 8, have 9");
   EXPECT_EQ(field_message(R"({"a": 18446744073709551615})", [](JsonFields& f) { f.integer("a"); }),
             "file: a: out of range: want an integer, have 18446744073709551615");
+  EXPECT_EQ(field_message(R"({"a": null})", [](JsonFields& f) { f.boolean("a"); }),
+            "file: a: null, but the field is required");
   EXPECT_EQ(field_message(R"({"a": 1.0})", [](JsonFields& f) { f.integer("a"); }),
             "file: a: wrong type: want an integer, have 1.0");
   EXPECT_EQ(field_message(R"({"a": "1"})", [](JsonFields& f) { f.number("a", 0.0, 0.0, 1.0); }),

@@ -77,6 +77,11 @@ TEST(ModelFolder, DamagedCacheEntryHasARemedy) {
   EXPECT_EQ(
       check_model_folder(at).message(),
       at + ": the download is not complete: there is ../../blobs/77ff.incomplete, but no model.safetensors; " + advice);
+  fs::remove(cache.repository / "refs/main");
+  EXPECT_EQ(check_folder("Org/Some--Model").message(),
+            cache.repository.string() +
+                ": its refs/main names no snapshot: give the folder of one, such as snapshots/" +
+                cache.snapshot.filename().string());
   fs::remove_all(cache.repository / "snapshots");
   EXPECT_EQ(check_folder("Org/Some--Model").message(),
             cache.repository.string() + ": its download is not complete: `pinion get Org/Some--Model` completes it");
