@@ -249,6 +249,18 @@ TEST(Grammar, KeywordsBesideEachOtherApply) {
       {R"({"type":"object","propertyNames":{"pattern":"^x-"},"additionalProperties":{"type":"integer"}})",
        {"{}", R"({"x-a": 1, "x-b": 2})"},
        {R"({"a": 1})", R"({"x-a": "1"})"}},
+      {R"({"type":"object","propertyNames":{"allOf":[{"pattern":"^a"},{"maxLength":2}]},)"
+       R"("additionalProperties":{"type":"null"}})",
+       {R"({"a": null, "ab": null})"},
+       {R"({"abc": null})", R"({"b": null})"}},
+      {R"({"type":"object","propertyNames":{"maxLength":2},"properties":{"ab":{"type":"null"}},)"
+       R"("additionalProperties":{"type":"integer"}})",
+       {R"({"ab": null, "c": 1})", R"({"": 1})"},
+       {R"({"ab": 1})", R"({"abc": 1})", "{\"\t\": 1}", R"({""": 1})"}},
+      {R"({"type":"object","properties":{"a":false,"b":{"type":"null"}},"additionalProperties":{"type":"null"}})",
+       {R"({"b": null, "c": null})"},
+       {R"({"a": null})"}},
+      {R"({"type":"array","items":{"$ref":"#"},"uniqueItems":true})", {"[]", "[[]]"}, {"[1]"}},
       {R"({"type":"object","properties":{"ab":{"type":"null"}},"patternProperties":{"^a":{"type":["null","integer"]}},)"
        R"("additionalProperties":{"type":"string"}})",
        {R"({"ab": null, "ac": 1, "b": "x"})"},

@@ -143,11 +143,11 @@ Result<FSMWithStartEnd> BuildConjunction(const std::string& lines) {
   for (size_t begin = 0; begin <= lines.size();) {
     const size_t end = std::min(lines.find('\n', begin), lines.size());
     const bool is_excluded = lines[begin] == '!';
-    const std::string line = lines.substr(begin + is_excluded, end - begin - is_excluded);
+    std::string line = lines.substr(begin + is_excluded, end - begin - is_excluded);
     begin = end + 1;
-    if (line.starts_with("^(?:") && !is_excluded) {  // a length_pattern()
+    if (line.starts_with("^(?:")) {  // a length_pattern(): any string, whose characters are counted below
       std::sscanf(line.c_str() + line.rfind('{'), "{%d,%d", &min, &max);
-      continue;
+      line.replace(line.rfind('{'), line.npos, "*)$");
     }
     Result<FSMWithStartEnd> next = RegexFSMBuilder::Build(line);
     if (next.IsErr()) return next;

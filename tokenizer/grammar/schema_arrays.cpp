@@ -55,6 +55,7 @@ Error SchemaConverter::item_at(std::span<const SchemaPart> parts, size_t i, Sche
 bool SchemaConverter::list_unique(const Schema& items, int64_t min, int64_t max, Schema* out) const {
   constexpr size_t kMaxArrays = 1200, kMaxOrdered = 10;
   const Schema& made = resolved(items);
+  if (!made.is_object()) return false;  // recursive
   Schema values = made.contains("enum") ? made["enum"] : Schema::array();
   if (made.contains("const")) values = Schema::array({made["const"]});
   if (made.value("type", "") == "boolean") values = {false, true};

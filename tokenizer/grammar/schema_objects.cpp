@@ -79,8 +79,9 @@ Error SchemaConverter::limit_names(std::span<const SchemaPart> parts, Names* nam
   for (const SchemaPart& part : parts) {
     const Schema* schema = find_keyword(part, "propertyNames");
     if (!schema) continue;
-    all.parts.push_back({&kString, part.where + "/propertyNames"});
-    if (Error e = add(*schema, all.parts.back().where, &all)) return e;
+    const std::string at = part.where + "/propertyNames";
+    all.parts.push_back({&kString, at});
+    if (Error e = add(*schema, at, &all)) return e;
   }
   Schema made = kString;
   const std::string where = all.parts.empty() ? "" : all.parts[0].where;
@@ -89,7 +90,7 @@ Error SchemaConverter::limit_names(std::span<const SchemaPart> parts, Names* nam
     made = resolved(made);
   }
   if (made == kString) return {};
-  if (made != false && made.contains("anyOf")) return error("not supported with branches", where);
+  if (made.is_null() || made.contains("anyOf")) return error("not supported with branches", where);
   if (made != false && made.contains("type")) {
     names->key = key_pattern(made);
     std::erase_if(names->listed, [&](const auto& name) { return !matches_pattern(names->key, json_escaped(name)); });

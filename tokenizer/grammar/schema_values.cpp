@@ -46,7 +46,8 @@ const Schema* find_named(const Schema& schema, std::string_view reference) {
   return nullptr;
 }
 
-// True if a value fits the keywords about numbers or strings. Those about arrays and objects are not compared.
+// True if a value fits the keywords about numbers or strings. Arrays and objects are not compared: keywords about them
+// match no value.
 bool fits_limits(const Schema& value, const Schema& schema) {
   const auto limit = [&](const char* name) { return schema.contains(name) ? schema[name] : Schema(); };
   if (value.is_structured()) return !has_assertion(schema, value.type_name());
