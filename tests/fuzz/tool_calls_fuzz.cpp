@@ -178,16 +178,23 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.inside_thought = data[1] & 1;
   if (data[1] & 2) options.tools = tools();
   if (data[1] & 4) options.forced_prefix = forced_call(options.format, data[1] & 8 ? "f" : "", options.inside_thought);
-  const std::vector<ToolEvent> events = events_of(options, text, std::max<size_t>(text.size(), 1), false);
-  require(events_of(options, text, 1 + data[2] % 16, false) == events);
-  require(events_of(options, text, 1 + data[2] % 16, true) == events);
+  if (data[1] & 16) {  // the first bytes of the text are in the prompt
+    size_t bytes = std::min<size_t>((data[1] >> 5) * 5, text.size());
+    while (bytes < text.size() && (text[bytes] & 0xC0) == 0x80) ++bytes;  // not within a character
+    options.begun = text.substr(0, bytes);
+    options.forced_prefix.clear();
+  }
+  const std::string rest = text.substr(options.begun.size());
+  const std::vector<ToolEvent> events = events_of(options, rest, std::max<size_t>(rest.size(), 1), false);
+  require(events_of(options, rest, 1 + data[2] % 16, false) == events);
+  require(events_of(options, rest, 1 + data[2] % 16, true) == events);
   check_calls(events);
 
   const bool is_plain = !options.inside_thought && options.format != ToolFormat::kHarmony &&
                         text.find("<think>") == std::string::npos &&
                         std::ranges::none_of(events, [](const ToolEvent& e) { return e.kind != Kind::kContent; });
   if (is_plain) {
-    require((events.empty() ? std::string() : events[0].text) == options.forced_prefix + text);
+    require((events.empty() ? std::string() : events[0].text) == options.forced_prefix + rest);
   }
   return 0;
 }

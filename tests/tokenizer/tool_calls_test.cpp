@@ -130,6 +130,7 @@ TEST(ToolCalls, BegunAnswers) {
   EXPECT_EQ(hermes("Now.<tool_call>\n{\"name\": \"f\", \"argum", "ents\": {}}\n</tool_call>."), "#0 f{};.");
   EXPECT_EQ(hermes("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\"", ": \"a\"}}\n</tool_call>"),
             "#0 f{\"s\": \"a\"};");
+  EXPECT_EQ(hermes("<tool_call>{\"name\": \"g\"}</tool_call>", "<tool_call>{\"name\": \"f\"}</tool_call>"), "#0 f{};");
   EXPECT_EQ(rest(ToolFormat::kLlama, "{", "\"a\": 1}"), "\"a\": 1}");
   EXPECT_EQ(rest(ToolFormat::kLlama, "{\"name\": \"f\", ", "\"parameters\": {}}"), "#0 f{};");
   EXPECT_EQ(rest(ToolFormat::kHarmony, "<|channel|>final<|message|>I am", " here.<|return|>"), " here.");

@@ -60,7 +60,7 @@ class CallBuffer {
   bool in_call() const { return in_call_; }
   int begun_calls() const { return begun_calls_; }
   std::vector<ToolEvent> take_events();
-  void drop_events();  // except those of the open call
+  void drop_events();  // except those of the open call, which becomes the first one
 
  private:
   size_t end() const;

@@ -159,6 +159,8 @@ void CallBuffer::end_call(bool is_complete) {
 void CallBuffer::drop_events() {
   const auto open_call = std::ranges::find(events_.rbegin(), events_.rend(), EventKind::kCallBegun, &ToolEvent::kind);
   events_.erase(events_.begin(), in_call_ ? open_call.base() - 1 : events_.end());
+  for (ToolEvent& event : events_) event.index = 0;
+  begun_calls_ = in_call_ ? 1 : 0;
 }
 
 std::vector<ToolEvent> CallBuffer::take_events() { return std::exchange(events_, {}); }
@@ -333,11 +335,13 @@ void ToolCallParser::State::read(std::string_view text) {
 
 std::vector<ToolEvent> ToolCallParser::State::take_events() {
   std::vector<ToolEvent> events = buffer.take_events();
-  if (events.empty() || begun_held.empty()) return events;
-  ToolEvent& first = events.front();  // content or a thought begins with the held text
-  if (first.index < 0) first.text.erase(0, std::ranges::mismatch(begun_held, first.text).in1 - begun_held.begin());
-  begun_held.clear();
-  if (first.index < 0 && first.text.empty()) events.erase(events.begin());
+  for (ToolEvent& event : events) {
+    const bool is_text = event.index < 0;
+    const size_t repeated = std::ranges::mismatch(begun_held, event.text).in1 - begun_held.begin();
+    if (is_text) event.text.erase(0, repeated);
+    begun_held.erase(0, is_text && event.text.empty() ? repeated : std::string::npos);
+  }
+  std::erase_if(events, [](const ToolEvent& event) { return event.index < 0 && event.text.empty(); });
   return events;
 }
 
