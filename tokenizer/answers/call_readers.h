@@ -4,9 +4,12 @@
 
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "tokenizer/answers/json_scanner.h"
@@ -30,10 +33,18 @@ Match match_any(std::string_view text, std::initializer_list<std::string_view> w
 constexpr size_t kMaxNameBytes = 256;  // longer names are rejected
 constexpr std::string_view kAsciiWhiteSpace = " \t\r\n";
 
-// The text that the readers have not read yet, and the events that they have made (tool_calls.cpp).
+// The tools of a request.
+struct KnownTools {
+  explicit KnownTools(nlohmann::ordered_json tools);
+  nlohmann::ordered_json list;
+  std::map<std::string, const nlohmann::ordered_json*, std::less<>> parameters;  // properties by tool name
+};
+
+// The text that the readers have not read yet, and the events that they have made (call_buffer.cpp). The events of a
+// call are held back as well, until the call is complete or has kMaxHeldCallBytes.
 class CallBuffer {
  public:
-  explicit CallBuffer(nlohmann::ordered_json tools);
+  explicit CallBuffer(nlohmann::ordered_json tools) : tools_(std::make_shared<KnownTools>(std::move(tools))) {}
 
   void put(std::string_view text);
   std::string_view rest() const;  // unread text
@@ -43,11 +54,16 @@ class CallBuffer {
   // kDone: `*bytes` of rest(), at most `max_bytes`, stand before the first of `ends`.
   Step find_first_of(std::string_view ends, size_t max_bytes, size_t* bytes) const;
 
-  // Holds back the text from here on: it becomes content again unless a call begins.
+  // Holds back the text from here on: it becomes content again unless a call is read.
   void hold() { held_from_ = at_; }
   void drop_held() { held_from_ = std::string::npos; }
-  std::string take_held();
-  bool is_cut() const { return end() < bytes_.size(); }  // kMaxHeldBytes are held, and rest() ends there
+  std::string take_held();  // up to the unread text; drops a call of which all events are held
+  bool is_held() const { return held_from_ != std::string::npos; }
+  size_t held_read_bytes() const { return at_ - held_from_; }  // only if is_held()
+  std::string_view held_text() const;                          // with the unread text
+  CallBuffer with_held_text(std::string text) const;           // unread, without events
+  void take_call(CallBuffer& other, size_t bytes);             // events of `other` replace `bytes` of held text
+  bool is_cut() const { return end() < bytes_.size(); }        // kMaxHeldBytes are held, and rest() ends there
 
   bool has_tool(std::string_view name) const;
   // JSON types that the schema of a tool allows for a parameter; empty: any.
@@ -57,20 +73,23 @@ class CallBuffer {
   void begin_call(const std::string& name, const std::string& id);
   void end_call(bool is_complete);  // also holds the text from here on
   bool in_call() const { return in_call_; }
+  bool holds_call() const { return in_call_ && is_held(); }
+  bool has_calls() const { return !events_.empty(); }
   int begun_calls() const { return begun_calls_; }
   std::vector<ToolEvent> take_events();
 
  private:
+  explicit CallBuffer(std::shared_ptr<const KnownTools> tools) : tools_(std::move(tools)) {}
   size_t end() const;
 
-  nlohmann::ordered_json tools_;
-  std::map<std::string, const nlohmann::ordered_json*, std::less<>> parameters_;  // properties by tool name
+  std::shared_ptr<const KnownTools> tools_;
   std::string bytes_;
   size_t at_ = 0;
   size_t held_from_ = std::string::npos;
   bool in_call_ = false;
   int begun_calls_ = 0;
   std::vector<ToolEvent> events_;
+  size_t held_events_from_ = 0;  // of a call; only if holds_call()
 };
 
 // Skips white space and one of the marks that end a call.
@@ -86,7 +105,7 @@ std::string plain_value(std::string_view text, const std::vector<std::string>& t
 // ToolBody::kJson: one object, or a list of objects (json_calls.cpp).
 class JsonCalls {
  public:
-  explicit JsonCalls(const ToolFormatRow& row) : row_(row) {}
+  explicit JsonCalls(const ToolFormatRow& row) : row_(&row) {}
   Step step(CallBuffer* buffer);
 
  private:
@@ -111,16 +130,18 @@ class JsonCalls {
   Step start_value(char c, CallBuffer* buffer);
   Step read_text(CallBuffer* buffer);
   Step take_value(CallBuffer* buffer);
+  Role role_of(const std::string& key) const;
+  bool is_bare() const { return !row_->bare.empty(); }
   Step end_object(CallBuffer* buffer);
   Step end_bracket(Phase next, CallBuffer* buffer);
   bool take_arguments();
   void emit_whole(const std::string& arguments, CallBuffer* buffer);
   Step advance(Phase next, CallBuffer* buffer);
 
-  const ToolFormatRow& row_;
+  const ToolFormatRow* row_;
   Phase phase_ = Phase::kStart;
   bool in_list_ = false;
-  bool may_skip_semicolon_ = true;                   // is_bare: one ';' may stand before a call
+  bool may_skip_semicolon_ = true;                   // bare: one ';' may stand before a call
   std::string key_, name_, id_, value_, arguments_;  // fields of the current object
   Role role_ = Role::kOther;
   bool is_ended_ = false;  // the call of the current object has been emitted
@@ -145,41 +166,73 @@ class NamedCalls {
   JsonCalls list_;
 };
 
+// ToolBody::kPattern (pattern_calls.cpp).
+class PatternCalls {
+ public:
+  explicit PatternCalls(const ToolFormatRow& row) : pattern_(row.syntax) {}
+  Step step(CallBuffer* buffer);
+
+ private:
+  Step read_hole(char hole, CallBuffer* buffer);
+  Step read_arguments(CallBuffer* buffer);
+
+  std::string_view pattern_;  // the rest of it
+  std::string name_, id_;
+  JsonScanner scanner_;
+};
+
 // ToolBody::kXml (xml_calls.cpp).
 class XmlCalls {
  public:
   // `mark`: the opening mark that was read.
   XmlCalls(const ToolFormatRow& row, std::string_view mark)
-      : row_(row), phase_(mark.starts_with("<function=") ? Phase::kName : Phase::kFunction) {}
+      : row_(&row), phase_(mark == row.tags.name ? Phase::kName : Phase::kFunction) {}
   Step step(CallBuffer* buffer);
 
  private:
-  enum class Phase { kFunction, kName, kParameter, kKey, kNewline, kString, kJson, kClose };
+  enum class Phase { kFunction, kName, kNameEnd, kParameter, kKey, kKeyEnd, kNewline, kString, kJson, kClose };
 
-  Step read_name(CallBuffer* buffer);
+  Step read_word(std::string* out, Phase next, CallBuffer* buffer);
+  Step end_name(CallBuffer* buffer);
   Step read_tag(CallBuffer* buffer);
-  Step read_key(CallBuffer* buffer);
+  Step end_key(CallBuffer* buffer);
   Step start_value(CallBuffer* buffer);
   Step read_string(CallBuffer* buffer);
   Step read_json(CallBuffer* buffer);
 
-  const ToolFormatRow& row_;
+  const ToolFormatRow* row_;
   Phase phase_;
-  std::string name_;
+  std::string name_, key_;
   bool has_parameters_ = false;
   std::vector<std::string> types_;  // of the current parameter
   size_t searched_ = 0;             // leading bytes of a JSON value that do not contain its end
 };
 
-// ToolBody::kBraces (brace_calls.cpp).
+// ToolBody::kBraces and kPython (brace_calls.cpp).
 class BraceCalls {
  public:
-  explicit BraceCalls(const ToolFormatRow& row) : row_(row) {}
+  explicit BraceCalls(const ToolFormatRow& row) : row_(&row), is_python_(row.body == ToolBody::kPython) {}
   Step step(CallBuffer* buffer);
 
  private:
-  enum class Phase { kCall, kName, kKeyOrEnd, kKey, kColon, kElementOrEnd, kValue, kString, kCommaOrEnd, kClose };
+  enum class Phase {
+    kCall,
+    kName,
+    kKeyOrEnd,
+    kKey,
+    kColon,
+    kElementOrEnd,
+    kValue,
+    kString,
+    kCommaOrEnd,
+    kNextCall,  // kPython
+    kClose
+  };
 
+  Step start(CallBuffer* buffer);
+  Step start_next(CallBuffer* buffer);
+  Match match_quote(std::string_view text);
+  Step read_python_string(CallBuffer* buffer);
   Step read_name(CallBuffer* buffer);
   Step read_key(CallBuffer* buffer);
   Step read_value(CallBuffer* buffer);
@@ -190,10 +243,14 @@ class BraceCalls {
   Step close(CallBuffer* buffer);
   Step emit(std::string_view json, size_t bytes, Phase next, CallBuffer* buffer);
 
-  const ToolFormatRow& row_;
+  const ToolFormatRow* row_;
+  bool is_python_;
+  bool in_list_ = false;  // kPython: of calls
   Phase phase_ = Phase::kCall;
   Phase after_string_ = Phase::kCommaOrEnd;
-  std::string open_;  // enclosing brackets, '{' and '['
+  std::string open_;        // enclosing brackets: '{', '[', and '(' around the arguments of kPython
+  std::string_view quote_;  // around the current string
+  size_t searched_ = 0;     // leading bytes of a string of kPython that do not contain its end
 };
 
 // ToolBody::kHarmony: the whole answer, as messages of a header, "<|message|>", a text and an end mark (harmony.cpp).
@@ -219,5 +276,17 @@ class HarmonyMessages {
   size_t searched_ = 0;                   // leading bytes of the header that do not contain its end
   JsonScanner scanner_;
 };
+
+using CallReader = std::variant<std::monostate, JsonCalls, NamedCalls, PatternCalls, XmlCalls, BraceCalls,
+                                HarmonyMessages>;  // monostate: outside of calls
+
+// Reads the next part of a call.
+Step step_reader(CallReader& reader, CallBuffer* buffer);
+
+// Reads a broken call as if one closing quote, bracket or tag stood before the mark that ends it. `held` is the held
+// text before that mark, `reader` the state where it begins, behind an opening mark of `opening_bytes`. False: it is
+// none.
+bool mend_call(const ToolFormatRow& row, const CallReader& reader, size_t opening_bytes, std::string_view held,
+               std::string_view mark, CallBuffer* buffer);
 
 }  // namespace pinion

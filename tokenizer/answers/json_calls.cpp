@@ -23,7 +23,11 @@ Step JsonCalls::advance(Phase next, CallBuffer* buffer) {
 }
 
 Step JsonCalls::start(char c, CallBuffer* buffer) {
-  if (c == ';' && row_.is_bare && may_skip_semicolon_ && buffer->begun_calls() > 0) {
+  if (c == '`' && row_->format == ToolFormat::kCommandR) {
+    const Step step = buffer->skip_word("```json");
+    return step == Step::kDone ? Step::kContinue : step;
+  }
+  if (c == ';' && is_bare() && may_skip_semicolon_ && buffer->begun_calls() > 0) {
     may_skip_semicolon_ = false;
     return advance(Phase::kStart, buffer);
   }
@@ -46,14 +50,18 @@ Step JsonCalls::start_key(char c, CallBuffer* buffer) {
   return Step::kContinue;
 }
 
+JsonCalls::Role JsonCalls::role_of(const std::string& key) const {
+  if (is_ended_) return Role::kOther;
+  if (row_->format == ToolFormat::kApertus || key == "arguments" || key == "parameters") return Role::kArguments;
+  if (key == "name" || key == "tool_name") return Role::kName;
+  return key == "id" || key == "tool_call_id" ? Role::kId : Role::kOther;
+}
+
 Step JsonCalls::start_value(char c, CallBuffer* buffer) {
-  role_ = key_ == "name"                                ? Role::kName
-          : key_ == "id"                                ? Role::kId
-          : key_ == "arguments" || key_ == "parameters" ? Role::kArguments
-                                                        : Role::kOther;
-  if (is_ended_) role_ = Role::kOther;
+  role_ = role_of(key_);
+  if (row_->format == ToolFormat::kApertus) name_ = buffer->has_tool(key_) ? key_ : "";  // {NAME: {...}}
   // Any other key shows that the answer is JSON but no call, so it must not be held back.
-  if (row_.is_bare && !is_ended_ && role_ == Role::kOther && key_ != "type") return Step::kReject;
+  if (is_bare() && !is_ended_ && role_ == Role::kOther && key_ != "type") return Step::kReject;
   if (role_ == Role::kArguments && c == '{' && !name_.empty()) buffer->begin_call(name_, id_);
   scanner_ = {};
   value_.clear();
@@ -109,7 +117,7 @@ Step JsonCalls::read_text(CallBuffer* buffer) {
 
 // {"name": ...} without arguments is a call only after a mark.
 Step JsonCalls::end_object(CallBuffer* buffer) {
-  if (!is_ended_ && (name_.empty() || row_.is_bare)) return Step::kReject;
+  if (!is_ended_ && (name_.empty() || is_bare())) return Step::kReject;
   if (!is_ended_) emit_whole("{}", buffer);
   return in_list_ ? end_bracket(Phase::kItemEnd, buffer) : end_bracket(Phase::kClose, buffer);
 }
@@ -118,7 +126,7 @@ Step JsonCalls::end_object(CallBuffer* buffer) {
 Step JsonCalls::end_bracket(Phase next, CallBuffer* buffer) {
   advance(next, buffer);
   buffer->hold();
-  return next == Phase::kClose && row_.close[0].empty() ? Step::kDone : Step::kContinue;
+  return next == Phase::kClose && row_->close[0].empty() ? Step::kDone : Step::kContinue;
 }
 
 Step JsonCalls::read_punctuation(char c, CallBuffer* buffer) {
@@ -135,6 +143,10 @@ Step JsonCalls::read_punctuation(char c, CallBuffer* buffer) {
       return start_value(c, buffer);
     case Phase::kValueEnd:
       if (c == '}') return end_object(buffer);
+      if (c == ']' && in_list_ && is_ended_) {  // the brace of the last call is missing
+        in_list_ = false;
+        return end_bracket(Phase::kClose, buffer);
+      }
       return c == ',' ? advance(Phase::kKey, buffer) : Step::kReject;
     case Phase::kItemEnd:
       if (c == ',') return advance(Phase::kItem, buffer);
@@ -143,7 +155,7 @@ Step JsonCalls::read_punctuation(char c, CallBuffer* buffer) {
       return end_bracket(Phase::kClose, buffer);
     default:
       // Some models write several objects between two marks.
-      return c == '{' ? start(c, buffer) : skip_close(row_, buffer);
+      return c == '{' ? start(c, buffer) : skip_close(*row_, buffer);
   }
 }
 

@@ -1,7 +1,7 @@
 #include "tokenizer/answers/tool_calls.h"
 
 #include <algorithm>
-#include <optional>
+#include <functional>
 #include <utility>
 #include <variant>
 
@@ -11,160 +11,45 @@
 namespace pinion {
 namespace {
 
-using ToolJson = nlohmann::ordered_json;
-
-const ToolJson kNoMember = ToolJson::object();
-
-const ToolJson& member(const ToolJson& object, const char* key) {
-  const auto at = object.is_object() ? object.find(key) : object.end();
-  return object.is_object() && at != object.end() ? *at : kNoMember;
+// A delimiter that no answer contains. Other marks, such as "functools", may be words of one.
+bool is_delimiter(std::string_view mark) {
+  return !mark.empty() && (mark.front() == '<' || mark.front() == '[') && (mark.back() == '>' || mark.back() == ']');
 }
 
-void add_types(const ToolJson& schema, int depth, std::vector<std::string>* types) {
-  const ToolJson& type = member(schema, "type");
-  if (type.is_string()) types->push_back(type.get<std::string>());
-  if (type.is_array()) {
-    for (const ToolJson& name : type) {
-      if (name.is_string()) types->push_back(name.get<std::string>());
+// Broken calls become content without the delimiters.
+std::string without_marks(const ToolFormatRow& row, std::string text) {
+  const auto erase = [&](const auto& marks, bool are_all_delimiters = false) {
+    for (const std::string_view mark : marks) {
+      if (mark.empty() || (!are_all_delimiters && !is_delimiter(mark))) continue;
+      for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
+        text.erase(at, mark.size() + text.substr(at + mark.size()).starts_with('\n'));
+      }
     }
-  }
-  for (const char* choice : {"anyOf", "oneOf"}) {
-    if (depth == 0 || !member(schema, choice).is_array()) continue;
-    for (const ToolJson& branch : member(schema, choice)) add_types(branch, depth - 1, types);
-  }
+  };
+  erase(row.open);
+  erase(row.close);
+  erase(row.other_marks, true);
+  return text;
 }
 
 }  // namespace
 
-Match match(std::string_view text, std::string_view word) {
-  if (text.starts_with(word)) return Match::kYes;
-  return word.starts_with(text) ? Match::kPartial : Match::kNo;
-}
-
-Match match_any(std::string_view text, std::initializer_list<std::string_view> words) {
-  Match result = Match::kNo;
-  for (const std::string_view word : words) {
-    const Match found = match(text, word);
-    if (found == Match::kYes) return found;
-    if (found == Match::kPartial) result = found;
-  }
-  return result;
-}
-
-Step skip_close(const ToolFormatRow& row, CallBuffer* buffer) {
-  buffer->skip_white_space();
-  Step step = Step::kReject;
-  for (const std::string_view mark : row.close) {
-    if (mark.empty()) continue;
-    const Step found = buffer->skip_word(mark);
-    if (found == Step::kDone) return found;
-    if (found == Step::kNeedMore) step = found;
-  }
-  return step;
-}
-
-Step read_json_arguments(JsonScanner* scanner, CallBuffer* buffer) {
-  std::string json;
-  buffer->skip(scanner->put(buffer->rest(), &json));
-  buffer->emit(EventKind::kArguments, json);
-  if (scanner->state() == JsonScanner::State::kIncomplete) return Step::kNeedMore;
-  if (scanner->state() == JsonScanner::State::kInvalid) return Step::kReject;
-  buffer->end_call(true);
-  return Step::kDone;
-}
-
-CallBuffer::CallBuffer(ToolJson tools) : tools_(std::move(tools)) {
-  if (!tools_.is_array()) return;
-  for (const ToolJson& tool : tools_) {
-    const ToolJson& function = member(tool, "function");
-    const ToolJson& name = member(function, "name");
-    if (name.is_string()) {
-      parameters_[name.get<std::string>()] = &member(member(function, "parameters"), "properties");
-    }
-  }
-}
-
-void CallBuffer::put(std::string_view text) {
-  const size_t read = std::min(at_, held_from_);
-  bytes_.erase(0, read);
-  at_ -= read;
-  if (held_from_ != std::string::npos) held_from_ -= read;
-  bytes_ += text;
-}
-
-// End of the text that readers see. The limit counts from hold(), so it does not depend on the chunks. It may cut a
-// character in two; both halves then become content, one after the other.
-size_t CallBuffer::end() const {
-  const bool is_long = held_from_ != std::string::npos && bytes_.size() - held_from_ > kMaxHeldBytes;
-  return is_long ? held_from_ + kMaxHeldBytes : bytes_.size();
-}
-
-std::string_view CallBuffer::rest() const { return std::string_view(bytes_).substr(at_, end() - at_); }
-
-void CallBuffer::skip_white_space() {
-  const std::string_view text = rest();
-  skip(std::min(text.find_first_not_of(kAsciiWhiteSpace), text.size()));
-}
-
-Step CallBuffer::skip_word(std::string_view word) {
-  const Match found = match(rest(), word);
-  if (found == Match::kNo) return Step::kReject;
-  if (found == Match::kPartial) return Step::kNeedMore;
-  skip(word.size());
-  return Step::kDone;
-}
-
-Step CallBuffer::find_first_of(std::string_view ends, size_t max_bytes, size_t* bytes) const {
-  const std::string_view text = rest().substr(0, max_bytes + 1);
-  *bytes = text.find_first_of(ends);
-  if (*bytes != std::string_view::npos) return Step::kDone;
-  return text.size() > max_bytes ? Step::kReject : Step::kNeedMore;
-}
-
-std::string CallBuffer::take_held() {
-  const size_t from = std::min(std::exchange(held_from_, std::string::npos), at_);
-  return bytes_.substr(from, at_ - from);
-}
-
-bool CallBuffer::has_tool(std::string_view name) const {
-  return !name.empty() && (!tools_.is_array() || parameters_.contains(name));
-}
-
-std::vector<std::string> CallBuffer::types(const std::string& tool, const std::string& parameter) const {
-  std::vector<std::string> types;
-  const auto properties = parameters_.find(tool);
-  if (properties != parameters_.end()) add_types(member(*properties->second, parameter.c_str()), 4, &types);
-  return types;
-}
-
-void CallBuffer::emit(EventKind kind, std::string_view text) {
-  if (text.empty()) return;
-  const int index = kind == EventKind::kArguments ? begun_calls_ - 1 : -1;
-  if (events_.empty() || events_.back().kind != kind) events_.push_back({.kind = kind, .index = index});
-  events_.back().text += text;
-}
-
-void CallBuffer::begin_call(const std::string& name, const std::string& id) {
-  events_.push_back({.kind = EventKind::kCallBegun, .index = begun_calls_++, .text = name, .id = id});
-  in_call_ = true;
-  drop_held();
-}
-
-void CallBuffer::end_call(bool is_complete) {
-  events_.push_back({.kind = EventKind::kCallEnded, .index = begun_calls_ - 1, .is_complete = is_complete});
-  in_call_ = false;
-  hold();
-}
-
-std::vector<ToolEvent> CallBuffer::take_events() { return std::exchange(events_, {}); }
-
 struct ToolCallParser::State {
   explicit State(ToolCallOptions& options)
       : row(tool_format_row(options.format)), buffer(std::move(options.tools)), splitter(options.inside_thought) {
-    if (row.body == ToolBody::kHarmony) harmony.emplace();
-    for (const std::string_view mark : row.open) {
-      if (!mark.empty() && first_bytes.find(mark[0]) == std::string::npos) first_bytes += mark[0];
-    }
+    if (row.body == ToolBody::kHarmony) call.emplace<HarmonyMessages>();
+    if (!row.bare.empty()) first_bytes = "<[";  // of thinking marks: a call may follow a thought
+    const auto add = [&](std::string_view mark, bool begins_call) {
+      outer_marks.emplace_back(mark, begins_call);
+      if (first_bytes.find(mark[0]) == std::string::npos) first_bytes += mark[0];
+    };
+    for (const std::string_view mark : row.open)
+      if (!mark.empty()) add(mark, true);
+    for (const std::string_view mark : row.other_marks)
+      if (!mark.empty()) add(mark, false);
+    for (const std::string_view mark : row.close)
+      if (is_delimiter(mark)) add(mark, false);
+    std::ranges::sort(outer_marks, std::greater(), [](const auto& mark) { return mark.first.size(); });
   }
 
   // Each step reads some text; false: the next one needs more.
@@ -172,19 +57,23 @@ struct ToolCallParser::State {
   bool step_outside();
   bool step_bare();
   bool step_call();
-  bool step_harmony();
+  bool step_broken(bool is_last);
   void begin(std::string_view mark);
   void give_up();
   void emit(const std::vector<ThinkingText>& texts);
   void finish();
+  bool is_outside() const { return call.index() == 0; }
 
   const ToolFormatRow& row;
   CallBuffer buffer;
   ThinkingSplitter splitter;
-  std::optional<HarmonyMessages> harmony;
-  std::variant<std::monostate, JsonCalls, NamedCalls, XmlCalls, BraceCalls> call;  // monostate: outside of calls
-  std::string first_bytes;                                                         // of the opening marks
-  bool has_content = false;                                                        // since the last call
+  CallReader call;
+  CallReader call_at_hold;                                     // `call` where the held text begins, for mend_call()
+  size_t opening_bytes = 0;                                    // of the held text: a mark that `call_at_hold` has read
+  bool is_broken = false;                                      // the held call is invalid; its closing mark is searched
+  std::vector<std::pair<std::string_view, bool>> outer_marks;  // outside of calls; second: begins a call
+  std::string first_bytes;                                     // of the outer marks
+  bool has_content = false;                                    // since the last call
 };
 
 void ToolCallParser::State::emit(const std::vector<ThinkingText>& texts) {
@@ -202,23 +91,30 @@ void ToolCallParser::State::begin(std::string_view mark) {
     case ToolBody::kNamed:
       call.emplace<NamedCalls>(row);
       break;
+    case ToolBody::kPattern:
+      call.emplace<PatternCalls>(row);
+      break;
     case ToolBody::kXml:
       call.emplace<XmlCalls>(row, mark);
       break;
     case ToolBody::kBraces:
+    case ToolBody::kPython:
       call.emplace<BraceCalls>(row);
       break;
     default:
       call.emplace<JsonCalls>(row);
       break;
   }
+  call_at_hold = call;
+  opening_bytes = mark.size();
 }
 
-// Ends a call that has begun as incomplete. Held text becomes content.
+// Ends a long call as incomplete. Held text becomes content.
 void ToolCallParser::State::give_up() {
-  if (buffer.in_call()) buffer.end_call(false);
-  const std::string text = buffer.take_held();
-  if (harmony) {
+  if (buffer.in_call() && !buffer.holds_call()) buffer.end_call(false);
+  const std::string text = without_marks(row, buffer.take_held());
+  is_broken = false;
+  if (auto* harmony = std::get_if<HarmonyMessages>(&call)) {
     buffer.emit(EventKind::kContent, text);
     harmony->resume_as_content();
   } else {
@@ -230,9 +126,10 @@ void ToolCallParser::State::give_up() {
 // A call without a mark begins an answer or follows another call.
 bool ToolCallParser::State::step_bare() {
   const char c = buffer.rest().front();
-  const std::string_view begins = buffer.begun_calls() > 0 ? " \t\r\n{;" : " \t\r\n{";
-  if (has_content || begins.find(c) == std::string_view::npos) return false;
-  emit(splitter.put_literal({}));  // releases a partial thinking mark, which no character of `begins` continues
+  const bool may_begin = kAsciiWhiteSpace.find(c) != std::string_view::npos ||
+                         row.bare.find(c) != std::string_view::npos || (c == ';' && buffer.begun_calls() > 0);
+  if (has_content || !may_begin) return false;
+  emit(splitter.put_literal({}));  // releases a partial thinking mark, which no such character continues
   if (!has_content) begin({});
   return !has_content;
 }
@@ -245,15 +142,20 @@ bool ToolCallParser::State::step_outside() {
   size_t bytes = text.size();
   if (splitter.inside()) {
     bytes = std::min(bytes, text.find_first_of(kThinkingMarkEnds)) + 1;
-  } else if (row.is_bare && step_bare()) {
+  } else if (!row.bare.empty() && step_bare()) {
     return true;
   } else if (!first_bytes.empty()) {
     bytes = std::min(bytes, text.find_first_of(first_bytes));
     bool is_partial = false;
-    for (const std::string_view mark : row.open) {
-      const Match found = bytes > 0 || mark.empty() ? Match::kNo : match(text, mark);
-      if (found == Match::kYes) {
+    for (const auto& [mark, begins_call] : outer_marks) {
+      const Match found = bytes > 0 || is_partial ? Match::kNo : match(text, mark);
+      if (found == Match::kYes && begins_call) {
         begin(mark);
+        return true;
+      }
+      if (found == Match::kYes) {
+        emit(splitter.put_literal({}));
+        buffer.skip(mark.size());
         return true;
       }
       is_partial |= found == Match::kPartial;
@@ -267,23 +169,27 @@ bool ToolCallParser::State::step_outside() {
 }
 
 bool ToolCallParser::State::step_call() {
+  if (is_broken) return step_broken(false);
   const int begun_calls = buffer.begun_calls();
-  const Step step = std::visit(
-      [&](auto& calls) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(calls)>, std::monostate>) {
-          return Step::kReject;
-        } else {
-          return calls.step(&buffer);
-        }
-      },
-      call);
-  if (buffer.begun_calls() > begun_calls) {
+  const bool was_in_call = buffer.in_call();
+  const Step step = step_reader(call, &buffer);
+  if (buffer.is_held() && buffer.held_read_bytes() == 0) {
+    call_at_hold = call;
+    opening_bytes = 0;
+  }
+  if (buffer.holds_call() && buffer.held_read_bytes() > kMaxHeldCallBytes) buffer.drop_held();
+  if ((was_in_call || buffer.begun_calls() > begun_calls) && !buffer.holds_call()) {
     splitter.trim_newlines();
     has_content = false;
   }
   if (step == Step::kNeedMore && !buffer.is_cut()) return false;
+  if (step == Step::kNeedMore && buffer.holds_call()) {
+    buffer.drop_held();
+    return true;
+  }
   if (step == Step::kNeedMore) buffer.skip(buffer.rest().size());
-  if (step == Step::kNeedMore || step == Step::kReject) give_up();
+  is_broken = step == Step::kReject && buffer.holds_call() && !row.close[0].empty();
+  if (!is_broken && (step == Step::kNeedMore || step == Step::kReject)) give_up();
   if (step == Step::kDone) {
     buffer.drop_held();
     call = std::monostate();
@@ -291,28 +197,50 @@ bool ToolCallParser::State::step_call() {
   return true;
 }
 
-bool ToolCallParser::State::step_harmony() {
-  if (buffer.rest().empty()) return false;
-  const Step step = harmony->step(&buffer);
-  if (step == Step::kNeedMore && !buffer.is_cut()) return false;
-  if (step == Step::kNeedMore) buffer.skip(buffer.rest().size());
-  if (step != Step::kContinue) give_up();
+// Waits for the mark that ends a broken call, then mends it or makes it content.
+bool ToolCallParser::State::step_broken(bool is_last) {
+  const std::string_view held = buffer.held_text().substr(0, 2 * kMaxHeldCallBytes);
+  size_t found = std::string_view::npos;
+  std::string_view found_mark;
+  for (const std::string_view mark : row.close) {
+    const size_t at =
+        mark.empty() ? std::string_view::npos : held.find(mark, is_broken ? buffer.held_read_bytes() : opening_bytes);
+    if (at >= found) continue;
+    found = at;
+    found_mark = mark;
+  }
+  const bool is_found = found != std::string_view::npos;
+  if (!is_found && !is_last && held.size() < 2 * kMaxHeldCallBytes) return false;
+  if (is_found && mend_call(row, call_at_hold, opening_bytes, held.substr(0, found), found_mark, &buffer)) {
+    splitter.trim_newlines();
+    is_broken = has_content = false;
+    if (row.body == ToolBody::kHarmony) {
+      call.emplace<HarmonyMessages>();
+    } else {
+      call = std::monostate();
+    }
+    return true;
+  }
+  if (is_found) buffer.skip(found + found_mark.size() - buffer.held_read_bytes());
+  give_up();
   return true;
 }
 
-bool ToolCallParser::State::step() {
-  if (harmony) return step_harmony();
-  return call.index() == 0 ? step_outside() : step_call();
-}
+bool ToolCallParser::State::step() { return is_outside() ? step_outside() : step_call(); }
 
 void ToolCallParser::State::finish() {
-  const bool is_outside = !harmony && call.index() == 0;
-  if (buffer.in_call()) buffer.emit(EventKind::kArguments, buffer.rest());
-  if (is_outside) emit(splitter.put(buffer.rest()));
-  if (harmony) harmony->finish(&buffer);
+  while (buffer.holds_call() && !row.close[0].empty()) {
+    if (!is_broken) buffer.skip(buffer.rest().size());
+    step_broken(true);
+    while (step()) {
+    }
+  }
+  if (buffer.in_call() && !buffer.holds_call()) buffer.emit(EventKind::kArguments, buffer.rest());
+  if (is_outside()) emit(splitter.put(buffer.rest()));
+  if (auto* harmony = std::get_if<HarmonyMessages>(&call)) harmony->finish(&buffer);
   buffer.skip(buffer.rest().size());
-  if (!is_outside) give_up();
-  if (!harmony) emit(splitter.finish());
+  if (!is_outside()) give_up();
+  if (row.body != ToolBody::kHarmony) emit(splitter.finish());
 }
 
 ToolCallParser::ToolCallParser(ToolCallOptions options) : state_(std::make_unique<State>(options)) {
