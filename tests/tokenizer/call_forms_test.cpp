@@ -156,12 +156,6 @@ const Form kForms[] = {
      "<｜DSML｜invoke name=\"g\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
      "<｜DSML｜parameter name=\"i\" string=\"false\">1</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
      "<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"i\" string=\"false\">1\n</｜DSML｜invoke>"},
-    {ToolFormat::kMuse, "<atem:invoke name=",
-     "<atem:function_calls>\n<atem:invoke name=\"f\">\n<atem:parameter "
-     "name=\"s\">a\"b</atem:parameter>\n<atem:parameter name=\"i\">1"
-     "</atem:parameter>\n<atem:parameter name=\"o\">{\"k\": [1, true]}</atem:parameter>\n</atem:invoke>\n",
-     "<atem:invoke name=\"g\">\n</atem:invoke>\n</atem:function_calls>",
-     "<atem:parameter name=\"i\">1</atem:parameter>\n</atem:invoke>\n</atem:function_calls>"},
     {ToolFormat::kKimiK3, "'<|open|>' + tag 'argument'",
      "<|open|>tools<|sep|><|open|>call tool=\"f\" index=\"1\"<|sep|><|open|>argument key=\"s\" "
      "type=\"string\"<|sep|>a\"b"

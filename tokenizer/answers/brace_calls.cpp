@@ -14,16 +14,15 @@ constexpr size_t kMaxUnquotedBytes = 1024;  // of one value
 // The content of a string of Python as JSON, without quotes. Escapes that JSON does not have stay text.
 std::string json_of_python(std::string_view text) {
   std::string json;
-  while (!text.empty()) {
-    const size_t bytes = std::min(text.find('\\'), text.size());
-    append_json_escaped(text.substr(0, bytes), &json);
-    text.remove_prefix(bytes);
-    if (text.size() < 2) break;
-    const bool is_json = std::string_view("\"\\/bfnrt").find(text[1]) != std::string_view::npos;
-    if (is_json) json += text.substr(0, 2);
-    if (!is_json && text[1] != '\'') json += "\\\\";
-    if (!is_json) append_json_escaped(text.substr(1, 1), &json);
-    text.remove_prefix(2);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::string_view pair = text[i] == '\\' ? text.substr(i, 2) : "";
+    if (pair == "\\'") continue;
+    if (pair.size() == 2 && std::string_view("\"\\/bfnrt").find(pair[1]) != std::string_view::npos) {
+      json += pair;
+      ++i;
+    } else {
+      append_json_escaped(text.substr(i, 1), &json);
+    }
   }
   return json;
 }
@@ -48,10 +47,10 @@ Step BraceCalls::close(CallBuffer* buffer) {
   const char bracket = open_.back();
   if (buffer->rest().front() != (bracket == '{' ? '}' : bracket == '(' ? ')' : ']')) return Step::kReject;
   open_.pop_back();
-  emit(bracket == '[' ? "]" : "}", 1, Phase::kCommaOrEnd, buffer);
+  emit(bracket == '[' ? "]" : "}", 1, Phase::kComma, buffer);
   if (!open_.empty()) return Step::kContinue;
   buffer->end_call(true);
-  phase_ = is_python_ ? Phase::kNextCall : Phase::kClose;
+  phase_ = is_python_ ? Phase::kNext : Phase::kClose;
   return Step::kContinue;
 }
 
@@ -124,7 +123,7 @@ Step BraceCalls::read_value(CallBuffer* buffer) {
   if (c == '[') return open(Phase::kElementOrEnd, buffer);
   if (c == ']' && phase_ == Phase::kElementOrEnd) return close(buffer);
   const Match quoted = match_quote(buffer->rest());
-  after_string_ = Phase::kCommaOrEnd;
+  after_string_ = Phase::kComma;
   if (quoted == Match::kYes) return emit("\"", quote_.size(), Phase::kString, buffer);
   return quoted == Match::kPartial ? Step::kNeedMore : read_plain(buffer);
 }
@@ -142,7 +141,7 @@ Step BraceCalls::read_plain(CallBuffer* buffer) {
     append_json_escaped(text.substr(0, text.find_last_not_of(kAsciiWhiteSpace) + 1), &json);
     json += '"';
   }
-  return emit(json, bytes, Phase::kCommaOrEnd, buffer);
+  return emit(json, bytes, Phase::kComma, buffer);
 }
 
 // The string stays unread until its end is known.
@@ -180,7 +179,7 @@ Step BraceCalls::step(CallBuffer* buffer) {
   switch (phase_) {
     case Phase::kCall:
       return start(buffer);
-    case Phase::kNextCall:
+    case Phase::kNext:
       return start_next(buffer);
     case Phase::kName:
       return read_name(buffer);
@@ -193,7 +192,7 @@ Step BraceCalls::step(CallBuffer* buffer) {
     case Phase::kElementOrEnd:
     case Phase::kValue:
       return read_value(buffer);
-    case Phase::kCommaOrEnd:
+    case Phase::kComma:
       return read_comma(buffer);
     default:
       return skip_close(*row_, buffer);

@@ -109,19 +109,7 @@ class JsonCalls {
   Step step(CallBuffer* buffer);
 
  private:
-  enum class Phase {
-    kStart,
-    kItem,
-    kFirstKey,
-    kKey,
-    kKeyText,
-    kColon,
-    kValue,
-    kValueText,
-    kValueEnd,
-    kItemEnd,
-    kClose
-  };
+  enum class Phase { kStart, kItem, kFirstKey, kKey, kKeyText, kColon, kValue, kValueText, kValueEnd, kComma, kClose };
   enum class Role { kName, kId, kArguments, kOther };
 
   Step read_punctuation(char c, CallBuffer* buffer);
@@ -148,28 +136,10 @@ class JsonCalls {
   JsonScanner scanner_;
 };
 
-// ToolBody::kNamed: name[CALL_ID]id[ARGS]{...}, or as JsonCalls (json_calls.cpp).
-class NamedCalls {
- public:
-  explicit NamedCalls(const ToolFormatRow& row) : list_(row) {}
-  Step step(CallBuffer* buffer);
-
- private:
-  enum class Phase { kStart, kName, kMark, kId, kArguments, kArgumentsText, kList };
-
-  Step read_up_to(std::string_view ends, std::string* out, Phase next, CallBuffer* buffer);
-  Step read_mark(CallBuffer* buffer);
-
-  Phase phase_ = Phase::kStart;
-  std::string name_, id_;
-  JsonScanner scanner_;
-  JsonCalls list_;
-};
-
 // ToolBody::kPattern (pattern_calls.cpp).
 class PatternCalls {
  public:
-  explicit PatternCalls(const ToolFormatRow& row) : pattern_(row.syntax) {}
+  explicit PatternCalls(const ToolFormatRow& row) : pattern_(row.syntax), list_(row) {}
   Step step(CallBuffer* buffer);
 
  private:
@@ -179,6 +149,8 @@ class PatternCalls {
   std::string_view pattern_;  // the rest of it
   std::string name_, id_;
   JsonScanner scanner_;
+  bool is_list_ = false;
+  JsonCalls list_;
 };
 
 // ToolBody::kXml (xml_calls.cpp).
@@ -215,19 +187,7 @@ class BraceCalls {
   Step step(CallBuffer* buffer);
 
  private:
-  enum class Phase {
-    kCall,
-    kName,
-    kKeyOrEnd,
-    kKey,
-    kColon,
-    kElementOrEnd,
-    kValue,
-    kString,
-    kCommaOrEnd,
-    kNextCall,  // kPython
-    kClose
-  };
+  enum class Phase { kCall, kName, kKeyOrEnd, kKey, kColon, kElementOrEnd, kValue, kString, kComma, kNext, kClose };
 
   Step start(CallBuffer* buffer);
   Step start_next(CallBuffer* buffer);
@@ -247,7 +207,7 @@ class BraceCalls {
   bool is_python_;
   bool in_list_ = false;  // kPython: of calls
   Phase phase_ = Phase::kCall;
-  Phase after_string_ = Phase::kCommaOrEnd;
+  Phase after_string_ = Phase::kComma;
   std::string open_;        // enclosing brackets: '{', '[', and '(' around the arguments of kPython
   std::string_view quote_;  // around the current string
   size_t searched_ = 0;     // leading bytes of a string of kPython that do not contain its end
@@ -277,7 +237,7 @@ class HarmonyMessages {
   JsonScanner scanner_;
 };
 
-using CallReader = std::variant<std::monostate, JsonCalls, NamedCalls, PatternCalls, XmlCalls, BraceCalls,
+using CallReader = std::variant<std::monostate, JsonCalls, PatternCalls, XmlCalls, BraceCalls,
                                 HarmonyMessages>;  // monostate: outside of calls
 
 // Reads the next part of a call.

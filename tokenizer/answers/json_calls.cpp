@@ -1,4 +1,4 @@
-// Reads calls written as JSON objects, and calls with the name before the JSON. See call_readers.h.
+// Reads calls written as JSON objects. See call_readers.h.
 #include "tokenizer/answers/call_readers.h"
 
 namespace pinion {
@@ -23,10 +23,6 @@ Step JsonCalls::advance(Phase next, CallBuffer* buffer) {
 }
 
 Step JsonCalls::start(char c, CallBuffer* buffer) {
-  if (c == '`' && row_->format == ToolFormat::kCommandR) {
-    const Step step = buffer->skip_word("```json");
-    return step == Step::kDone ? Step::kContinue : step;
-  }
   if (c == ';' && is_bare() && may_skip_semicolon_ && buffer->begun_calls() > 0) {
     may_skip_semicolon_ = false;
     return advance(Phase::kStart, buffer);
@@ -119,7 +115,7 @@ Step JsonCalls::read_text(CallBuffer* buffer) {
 Step JsonCalls::end_object(CallBuffer* buffer) {
   if (!is_ended_ && (name_.empty() || is_bare())) return Step::kReject;
   if (!is_ended_) emit_whole("{}", buffer);
-  return in_list_ ? end_bracket(Phase::kItemEnd, buffer) : end_bracket(Phase::kClose, buffer);
+  return in_list_ ? end_bracket(Phase::kComma, buffer) : end_bracket(Phase::kClose, buffer);
 }
 
 // Skips a bracket that ends a call or a list of calls, and restarts the held text, so that it never becomes content.
@@ -148,7 +144,7 @@ Step JsonCalls::read_punctuation(char c, CallBuffer* buffer) {
         return end_bracket(Phase::kClose, buffer);
       }
       return c == ',' ? advance(Phase::kKey, buffer) : Step::kReject;
-    case Phase::kItemEnd:
+    case Phase::kComma:
       if (c == ',') return advance(Phase::kItem, buffer);
       if (c != ']') return Step::kReject;
       in_list_ = false;
@@ -163,57 +159,6 @@ Step JsonCalls::step(CallBuffer* buffer) {
   if (phase_ == Phase::kKeyText || phase_ == Phase::kValueText) return read_text(buffer);
   buffer->skip_white_space();
   return buffer->rest().empty() ? Step::kNeedMore : read_punctuation(buffer->rest().front(), buffer);
-}
-
-Step NamedCalls::read_up_to(std::string_view ends, std::string* out, Phase next, CallBuffer* buffer) {
-  size_t bytes = 0;
-  if (Step step = buffer->find_first_of(ends, kMaxNameBytes, &bytes); step != Step::kDone) return step;
-  *out = buffer->rest().substr(0, bytes);
-  out->erase(out->find_last_not_of(kAsciiWhiteSpace) + 1);
-  buffer->skip(bytes);
-  phase_ = next;
-  return Step::kContinue;
-}
-
-Step NamedCalls::read_mark(CallBuffer* buffer) {
-  if (buffer->rest().starts_with('{')) {
-    phase_ = Phase::kArguments;
-    return Step::kContinue;
-  }
-  Step step = buffer->skip_word("[ARGS]");
-  if (step == Step::kDone) phase_ = Phase::kArguments;
-  if (step == Step::kReject && id_.empty()) {
-    step = buffer->skip_word("[CALL_ID]");
-    if (step == Step::kDone) phase_ = Phase::kId;
-  }
-  return step == Step::kDone ? Step::kContinue : step;
-}
-
-Step NamedCalls::step(CallBuffer* buffer) {
-  if (phase_ == Phase::kList) return list_.step(buffer);
-  if (phase_ == Phase::kStart || phase_ == Phase::kArguments) buffer->skip_white_space();
-  if (buffer->rest().empty()) return Step::kNeedMore;
-  const char c = buffer->rest().front();
-  switch (phase_) {
-    case Phase::kStart:
-      phase_ = c == '[' || c == '{' ? Phase::kList : Phase::kName;
-      return Step::kContinue;
-    case Phase::kName: {
-      const Step step = read_up_to("[{", &name_, Phase::kMark, buffer);
-      return step == Step::kContinue && !buffer->has_tool(name_) ? Step::kReject : step;
-    }
-    case Phase::kMark:
-      return read_mark(buffer);
-    case Phase::kId:
-      return read_up_to("[", &id_, Phase::kMark, buffer);
-    case Phase::kArguments:
-      if (c != '{') return Step::kReject;
-      buffer->begin_call(name_, id_);
-      phase_ = Phase::kArgumentsText;
-      return Step::kContinue;
-    default:
-      return read_json_arguments(&scanner_, buffer);
-  }
 }
 
 }  // namespace pinion

@@ -25,7 +25,7 @@ std::string_view first_word(std::string_view pattern) {
 Step PatternCalls::read_hole(char hole, CallBuffer* buffer) {
   const std::string_view end = first_word(pattern_.substr(2));
   const std::string_view text = buffer->rest().substr(0, kMaxNameBytes + end.size());
-  const size_t bytes = text.find(end);
+  const size_t bytes = end.starts_with('?') ? text.find_first_of("[{") : text.find(end);
   if (bytes == std::string_view::npos) {
     return text.size() < kMaxNameBytes + end.size() ? Step::kNeedMore : Step::kReject;
   }
@@ -36,7 +36,7 @@ Step PatternCalls::read_hole(char hole, CallBuffer* buffer) {
     const size_t begin = value.starts_with("functions.") ? value.find('.') + 1 : 0;
     name_ = value.substr(begin, value.find_last_of(':') - begin);
   }
-  if (!name_.empty() && !buffer->has_tool(name_)) return Step::kReject;
+  if (hole != 'i' && hole != '_' && !buffer->has_tool(name_)) return Step::kReject;
   buffer->skip(bytes);
   pattern_.remove_prefix(2);
   return Step::kContinue;
@@ -55,21 +55,25 @@ Step PatternCalls::read_arguments(CallBuffer* buffer) {
 }
 
 Step PatternCalls::step(CallBuffer* buffer) {
+  if (is_list_) return list_.step(buffer);
   if (pattern_.empty()) return Step::kDone;
-  if (pattern_.front() == ' ') {
+  if (pattern_.front() == ' ' || pattern_.starts_with("%j")) {
     buffer->skip_white_space();
     if (buffer->rest().empty()) return Step::kNeedMore;
-    pattern_.remove_prefix(1);
+    is_list_ = pattern_.front() == '%' && std::string_view("[{").find(buffer->rest().front()) != std::string_view::npos;
+    pattern_.remove_prefix(pattern_.front() == '%' ? 2 : 1);
     return Step::kContinue;
   }
   if (pattern_.front() == '%') {
     return pattern_[1] == 'a' ? read_arguments(buffer) : read_hole(pattern_[1], buffer);
   }
-  const std::string_view word = pattern_.substr(0, pattern_.find_first_of(" %"));
+  const bool is_optional = pattern_.front() == '?';
+  const std::string_view word = first_word(pattern_.substr(is_optional));
   const Step step = buffer->skip_word(word);
-  if (step != Step::kDone) return step;
-  pattern_.remove_prefix(word.size());
-  return Step::kContinue;
+  const bool is_missing = step == Step::kReject && is_optional;
+  if (step == Step::kDone) pattern_.remove_prefix(is_optional + word.size());
+  if (is_missing) pattern_.remove_prefix(pattern_.find_first_of("? ", 1));
+  return step == Step::kDone || is_missing ? Step::kContinue : step;
 }
 
 Step step_reader(CallReader& reader, CallBuffer* buffer) {

@@ -16,39 +16,21 @@ bool is_delimiter(std::string_view mark) {
   return !mark.empty() && (mark.front() == '<' || mark.front() == '[') && (mark.back() == '>' || mark.back() == ']');
 }
 
-// Broken calls become content without the delimiters.
-std::string without_marks(const ToolFormatRow& row, std::string text) {
-  const auto erase = [&](const auto& marks, bool are_all_delimiters = false) {
-    for (const std::string_view mark : marks) {
-      if (mark.empty() || (!are_all_delimiters && !is_delimiter(mark))) continue;
-      for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
-        text.erase(at, mark.size() + text.substr(at + mark.size()).starts_with('\n'));
-      }
-    }
-  };
-  erase(row.open);
-  erase(row.close);
-  erase(row.other_marks, true);
-  return text;
-}
-
 }  // namespace
 
 struct ToolCallParser::State {
   explicit State(ToolCallOptions& options)
       : row(tool_format_row(options.format)), buffer(std::move(options.tools)), splitter(options.inside_thought) {
-    if (row.body == ToolBody::kHarmony) call.emplace<HarmonyMessages>();
+    leave_call();
     if (!row.bare.empty()) first_bytes = "<[";  // of thinking marks: a call may follow a thought
     const auto add = [&](std::string_view mark, bool begins_call) {
+      if (mark.empty()) return;
       outer_marks.emplace_back(mark, begins_call);
       if (first_bytes.find(mark[0]) == std::string::npos) first_bytes += mark[0];
     };
-    for (const std::string_view mark : row.open)
-      if (!mark.empty()) add(mark, true);
-    for (const std::string_view mark : row.other_marks)
-      if (!mark.empty()) add(mark, false);
-    for (const std::string_view mark : row.close)
-      if (is_delimiter(mark)) add(mark, false);
+    std::ranges::for_each(row.open, [&](std::string_view mark) { add(mark, true); });
+    std::ranges::for_each(row.other_marks, [&](std::string_view mark) { add(mark, false); });
+    std::ranges::for_each(row.close, [&](std::string_view mark) { add(is_delimiter(mark) ? mark : "", false); });
     std::ranges::sort(outer_marks, std::greater(), [](const auto& mark) { return mark.first.size(); });
   }
 
@@ -60,8 +42,10 @@ struct ToolCallParser::State {
   bool step_broken(bool is_last);
   void begin(std::string_view mark);
   void give_up();
+  std::string take_held_text();
   void emit(const std::vector<ThinkingText>& texts);
   void finish();
+  void leave_call() { call = row.body == ToolBody::kHarmony ? CallReader(HarmonyMessages()) : CallReader(); }
   bool is_outside() const { return call.index() == 0; }
 
   const ToolFormatRow& row;
@@ -87,32 +71,30 @@ void ToolCallParser::State::begin(std::string_view mark) {
   emit(splitter.put_literal({}));
   buffer.hold();
   buffer.skip(mark.size());
-  switch (row.body) {
-    case ToolBody::kNamed:
-      call.emplace<NamedCalls>(row);
-      break;
-    case ToolBody::kPattern:
-      call.emplace<PatternCalls>(row);
-      break;
-    case ToolBody::kXml:
-      call.emplace<XmlCalls>(row, mark);
-      break;
-    case ToolBody::kBraces:
-    case ToolBody::kPython:
-      call.emplace<BraceCalls>(row);
-      break;
-    default:
-      call.emplace<JsonCalls>(row);
-      break;
-  }
+  if (row.body == ToolBody::kJson) call.emplace<JsonCalls>(row);
+  if (row.body == ToolBody::kPattern) call.emplace<PatternCalls>(row);
+  if (row.body == ToolBody::kXml) call.emplace<XmlCalls>(row, mark);
+  if (row.body == ToolBody::kBraces || row.body == ToolBody::kPython) call.emplace<BraceCalls>(row);
   call_at_hold = call;
   opening_bytes = mark.size();
+}
+
+// Broken calls become content without the marks.
+std::string ToolCallParser::State::take_held_text() {
+  std::string text = buffer.take_held();
+  for (const auto& [mark, begins_call] : outer_marks) {
+    if (begins_call && !is_delimiter(mark)) continue;
+    for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
+      text.erase(at, mark.size() + text.substr(at + mark.size(), 1).starts_with('\n'));
+    }
+  }
+  return text;
 }
 
 // Ends a long call as incomplete. Held text becomes content.
 void ToolCallParser::State::give_up() {
   if (buffer.in_call() && !buffer.holds_call()) buffer.end_call(false);
-  const std::string text = without_marks(row, buffer.take_held());
+  const std::string text = take_held_text();
   is_broken = false;
   if (auto* harmony = std::get_if<HarmonyMessages>(&call)) {
     buffer.emit(EventKind::kContent, text);
@@ -214,11 +196,7 @@ bool ToolCallParser::State::step_broken(bool is_last) {
   if (is_found && mend_call(row, call_at_hold, opening_bytes, held.substr(0, found), found_mark, &buffer)) {
     splitter.trim_newlines();
     is_broken = has_content = false;
-    if (row.body == ToolBody::kHarmony) {
-      call.emplace<HarmonyMessages>();
-    } else {
-      call = std::monostate();
-    }
+    leave_call();
     return true;
   }
   if (is_found) buffer.skip(found + found_mark.size() - buffer.held_read_bytes());

@@ -45,7 +45,6 @@ enum class ToolFormat {
   kHunyuan3,    // the same with a suffix in each tag
   kMiniMaxM2,   // <invoke name="...">
   kDeepSeekV4,  // <｜DSML｜invoke name="...">: V3.2, V4
-  kMuse,
   kKimiK3,
   kLast = kKimiK3,
 };
@@ -54,7 +53,6 @@ enum class ToolFormat {
 enum class ToolBody {
   kNone,
   kJson,     // {"name": ..., "arguments": {...}}, or a list of them; "parameters" is a synonym of "arguments"
-  kNamed,    // name[ARGS]{...}, name[CALL_ID]id[ARGS]{...}, name{...}; or as kJson
   kPattern,  // ToolFormatRow::syntax
   kXml,      // a tag with the name, and tags around keys and values
   kBraces,   // call:name{key:value}
@@ -77,8 +75,8 @@ struct ToolFormatRow {
   std::array<std::string_view, 7> other_marks = {};
   std::string_view bare = {};  // the answer may be calls without marks, which begin with one of these bytes
   // kBraces: the mark around strings. kPattern: the text of a call behind the opening mark; %n is the name, %i the id,
-  // %k an id that contains the name ("functions.NAME:0"), %a the arguments as JSON, %_ other text, and a space is any
-  // white space.
+  // %k an id that contains the name ("functions.NAME:0"), %a the arguments as JSON, %_ other text, a space any white
+  // space. A word behind ? and the hole behind it may be missing. %j at the beginning: or as kJson.
   std::string_view syntax = {};
   XmlTags tags = {};
   // Appended to a prompt to force a call: the text before the name of the tool, and the text after it if the tool is
