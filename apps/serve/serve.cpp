@@ -110,9 +110,7 @@ Error check_host(const ServeOptions& options) {
 void note_unknown_tool_format(const ChatTemplate& chat_template) {
   const std::string_view source = template_source(chat_template, {.tools = nlohmann::ordered_json::array()});
   if (source.find("tools") == std::string_view::npos || detect_tool_format(source) != ToolFormat::kNone) return;
-  note(
-      "the chat template writes tool calls in an unknown format: they arrive as text, and \"tool_choice\" cannot force"
-      " them");
+  note("the tool calls of this model's chat template have an unknown format: they arrive as text");
 }
 
 void fill_server_state(const ServeOptions& options, const Runtime& runtime, ServerState* out) {

@@ -189,6 +189,20 @@ TEST(Serve, ToolChoiceForcesCalls) {
   EXPECT_LT(server.post("/v1/chat/completions", request)["usage"]["prompt_tokens"], prompt_tokens);
 }
 
+TEST(Serve, NotesUnknownToolCalls) {
+  const Folder model;
+  copy_stories(model);
+  const auto errors = [&](const std::string& chat_template) {
+    write_file(model.path / "chat_template.jinja", chat_template);
+    const Server server(model.path);
+    // The port is in use, so this one ends.
+    return run_pinion({"serve", "--model", model.path, "--port", std::to_string(server.port())}).err;
+  };
+  EXPECT_NE(errors("{{ tools }}").find("have an unknown format"), std::string::npos);
+  EXPECT_EQ(errors("{{ messages }}").find("unknown format"), std::string::npos);
+  EXPECT_EQ(errors("{{ tools }}<tool_call>{'arguments': x}").find("unknown format"), std::string::npos);
+}
+
 TEST(Serve, UsageReportsCachedTokens) {
   Server server(kStories);
   const std::string prompt =

@@ -125,10 +125,6 @@ std::string CallBuffer::take_held() {
   return bytes_.substr(from, at_ - from);
 }
 
-std::string_view CallBuffer::held_text() const {
-  return std::string_view(bytes_).substr(held_from_, end() - held_from_);
-}
-
 CallBuffer CallBuffer::with_held_text(std::string text) const {
   CallBuffer other(tools_);
   other.bytes_ = std::move(text);

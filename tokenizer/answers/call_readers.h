@@ -60,10 +60,11 @@ class CallBuffer {
   std::string take_held();  // up to the unread text; drops a call of which all events are held
   bool is_held() const { return held_from_ != std::string::npos; }
   size_t held_read_bytes() const { return at_ - held_from_; }  // only if is_held()
-  std::string_view held_text() const;                          // with the unread text
-  CallBuffer with_held_text(std::string text) const;           // unread, without events
-  void take_call(CallBuffer& other, size_t bytes);             // events of `other` replace `bytes` of held text
-  bool is_cut() const { return end() < bytes_.size(); }        // kMaxHeldBytes are held, and rest() ends there
+  // With the unread text.
+  std::string_view held_text() const { return std::string_view(bytes_).substr(held_from_, end() - held_from_); }
+  CallBuffer with_held_text(std::string text) const;     // unread, without events
+  void take_call(CallBuffer& other, size_t bytes);       // events of `other` replace `bytes` of held text
+  bool is_cut() const { return end() < bytes_.size(); }  // kMaxHeldBytes are held, and rest() ends there
 
   bool has_tool(std::string_view name) const;
   // JSON types that the schema of a tool allows for a parameter; empty: any.

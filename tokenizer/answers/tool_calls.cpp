@@ -35,7 +35,7 @@ struct ToolCallParser::State {
   }
 
   // Each step reads some text; false: the next one needs more.
-  bool step();
+  bool step() { return is_outside() ? step_outside() : step_call(); }
   bool step_outside();
   bool step_bare();
   bool step_call();
@@ -187,9 +187,8 @@ bool ToolCallParser::State::step_broken(bool is_last) {
   for (const std::string_view mark : row.close) {
     const size_t at =
         mark.empty() ? std::string_view::npos : held.find(mark, is_broken ? buffer.held_read_bytes() : opening_bytes);
-    if (at >= found) continue;
-    found = at;
-    found_mark = mark;
+    if (at < found) found_mark = mark;
+    found = std::min(found, at);
   }
   const bool is_found = found != std::string_view::npos;
   if (!is_found && !is_last && held.size() < 2 * kMaxHeldCallBytes) return false;
@@ -203,8 +202,6 @@ bool ToolCallParser::State::step_broken(bool is_last) {
   give_up();
   return true;
 }
-
-bool ToolCallParser::State::step() { return is_outside() ? step_outside() : step_call(); }
 
 void ToolCallParser::State::finish() {
   while (buffer.holds_call() && !row.close[0].empty()) {

@@ -6,8 +6,7 @@
 namespace pinion {
 namespace {
 
-constexpr size_t kMaxWhiteSpace = 256;      // bytes between two tags
-constexpr size_t kMaxAttributeBytes = 256;  // of one tag
+constexpr size_t kMaxWhiteSpace = 256;  // bytes between two tags
 
 // kYes: `text` begins with the end of a value and a tag that may follow it. Else this end is part of the value.
 Match ends_value(const XmlTags& tags, std::string_view text) {
@@ -35,9 +34,9 @@ ValueEnd find_end(const XmlTags& tags, std::string_view text, size_t from) {
 
 // Skips text up to the end of a tag. kDone: `*attributes` stood before it.
 Step skip_tag_end(std::string_view end, std::string* attributes, CallBuffer* buffer) {
-  const std::string_view text = buffer->rest().substr(0, kMaxAttributeBytes);
+  const std::string_view text = buffer->rest().substr(0, kMaxNameBytes);
   const size_t at = text.find(end);
-  if (at == std::string_view::npos) return text.size() < kMaxAttributeBytes ? Step::kNeedMore : Step::kReject;
+  if (at == std::string_view::npos) return text.size() < kMaxNameBytes ? Step::kNeedMore : Step::kReject;
   *attributes = text.substr(0, at);
   buffer->skip(at + end.size());
   return Step::kDone;
