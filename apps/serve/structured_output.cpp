@@ -114,7 +114,9 @@ void allow_free_parts(const Tokenizer& tokenizer, const ChatPrompt& chat, Gramma
     for (const ThinkingMarks& marks : thinking_marks()) allow_opening(marks.open, marks.close);
   }
   if (reply.tools.is_null()) return;
-  for (const std::string_view mark : tool_format_row(reply.format).open) allow_opening(mark, "");
+  const ToolFormatRow& row = tool_format_row(reply.format);
+  for (const std::string_view mark : row.open) allow_opening(mark, "");
+  for (const std::string_view mark : row.other_marks) allow_opening(row.force_before.starts_with(mark) ? mark : "", "");
 }
 
 }  // namespace

@@ -110,7 +110,8 @@ TEST(ToolCalls, BrokenCallsEnd) {
   EXPECT_EQ(hermes(call + text + "\", x}}\n</tool_call> B"), "#0 f{\"s\": \"" + text + "\", !x}}\n B");
   // Complete, whatever follows: a missing brace, an extra one, a missing mark, more text.
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {}"), "#0 f{};");
-  EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {}}}</tool_call>"), "#0 f{};}");
+  EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {}}}</tool_call>"), "#0 f{};");
+  EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {}}} So."), "#0 f{};} So.");
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {}}\n"), "#0 f{};");
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {}} So."), "#0 f{}; So.");
   EXPECT_EQ(hermes("<tool_call>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"h\"}]"),

@@ -60,7 +60,6 @@ class CallBuffer {
   std::string take_held();  // up to the unread text; drops a call of which all events are held
   bool is_held() const { return held_from_ != std::string::npos; }
   size_t held_read_bytes() const { return at_ - held_from_; }  // only if is_held()
-  // With the unread text.
   std::string_view held_text() const { return std::string_view(bytes_).substr(held_from_, end() - held_from_); }
   CallBuffer with_held_text(std::string text) const;     // unread, without events
   void take_call(CallBuffer& other, size_t bytes);       // events of `other` replace `bytes` of held text

@@ -150,6 +150,7 @@ Step JsonCalls::read_punctuation(char c, CallBuffer* buffer) {
       in_list_ = false;
       return end_bracket(Phase::kClose, buffer);
     default:
+      if (c == '}') return advance(Phase::kClose, buffer);  // one too many
       // Some models write several objects between two marks.
       return c == '{' ? start(c, buffer) : skip_close(*row_, buffer);
   }
