@@ -155,8 +155,8 @@ Error make_chat_prompt(const ServerState& server, ChatInput input, ChatPrompt* o
   for (const std::string_view mark : tool_format_row(out->reply.format).open) {
     if (!mark.empty() && prompt.text.ends_with(mark)) out->reply.forced_prefix = mark;
   }
-  const bool is_forced = input.choice == ToolChoice::required || input.choice == ToolChoice::named;
-  return is_forced ? force_call(server, input, out) : Error{};
+  out->is_forced = input.choice == ToolChoice::required || input.choice == ToolChoice::named;
+  return out->is_forced ? force_call(server, input, out) : Error{};
 }
 
 std::vector<ToolEvent> parse_event(ToolCallParser& parser, const RequestEvent& event) {

@@ -27,6 +27,7 @@ struct ChatInput {
 struct ChatPrompt {
   std::vector<int32_t> ids;
   ToolCallOptions reply;      // parses the model's reply
+  bool is_forced = false;     // the reply is nothing but a call
   bool may_think = true;      // false: the template has closed an empty thought
   std::string thought_close;  // end mark of the thought that the template has opened; empty: none
 };

@@ -155,7 +155,7 @@ Error read_output_constraint(const Json& request, const std::string& body, Outpu
 Error constrain_output(const ServerState& server, const OutputConstraint& constraint, const ChatPrompt* chat,
                        Slot& slot, GenerationFields* fields) {
   if (!constraint.source) return {};
-  if (chat && !chat->reply.forced_prefix.empty()) return {};  // the reply is nothing but the forced call
+  if (chat && chat->is_forced) return {};
   std::shared_ptr<const Grammar> grammar;
   if (!server.grammars->find(*constraint.source, false, &grammar)) {
     slot.move_to(*server.grammar_slots);

@@ -69,10 +69,9 @@ struct XmlTags {
 struct ToolFormatRow {
   ToolFormat format;
   ToolBody body;
-  std::array<std::string_view, 2> open = {};   // alternative marks that begin a call
-  std::array<std::string_view, 2> close = {};  // alternative marks that end it; empty: none
-  // Other delimiters, such as those around all calls of an answer.
-  std::array<std::string_view, 7> other_marks = {};
+  std::array<std::string_view, 2> open = {};         // alternative marks that begin a call
+  std::array<std::string_view, 2> close = {};        // alternative marks that end it; empty: none
+  std::array<std::string_view, 7> other_marks = {};  // other delimiters, such as marks around all calls
   std::string_view bare = {};  // the answer may be calls without marks, which begin with one of these bytes
   // kBraces: the mark around strings. kPattern: the text of a call behind the opening mark; %n is the name, %i the id,
   // %k an id that contains the name ("functions.NAME:0"), %a the arguments as JSON, %_ other text, a space any white
