@@ -25,7 +25,7 @@ struct Form {
 #define ARGUMENTS R"({"s": "a\"b", "i": 1, "o": {"k": [1, true]}})"
 
 const Form kForms[] = {
-    {ToolFormat::kHermes, "<tool_call>{\"name\": ", "<tool_call>\n" CALL_OF_F "\n</tool_call>",
+    {ToolFormat::kHermes, "<tool_call>{\"name\": n, \"arguments\": a}", "<tool_call>\n" CALL_OF_F "\n</tool_call>",
      "\n<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>", "{\"i\": 1}}\n</tool_call>",
      "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"i\": 1\n</tool_call>"},
     {ToolFormat::kGemma4, "'<|tool_call>call:' + name",
@@ -202,6 +202,9 @@ TEST_P(CallForms, AreNeverCutInHalf) {
     for (const std::string_view mark : {row.open[0], row.close[0], row.other_marks[0]}) {
       const bool is_delimiter = mark.starts_with('<') && mark.ends_with('>');
       EXPECT_FALSE(is_delimiter && shown_text.find(mark) != std::string::npos) << shown_text;
+      const size_t call_end = std::min(shown_text.rfind("};"), shown_text.size());
+      const std::string behind = call_end == shown_text.size() ? "" : shown_text.substr(call_end + 2);
+      EXPECT_FALSE(is_delimiter && behind.size() > 1 && mark.starts_with(behind)) << shown_text;  // a cut mark
     }
   }
 }

@@ -74,7 +74,6 @@ class CallBuffer {
   void end_call(bool is_complete);  // also holds the text from here on
   bool in_call() const { return in_call_; }
   bool holds_call() const { return in_call_ && is_held(); }
-  bool has_calls() const { return !events_.empty(); }
   int begun_calls() const { return begun_calls_; }
   std::vector<ToolEvent> take_events();
 
@@ -240,12 +239,10 @@ class HarmonyMessages {
 using CallReader = std::variant<std::monostate, JsonCalls, PatternCalls, XmlCalls, BraceCalls,
                                 HarmonyMessages>;  // monostate: outside of calls
 
-// Reads the next part of a call.
 Step step_reader(CallReader& reader, CallBuffer* buffer);
 
-// Reads a broken call as if one closing quote, bracket or tag stood before the mark that ends it. `held` is the held
-// text before that mark, `reader` the state where it begins, behind an opening mark of `opening_bytes`. False: it is
-// none.
+// Reads a broken call as if one closing quote, bracket or tag stood before `mark`, which ends it. `held` is the held
+// text before the mark, `reader` the state where that text begins, behind an opening mark. False: it is still no call.
 bool mend_call(const ToolFormatRow& row, const CallReader& reader, size_t opening_bytes, std::string_view held,
                std::string_view mark, CallBuffer* buffer);
 

@@ -72,6 +72,7 @@ Step PatternCalls::step(CallBuffer* buffer) {
   const Step step = buffer->skip_word(word);
   const bool is_missing = step == Step::kReject && is_optional;
   if (step == Step::kDone) pattern_.remove_prefix(is_optional + word.size());
+  if (scanner_.state() == JsonScanner::State::kComplete) buffer->hold();  // a text behind a call is never content
   if (is_missing) pattern_.remove_prefix(pattern_.find_first_of("? ", 1));
   return step == Step::kDone || is_missing ? Step::kContinue : step;
 }
@@ -109,7 +110,7 @@ bool mend_call(const ToolFormatRow& row, const CallReader& reader, size_t openin
       while (step == Step::kContinue) step = step_reader(calls, &trial);
       const std::string_view rest = trimmed(trial.rest());
       const bool is_read = rest.empty() || rest == mark;
-      if (!is_read || trial.in_call() || !trial.has_calls()) continue;
+      if (!is_read || trial.in_call() || trial.begun_calls() < buffer->begun_calls()) continue;
       buffer->take_call(trial, held.size() + mark.size());
       return true;
     }

@@ -46,6 +46,7 @@ struct ToolCallParser::State {
   void emit(const std::vector<ThinkingText>& texts);
   void finish();
   void leave_call() { call = row.body == ToolBody::kHarmony ? CallReader(HarmonyMessages()) : CallReader(); }
+  bool is_mark_cut() const;
   bool is_outside() const { return call.index() == 0; }
 
   const ToolFormatRow& row;
@@ -203,12 +204,24 @@ bool ToolCallParser::State::step_broken(bool is_last) {
   return true;
 }
 
+// True if the text behind a call is the beginning of a mark, which the limit of tokens has cut.
+bool ToolCallParser::State::is_mark_cut() const {
+  std::string_view text = buffer.is_held() ? buffer.held_text() : buffer.rest();
+  text.remove_prefix(std::min(text.find_first_not_of(kAsciiWhiteSpace), text.size()));
+  return buffer.begun_calls() > 0 && !buffer.in_call() && !text.empty() &&
+         std::ranges::any_of(outer_marks, [&](const auto& mark) { return mark.first.starts_with(text); });
+}
+
 void ToolCallParser::State::finish() {
   while (buffer.holds_call() && !row.close[0].empty()) {
     if (!is_broken) buffer.skip(buffer.rest().size());
     step_broken(true);
     while (step()) {
     }
+  }
+  if (is_mark_cut()) {
+    buffer.skip(buffer.rest().size());
+    buffer.drop_held();
   }
   if (buffer.in_call() && !buffer.holds_call()) buffer.emit(EventKind::kArguments, buffer.rest());
   if (is_outside()) emit(splitter.put(buffer.rest()));

@@ -1,11 +1,9 @@
 // Splits a model's text, which comes in chunks, into thoughts, answer and tool calls.
 //
 // No text of a model is an error. Text that resembles a call but is none (invalid JSON, no name, unknown tool) becomes
-// content; only the marks of calls are left out, since clients do not expect them there. If one closing quote, bracket
-// or tag is missing before the mark that ends a call, the call is read as if it were there. The events of a call come
-// once it is complete, those of a longer one in chunks from kMaxHeldCallBytes on. If such a long call breaks off or
-// turns invalid, it ends there with is_complete false (its joined arguments may be invalid JSON), and the rest is
-// content.
+// content, without the marks of calls. A call that lacks one closing quote, bracket or tag is read as if it were there.
+// The events of a call come once it is complete, those of a longer one in chunks from kMaxHeldCallBytes on. If a long
+// call breaks off or turns invalid, it ends there with is_complete false, and the rest is content.
 #pragma once
 
 #include <cstddef>

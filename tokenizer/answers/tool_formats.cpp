@@ -15,20 +15,14 @@ constexpr XmlTags kQwenTags = {"<function=", ">", "<parameter=", ">", "</paramet
 
 constexpr ToolFormatRow row(ToolFormat format, ToolBody body, Marks open, Marks close, std::string_view force_before,
                             std::string_view force_after, OtherMarks other_marks = {}, std::string_view syntax = {},
-                            XmlTags tags = {}) {
-  return {format, body, open, close, other_marks, {}, syntax, tags, force_before, force_after};
+                            XmlTags tags = {}, std::string_view bare = {}) {
+  return {format, body, open, close, other_marks, bare, syntax, tags, force_before, force_after};
 }
 
 constexpr ToolFormatRow json_row(ToolFormat format, std::string_view open, std::string_view close,
                                  std::string_view force_before, OtherMarks other_marks = {},
                                  std::string_view force_after = kArguments) {
   return row(format, ToolBody::kJson, {open}, {close}, force_before, force_after, other_marks);
-}
-
-// The answer may be calls without marks, which begin with one of the bytes `bare`.
-constexpr ToolFormatRow bare_row(std::string_view bare, ToolFormatRow row) {
-  row.bare = bare;
-  return row;
 }
 
 // A second mark of `close` ends all calls, and so also a call whose own end is missing.
@@ -43,7 +37,8 @@ constexpr ToolFormatRow kToolFormats[] = {
     row(ToolFormat::kLfm2, ToolBody::kPython, {"<|tool_call_start|>"}, {"<|tool_call_end|>"}, "<|tool_call_start|>[",
         "("),
     row(ToolFormat::kOlmo3, ToolBody::kPython, {"<function_calls>"}, {"</function_calls>"}, "<function_calls>\n", "("),
-    bare_row("[", row(ToolFormat::kPythonList, ToolBody::kPython, {"<|python_start|>"}, {"<|python_end|>"}, "[", "(")),
+    row(ToolFormat::kPythonList, ToolBody::kPython, {"<|python_start|>"}, {"<|python_end|>"}, "[", "(", {}, {}, {},
+        "["),
     row(ToolFormat::kMistralArgs, ToolBody::kPattern, {"[TOOL_CALLS]"}, {}, "[TOOL_CALLS]", "[ARGS]",
         {"[CALL_ID]", "[ARGS]"}, "%j%n?[CALL_ID]%i?[ARGS] %a"),
     row(ToolFormat::kMistral, ToolBody::kPattern, {"[TOOL_CALLS]"}, {}, "[TOOL_CALLS][{\"name\": \"", kArguments, {},
@@ -108,9 +103,9 @@ constexpr ToolFormatRow kToolFormats[] = {
     json_row(ToolFormat::kInternLm, "<|plugin|>", "<|action_end|>", "<|action_start|><|plugin|>\n{\"name\": \"",
              {"<|action_start|>"}),
     json_row(ToolFormat::kFunctools, "functools", "", "functools[{\"name\": \""),
-    bare_row("[{", json_row(ToolFormat::kXlam, "", "", "[{\"name\": \"")),
+    row(ToolFormat::kXlam, ToolBody::kJson, {}, {}, "[{\"name\": \"", kArguments, {}, {}, {}, "[{"),
     json_row(ToolFormat::kHermes, "<tool_call>", "</tool_call>", "<tool_call>\n{\"name\": \""),
-    bare_row("{", json_row(ToolFormat::kLlama, "<|python_tag|>", "", "{\"name\": \"", {}, kParameters)),
+    row(ToolFormat::kLlama, ToolBody::kJson, {"<|python_tag|>"}, {}, "{\"name\": \"", kParameters, {}, {}, {}, "{"),
     {.format = ToolFormat::kNone, .body = ToolBody::kNone},
 };
 
@@ -155,7 +150,6 @@ constexpr struct {
     {ToolFormat::kGranite, "<|tool_call|>"},
     {ToolFormat::kToolCalls, "<tool_calls>"},
     {ToolFormat::kHermes, "<tool_call>", "arguments"},
-    {ToolFormat::kHermes, "<tool_call>", "\"name"},
     {ToolFormat::kXlam, "JSON array", "\"arguments\": "},
     {ToolFormat::kPythonList, "[func_name1("},
     {ToolFormat::kLlama, "ipython", "\"parameters\": "},
