@@ -41,6 +41,11 @@ KnownTools::KnownTools(ToolJson tools) : list(std::move(tools)) {
   }
 }
 
+std::string_view trimmed(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(kAsciiWhiteSpace), text.size()));
+  return text.substr(0, text.find_last_not_of(kAsciiWhiteSpace) + 1);
+}
+
 Match match(std::string_view text, std::string_view word) {
   if (text.starts_with(word)) return Match::kYes;
   return word.starts_with(text) ? Match::kPartial : Match::kNo;

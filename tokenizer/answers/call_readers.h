@@ -32,6 +32,7 @@ Match match_any(std::string_view text, std::initializer_list<std::string_view> w
 
 constexpr size_t kMaxNameBytes = 256;  // longer names are rejected
 constexpr std::string_view kAsciiWhiteSpace = " \t\r\n";
+std::string_view trimmed(std::string_view text);  // without white space around it
 
 // The tools of a request.
 struct KnownTools {
@@ -238,12 +239,5 @@ class HarmonyMessages {
 
 using CallReader = std::variant<std::monostate, JsonCalls, PatternCalls, XmlCalls, BraceCalls,
                                 HarmonyMessages>;  // monostate: outside of calls
-
-Step step_reader(CallReader& reader, CallBuffer* buffer);
-
-// Reads a broken call as if one closing quote, bracket or tag stood before `mark`, which ends it. `held` is the held
-// text before the mark, `reader` the state where that text begins, behind an opening mark. False: it is still no call.
-bool mend_call(const ToolFormatRow& row, const CallReader& reader, size_t opening_bytes, std::string_view held,
-               std::string_view mark, CallBuffer* buffer);
 
 }  // namespace pinion

@@ -1,17 +1,8 @@
-// Reads calls written as texts around a name and JSON arguments, and mends calls that lack a closing character. See
-// call_readers.h.
-#include <algorithm>
-#include <type_traits>
-
+// Reads calls written as texts around a name and JSON arguments. See call_readers.h.
 #include "tokenizer/answers/call_readers.h"
 
 namespace pinion {
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(kAsciiWhiteSpace), text.size()));
-  return text.substr(0, text.find_last_not_of(kAsciiWhiteSpace) + 1);
-}
 
 // The word with which a pattern goes on.
 std::string_view first_word(std::string_view pattern) {
@@ -75,47 +66,6 @@ Step PatternCalls::step(CallBuffer* buffer) {
   if (scanner_.state() == JsonScanner::State::kComplete) buffer->hold();  // a text behind a call is never content
   if (is_missing) pattern_.remove_prefix(pattern_.find_first_of("? ", 1));
   return step == Step::kDone || is_missing ? Step::kContinue : step;
-}
-
-Step step_reader(CallReader& reader, CallBuffer* buffer) {
-  return std::visit(
-      [&](auto& calls) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(calls)>, std::monostate>) {
-          return Step::kReject;
-        } else {
-          return calls.step(buffer);
-        }
-      },
-      reader);
-}
-
-bool mend_call(const ToolFormatRow& row, const CallReader& reader, size_t opening_bytes, std::string_view held,
-               std::string_view mark, CallBuffer* buffer) {
-  constexpr size_t kMaxPlaces = 8;
-  const std::string value_and_end = std::string(row.tags.value_end).append(row.tags.end);
-  const std::string_view closers[] = {"}",          "]",          ")", "\"", "'", row.syntax, row.tags.value_end,
-                                      row.tags.end, value_and_end};
-  const size_t text_bytes = held.find_last_not_of(kAsciiWhiteSpace) + 1;
-  const bool has_end_tag = !row.tags.end.empty() && held.substr(0, text_bytes).ends_with(row.tags.end);
-  const size_t first = has_end_tag ? text_bytes - row.tags.end.size() : held.find_last_not_of("}])` \t\r\n") + 1;
-  for (size_t at = first; at <= std::min(held.size(), first + kMaxPlaces); ++at) {
-    for (const std::string_view closer : closers) {
-      if (closer.empty()) continue;
-      const std::string_view behind = held.substr(at);
-      CallBuffer trial =
-          buffer->with_held_text(std::string(held.substr(0, at)).append(closer).append(behind).append(mark));
-      trial.skip(opening_bytes);
-      CallReader calls = reader;
-      Step step = Step::kContinue;
-      while (step == Step::kContinue) step = step_reader(calls, &trial);
-      const std::string_view rest = trimmed(trial.rest());
-      const bool is_read = rest.empty() || rest == mark;
-      if (!is_read || trial.in_call() || trial.begun_calls() < buffer->begun_calls()) continue;
-      buffer->take_call(trial, held.size() + mark.size());
-      return true;
-    }
-  }
-  return false;
 }
 
 }  // namespace pinion

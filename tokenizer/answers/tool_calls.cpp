@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -14,6 +15,49 @@ namespace {
 // A delimiter that no answer contains. Other marks, such as "functools", may be words of one.
 bool is_delimiter(std::string_view mark) {
   return !mark.empty() && (mark.front() == '<' || mark.front() == '[') && (mark.back() == '>' || mark.back() == ']');
+}
+
+Step step_reader(CallReader& reader, CallBuffer* buffer) {
+  return std::visit(
+      [&](auto& calls) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(calls)>, std::monostate>) {
+          return Step::kReject;
+        } else {
+          return calls.step(buffer);
+        }
+      },
+      reader);
+}
+
+// Reads a broken call as if one closing quote, bracket or tag stood before `mark`, which ends it. `held` is the held
+// text before the mark, `reader` the state where that text begins, behind an opening mark. False: it is still no call.
+bool mend_call(const ToolFormatRow& row, const CallReader& reader, size_t opening_bytes, std::string_view held,
+               std::string_view mark, CallBuffer* buffer) {
+  constexpr size_t kMaxPlaces = 8;
+  const std::string value_and_end = std::string(row.tags.value_end).append(row.tags.end);
+  const std::string_view closers[] = {"}",          "]",          ")", "\"", "'", row.syntax, row.tags.value_end,
+                                      row.tags.end, value_and_end};
+  const size_t text_bytes = held.find_last_not_of(kAsciiWhiteSpace) + 1;
+  const bool has_end_tag = !row.tags.end.empty() && held.substr(0, text_bytes).ends_with(row.tags.end);
+  const size_t first = has_end_tag ? text_bytes - row.tags.end.size() : held.find_last_not_of("}])` \t\r\n") + 1;
+  for (size_t at = first; at <= std::min(held.size(), first + kMaxPlaces); ++at) {
+    for (const std::string_view closer : closers) {
+      if (closer.empty()) continue;
+      const std::string_view behind = held.substr(at);
+      CallBuffer trial =
+          buffer->with_held_text(std::string(held.substr(0, at)).append(closer).append(behind).append(mark));
+      trial.skip(opening_bytes);
+      CallReader calls = reader;
+      Step step = Step::kContinue;
+      while (step == Step::kContinue) step = step_reader(calls, &trial);
+      const std::string_view rest = trimmed(trial.rest());
+      const bool is_read = rest.empty() || rest == mark;
+      if (!is_read || trial.in_call() || trial.begun_calls() < buffer->begun_calls()) continue;
+      buffer->take_call(trial, held.size() + mark.size());
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -206,8 +250,7 @@ bool ToolCallParser::State::step_broken(bool is_last) {
 
 // True if the text behind a call is the beginning of a mark, which the limit of tokens has cut.
 bool ToolCallParser::State::is_mark_cut() const {
-  std::string_view text = buffer.is_held() ? buffer.held_text() : buffer.rest();
-  text.remove_prefix(std::min(text.find_first_not_of(kAsciiWhiteSpace), text.size()));
+  const std::string_view text = trimmed(buffer.is_held() ? buffer.held_text() : buffer.rest());
   return buffer.begun_calls() > 0 && !buffer.in_call() && !text.empty() &&
          std::ranges::any_of(outer_marks, [&](const auto& mark) { return mark.first.starts_with(text); });
 }
