@@ -143,9 +143,10 @@ Error force_call(const ServerState& server, const ChatInput& input, ChatPrompt* 
     return error("the format of tool calls in this model's template is unknown", "request: tool_choice",
                  "auto or none");
   }
-  reply.forced_prefix = forced_call(reply.format, input.tool, reply.inside_thought);
+  const std::string text = forced_call(reply.format, input.tool, out->thought_close);
+  reply.forced_prefix += text;
   std::vector<int32_t> ids;
-  if (Error e = encode(*server.tokenizer, reply.forced_prefix, {.add_special = false}, &ids)) return e;
+  if (Error e = encode(*server.tokenizer, text, {.add_special = false}, &ids)) return e;
   out->ids.insert(out->ids.end(), ids.begin(), ids.end());
   return {};
 }
@@ -251,8 +252,13 @@ Error make_chat_prompt(const ServerState& server, ChatInput input, GenerationFie
   const bool has_marks = !conversation.tools.is_null() || format == ToolFormat::kHarmony;
   out->reply = {.format = has_marks ? format : ToolFormat::kNone, .tools = std::move(conversation.tools)};
   find_beginning(prompt, format == ToolFormat::kHarmony, out);
-  const bool is_forced = input.choice == ToolChoice::required || input.choice == ToolChoice::named;
-  return is_forced ? force_call(server, input, out) : Error{};
+  // Functionary's template ends in a mark that begins either a call or an answer.
+  for (const std::string_view mark : tool_format_row(out->reply.format).open) {
+    const bool ends_prompt = !mark.empty() && prompt.text.ends_with(mark);
+    if (ends_prompt && out->reply.begun.empty()) out->reply.forced_prefix = mark;
+  }
+  out->is_forced = input.choice == ToolChoice::required || input.choice == ToolChoice::named;
+  return out->is_forced ? force_call(server, input, out) : Error{};
 }
 
 std::vector<ToolEvent> parse_event(ToolCallParser& parser, const RequestEvent& event) {

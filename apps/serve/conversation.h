@@ -35,6 +35,7 @@ struct ChatInput {
 struct ChatPrompt {
   std::vector<int32_t> ids;
   ToolCallOptions reply;      // parses the model's reply
+  bool is_forced = false;     // the reply is nothing but a call
   bool may_think = true;      // false: the prompt has closed a thought
   std::string thought_close;  // end mark of the thought that the prompt has opened; empty: none
 };

@@ -112,6 +112,12 @@ Error check_host(const ServeOptions& options) {
                "--host " + options.http.host);
 }
 
+void note_unknown_tool_format(const ChatTemplate& chat_template) {
+  const std::string_view source = template_source(chat_template, {.tools = nlohmann::ordered_json::array()});
+  if (source.find("tools") == std::string_view::npos || detect_tool_format(source) != ToolFormat::kNone) return;
+  note("the tool calls of this model's chat template have an unknown format: they arrive as text");
+}
+
 void fill_server_state(const ServeOptions& options, const Runtime& runtime, ServerState* out) {
   const std::string repository = repository_name(options.run.model);
   const std::filesystem::path folder = std::filesystem::absolute(options.run.model).lexically_normal();
@@ -176,6 +182,7 @@ int serve(const ServeOptions& options) {
   ServerState server;
   if (Error e = load_model_tokenizer(options.run.model, &server.tokenizer)) return fail(e);
   if (Error e = load_chat_template(options.run.model, &server.chat_template)) return fail(e);
+  if (server.chat_template) note_unknown_tool_format(*server.chat_template);
   server.grammars = std::make_shared<GrammarCompiler>(server.tokenizer);
   if (Error e = sampler_options(options.run.model, options.sampling, &server.sampler)) return fail(e);
 

@@ -125,7 +125,9 @@ void allow_free_parts(const Tokenizer& tokenizer, const ChatPrompt& chat, Gramma
     for (const ThinkingMarks& marks : thinking_marks()) allow_opening(marks.open, marks.close);
   }
   if (reply.tools.is_null()) return;
-  for (const std::string_view mark : tool_format_row(reply.format).open) allow_opening(mark, "");
+  const ToolFormatRow& row = tool_format_row(reply.format);
+  for (const std::string_view mark : row.open) allow_opening(mark, "");
+  for (const std::string_view mark : row.other_marks) allow_opening(row.force_before.starts_with(mark) ? mark : "", "");
 }
 
 }  // namespace
@@ -159,7 +161,7 @@ Error constrain_output(const ServerState& server, const OutputConstraint& constr
   if (fields->options.min_tokens > 0) {
     return error("a constraint decides the length of its text", "request: min_tokens", "no " + constraint.field);
   }
-  if (chat && !chat->reply.forced_prefix.empty()) return {};  // the reply is nothing but the forced call
+  if (chat && chat->is_forced) return {};
   std::shared_ptr<const Grammar> grammar;
   if (!server.grammars->find(*constraint.source, false, &grammar)) {
     slot.move_to(*server.grammar_slots);

@@ -159,6 +159,26 @@ TEST(ServeStructuredOutput, ConstrainsBegunAnswers) {
   EXPECT_NE(failure["error"]["message"].get<std::string>().find("beginning of the answer"), std::string::npos);
 }
 
+// Functionary's prompts end in a mark that begins a call or an answer.
+TEST(ServeStructuredOutput, BehindAMarkOfThePrompt) {
+  const Folder model;
+  copy_stories(model);
+  write_file(model.path / "chat_template.jinja",
+             "{% set all = '>>>all\\n' %}{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}>>>");
+  Server server(model.path);
+  const json tool = {{"type", "function"}, {"function", {{"name", "f"}, {"parameters", {{"type", "object"}}}}}};
+  const auto message = [&](const char* grammar) {
+    const json body = chat({{"tools", {tool}}, {"grammar", grammar}});
+    return server.post("/v1/chat/completions", body)["choices"][0]["message"];
+  };
+  EXPECT_EQ(message(R"(root ::= "all\nHi.")")["content"], "Hi.");
+  const json both = message(R"(root ::= "all\nNow.>>>f\n{\"a\": 1}>>>f\n{}")");
+  EXPECT_EQ(both["content"], "Now.");
+  ASSERT_EQ(both["tool_calls"].size(), 2);
+  EXPECT_EQ(both["tool_calls"][0]["function"]["arguments"], "{\"a\": 1}");
+  EXPECT_EQ(message(R"(root ::= "f\n{}")")["tool_calls"].size(), 1);
+}
+
 TEST(ServeStructuredOutput, ErrorsNameTheField) {
   Server server(kDemo);
   const std::pair<json, std::string> cases[] = {

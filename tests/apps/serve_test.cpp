@@ -133,28 +133,33 @@ struct CallingModel : Folder {
     write_file(path / "chat_template.jinja",
                "{% if tools %}{{ tools|length }} tools: <tool_call>\n{\"name\": ..., \"arguments\": ...}\n</tool_call>"
                "{% endif %}{% for m in messages %}{{ m.content }}\n{% endfor %}");
+    json tokenizer = read_json(path / "tokenizer.json");
+    json& vocabulary = tokenizer["model"]["vocab"];
+    end_of_call = vocabulary["é"];
+    vocabulary.erase("é");
+    vocabulary["{\"a\":1}}"] = end_of_call;
+    write_file(path / "tokenizer.json", tokenizer.dump());
   }
+  int32_t end_of_call;
 };
 
 TEST(Serve, ToolChoiceForcesCalls) {
   const CallingModel model;
   Server server(model.path);
   const json tool = {{"type", "function"}, {"function", {{"name", "weather"}, {"parameters", {{"type", "object"}}}}}};
-  const int32_t brace = server.post("/tokenize", {{"content", "{"}})["tokens"].back();
   json request = {{"messages", {{{"role", "user"}, {"content", "How is it?"}}}},
                   {"tools", {tool}},
                   {"tool_choice", {{"type", "function"}, {"function", {{"name", "weather"}}}}},
                   {"temperature", 0},
                   {"max_tokens", 1},
-                  {"logit_bias", {{std::to_string(brace), 100}}}};
+                  {"logit_bias", {{std::to_string(model.end_of_call), 100}}}};
   const json choice = server.post("/v1/chat/completions", request)["choices"][0];
   EXPECT_TRUE(choice["message"]["content"].is_null()) << choice;
   ASSERT_EQ(choice["message"]["tool_calls"].size(), 1);
   const json& call = choice["message"]["tool_calls"][0];
   EXPECT_EQ(call["function"]["name"], "weather");
-  EXPECT_EQ(call["function"]["arguments"], "{");
+  EXPECT_EQ(call["function"]["arguments"], "{\"a\":1}");
   EXPECT_EQ(call["id"].get<std::string>().size(), 9);
-  EXPECT_EQ(choice["finish_reason"], "length");
   std::string name, arguments;
   for (const json& chunk : server.stream("/v1/chat/completions", request)) {
     for (const json& one : chunk["choices"][0]["delta"].value("tool_calls", json::array())) {
@@ -164,7 +169,15 @@ TEST(Serve, ToolChoiceForcesCalls) {
     }
   }
   EXPECT_EQ(name, "weather");
-  EXPECT_EQ(arguments, "{");
+  EXPECT_EQ(arguments, "{\"a\":1}");
+  // Half a call is none.
+  json half = request;
+  const int32_t brace = server.post("/tokenize", {{"content", "{"}})["tokens"].back();
+  half["logit_bias"] = {{std::to_string(brace), 100}};
+  const json cut = server.post("/v1/chat/completions", half)["choices"][0];
+  EXPECT_EQ(cut["message"].count("tool_calls"), 0);
+  EXPECT_EQ(cut["message"]["content"], "{\"name\": \"weather\", \"arguments\":{");
+  EXPECT_EQ(cut["finish_reason"], "length");
   request["tool_choice"]["function"]["name"] = "clock";
   EXPECT_EQ(server.post("/v1/chat/completions", request, 400)["error"]["param"], "tool_choice");
   request["tool_choice"] = "required";
@@ -174,6 +187,20 @@ TEST(Serve, ToolChoiceForcesCalls) {
   const json prompt_tokens = server.post("/v1/chat/completions", request)["usage"]["prompt_tokens"];
   request["tool_choice"] = "none";
   EXPECT_LT(server.post("/v1/chat/completions", request)["usage"]["prompt_tokens"], prompt_tokens);
+}
+
+TEST(Serve, NotesUnknownToolCalls) {
+  const Folder model;
+  copy_stories(model);
+  const auto errors = [&](const std::string& chat_template) {
+    write_file(model.path / "chat_template.jinja", chat_template);
+    const Server server(model.path);
+    // The port is in use, so this one ends.
+    return run_pinion({"serve", "--model", model.path, "--port", std::to_string(server.port())}).err;
+  };
+  EXPECT_NE(errors("{{ tools }}").find("have an unknown format"), std::string::npos);
+  EXPECT_EQ(errors("{{ messages }}").find("unknown format"), std::string::npos);
+  EXPECT_EQ(errors("{{ tools }}<tool_call>{'arguments': x}").find("unknown format"), std::string::npos);
 }
 
 TEST(Serve, UsageReportsCachedTokens) {

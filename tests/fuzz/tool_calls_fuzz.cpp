@@ -1,5 +1,5 @@
 // Any text of a model in any format and any chunks: the joined events are the same, calls begin and end, and complete
-// arguments are JSON. Text without calls and thoughts is unchanged.
+// arguments are JSON. Text without marks is unchanged.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/fuzz/check.h"
+#include "tokenizer/answers/answer_text.h"
 #include "tokenizer/answers/tool_calls.h"
 #include "tokenizer/tokens/unicode.h"
 
@@ -20,10 +21,7 @@ using namespace pinion;
 using Json = nlohmann::ordered_json;
 using Kind = ToolEvent::Kind;
 
-constexpr ToolFormat kFormats[] = {ToolFormat::kNone,          ToolFormat::kHermes,  ToolFormat::kQwenXml,
-                                   ToolFormat::kLlama,         ToolFormat::kMistral, ToolFormat::kMistralArgs,
-                                   ToolFormat::kFunctionGemma, ToolFormat::kHarmony, ToolFormat::kGranite,
-                                   ToolFormat::kPhi4Mini};
+constexpr auto kFormats = static_cast<size_t>(ToolFormat::kLast) + 1;
 
 // Bytes from 128 on stand for these, the others for themselves.
 constexpr std::string_view kWords[] = {"<think>",
@@ -83,13 +81,38 @@ constexpr std::string_view kWords[] = {"<think>",
                                        "\xF0\x9F\x98\x80",
                                        "\xC3",
                                        "\n</parameter>\n",
-                                       "\n</function>\n"};
+                                       "\n</function>\n",
+                                       "[TOOL",
+                                       "f(",
+                                       "g=",
+                                       ")]",
+                                       "\"f\", ",
+                                       "\n```json\n",
+                                       "functions.f:0"};
 
-std::string text_of(std::string_view bytes) {
+// The marks and tags of a format.
+std::vector<std::string_view> marks_of(const ToolFormatRow& row) {
+  std::vector<std::string_view> marks(row.open.begin(), row.open.end());
+  marks.insert(marks.end(), row.close.begin(), row.close.end());
+  marks.insert(marks.end(), row.other_marks.begin(), row.other_marks.end());
+  const XmlTags& tags = row.tags;
+  marks.insert(marks.end(), {tags.name, tags.name_end, tags.key, tags.key_end, tags.value_end, tags.end, row.syntax,
+                             row.force_before, row.force_after});
+  std::erase(marks, "");
+  return marks;
+}
+
+// Bytes up to 31 stand for the marks of the format.
+std::string text_of(const ToolFormatRow& row, std::string_view bytes) {
+  const std::vector<std::string_view> marks = marks_of(row);
   std::string text;
   for (const char c : bytes) {
     const auto byte = static_cast<unsigned char>(c);
-    text += byte < 128 ? std::string_view(&c, 1) : kWords[(byte - 128) % std::size(kWords)];
+    if (byte < 32 && c != '\n' && !marks.empty()) {
+      text += marks[byte % marks.size()];
+    } else {
+      text += byte < 128 ? std::string_view(&c, 1) : kWords[(byte - 128) % std::size(kWords)];
+    }
   }
   return to_utf8(text);
 }
@@ -172,12 +195,15 @@ void check_calls(const std::vector<ToolEvent>& events) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 3) return 0;
-  const std::string text = text_of({reinterpret_cast<const char*>(data) + 3, size - 3});
   ToolCallOptions options;
-  options.format = kFormats[data[0] % std::size(kFormats)];
+  options.format = ToolFormat(data[0] % kFormats);
+  const ToolFormatRow& row = tool_format_row(options.format);
+  const std::string text = text_of(row, {reinterpret_cast<const char*>(data) + 3, size - 3});
   options.inside_thought = data[1] & 1;
   if (data[1] & 2) options.tools = tools();
-  if (data[1] & 4) options.forced_prefix = forced_call(options.format, data[1] & 8 ? "f" : "", options.inside_thought);
+  if (data[1] & 4)
+    options.forced_prefix =
+        forced_call(options.format, data[1] & 8 ? "f" : "", options.inside_thought ? "</think>" : "");
   if (data[1] & 16) {  // the first bytes of the text are in the prompt
     size_t bytes = std::min<size_t>((data[1] >> 5) * 5, text.size());
     while (bytes < text.size() && (text[bytes] & 0xC0) == 0x80) ++bytes;  // not within a character
@@ -190,9 +216,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   require(events_of(options, rest, 1 + data[2] % 16, true) == events);
   check_calls(events);
 
-  const bool is_plain = !options.inside_thought && options.format != ToolFormat::kHarmony &&
-                        text.find("<think>") == std::string::npos &&
-                        std::ranges::none_of(events, [](const ToolEvent& e) { return e.kind != Kind::kContent; });
+  // Text without calls and thoughts is unchanged, except that marks are left out.
+  const auto has = [&](std::string_view word) {
+    return (options.forced_prefix + text).find(word) != std::string::npos;
+  };
+  const bool is_plain =
+      !options.inside_thought && options.format != ToolFormat::kHarmony &&
+      std::ranges::none_of(thinking_marks(), [&](const ThinkingMarks& marks) { return has(marks.open); }) &&
+      std::ranges::none_of(marks_of(row), has) &&
+      std::ranges::none_of(events, [](const ToolEvent& e) { return e.kind != Kind::kContent; });
   if (is_plain) {
     require((events.empty() ? std::string() : events[0].text) == options.forced_prefix + rest);
   }

@@ -91,6 +91,10 @@ TEST(Thinking, AnyChunks) {
     EXPECT_EQ(marked("b </thi nk></think", true, bytes), "[b </thi nk></think]");
     EXPECT_EQ(marked("[THINK]Why?[/THINK]So.", false, bytes), "[Why?]So.");
     EXPECT_EQ(marked("Why?[/THINK]\n\nSo.", true, bytes), "[Why?]So.");
+    for (const auto& [open, close] : thinking_marks()) {
+      EXPECT_EQ(marked("A" + std::string(open) + "\nWhy?\n" + std::string(close) + "\nSo.", false, bytes),
+                "A[Why?]So.");
+    }
     // Other marks inside a thought are text.
     EXPECT_EQ(marked("[THINK]a</think>b<think>[/THINK]c", false, bytes), "[a</think>b<think>]c");
     EXPECT_EQ(marked("<think>a[/THINK]b[THINK]</think>c[/THINK]", false, bytes), "[a[/THINK]b[THINK]]c[/THINK]");

@@ -120,6 +120,18 @@ TEST(Jinja, ErrorsHaveCauseAndPosition) {
       "error: t: template does not parse: expected a tag 'endif', got the end of the template at row 2, column 15");
 }
 
+TEST(Jinja, UnsupportedNamesAreErrors) {
+  EXPECT_EQ(rendered("{% macro m() %}{{ varargs }}{% endmacro %}{{ m() }}"),
+            "error: t: template does not parse: varargs of a macro is not supported at row 1, column 19");
+  EXPECT_EQ(rendered("{% macro m(x) %}{% if kwargs.y %}y{% endif %}{% endmacro %}"),
+            "error: t: template does not parse: kwargs of a macro is not supported at row 1, column 23");
+  EXPECT_EQ(rendered("{% for x in [1] %}{{ loop.changed(x) }}{% endfor %}"),
+            "error: t: template fails: loop.changed is not supported at row 1, column 26");
+  EXPECT_EQ(rendered("{% macro m(kwargs) %}{{ kwargs }}{% endmacro %}{{ m(1) }}{{ varargs }}"), "1");
+  EXPECT_EQ(rendered("{% for x in [1] %}{% for y in [2] %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %}{% endfor %}"),
+            "10");
+}
+
 TEST(Jinja, RefusesBadSyntax) {
   std::string blocks;
   for (int i = 0; i < 20000; ++i) blocks += "{% if 1 %}";

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,5 +77,15 @@ inline std::string parsed(const ToolCallOptions& options, std::string_view text)
 }
 
 inline std::string parsed(ToolFormat format, std::string_view text) { return parsed(options_of(format), text); }
+
+// `text` without the marks, each with a line end behind it.
+inline std::string without(std::string text, std::initializer_list<std::string_view> marks) {
+  for (const std::string_view mark : marks) {
+    for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark)) {
+      text.erase(at, mark.size() + (text.compare(at + mark.size(), 1, "\n") == 0));
+    }
+  }
+  return text;
+}
 
 }  // namespace pinion

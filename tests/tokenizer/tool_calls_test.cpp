@@ -50,7 +50,7 @@ TEST(ToolCalls, StringsMayContainMarks) {
       R"(#0 f{"s": "a\n\tb\u0001"};)");
 }
 
-TEST(ToolCalls, InvalidCallsAreContent) {
+TEST(ToolCalls, InvalidCallsAreContentWithoutMarks) {
   for (const char* text : {
            "<tool_call>",
            "a < b <tool",
@@ -67,22 +67,51 @@ TEST(ToolCalls, InvalidCallsAreContent) {
            "<tool_call>{\"name\": \"f\"",
            "<tool_call>{\"name\": \"f\", \"arguments\":",
            "Text\n\n<tool_call>\n{\"na",
+           "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"a",
+           "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": tru}}</tool_call>",
+           "<tool_call>{\"name\": \"f\", \"arguments\": {\"i\": 01}}</tool_call>",
+           "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": }}\n</tool_call>",
+           "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": 'a'}}\n</tool_call> <b>",
+           "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"\\ud800\"}}</tool_call>",
+           "<tool_call>{\"name\": \"f\", \"arguments\": {\"o\": {\"a\": [1</tool_call>",
+           "Done.</tool_call>",
        }) {
-    EXPECT_EQ(parsed(ToolFormat::kHermes, text), text);
+    EXPECT_EQ(parsed(ToolFormat::kHermes, text), without(text, {"<tool_call>", "</tool_call>"}));
   }
-  EXPECT_EQ(parsed(ToolFormat::kHermes, "<tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call>"), "<tool_call>#0 g{};");
+  EXPECT_EQ(parsed(ToolFormat::kHermes, "<tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call>"), "#0 g{};");
+  EXPECT_EQ(parsed(ToolFormat::kHermes,
+                   "<tool_call>{\"name\": \"f\", \"arguments\": {\"i\": x</tool_call>"
+                   "<tool_call>{\"name\": \"g\"}</tool_call>"),
+            "{\"name\": \"f\", \"arguments\": {\"i\": x#0 g{};");
+}
+
+TEST(ToolCalls, MendsOneMissingCloser) {
+  const auto arguments = [](ToolFormat format, const std::string& begin, const std::string& end) {
+    const std::string text = parsed(format, "A " + begin + end + " B");
+    EXPECT_TRUE(text.starts_with("A #0 f") && text.ends_with("; B")) << text;
+    return text.size() < 12 ? text : text.substr(6, text.size() - 9);
+  };
+  const auto hermes = [&](const std::string& json) {
+    return arguments(ToolFormat::kHermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": " + json, "\n</tool_call>");
+  };
+  EXPECT_EQ(hermes("{\"s\": \"a\""), "{\"s\": \"a\"}");  // two braces, but one of the arguments
+  EXPECT_EQ(hermes("{\"s\": \"a\"}"), "{\"s\": \"a\"}");
+  EXPECT_EQ(hermes("{\"s\": \"a}}"), "{\"s\": \"a\"}");
+  EXPECT_EQ(hermes("{\"a\": [1, 2}}"), "{\"a\": [1, 2]}");
+  EXPECT_EQ(hermes("{\"a\": [\"b\"}"), "{\"a\": [\"b\"]}");
+  EXPECT_EQ(hermes("{\"o\": {\"k\": 1}"), "{\"o\": {\"k\": 1}}");
 }
 
 TEST(ToolCalls, BrokenCallsEnd) {
   const auto hermes = [](std::string_view text) { return parsed(ToolFormat::kHermes, text); };
-  EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"a"), "#0 f{\"s\": \"a!");
-  EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": tru}}</tool_call>"),
-            "#0 f{\"s\": tru!}}</tool_call>");
-  EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {\"i\": 01}}"), "#0 f{\"i\": 0!1}}");
-  EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"\\ud800\"}}"), "#0 f{\"s\": \"\\ud800!\"}}");
+  // Long calls are sent before they are complete.
+  const std::string call = "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"", text(kMaxHeldCallBytes, 'a');
+  EXPECT_EQ(hermes(call + text), "#0 f{\"s\": \"" + text + "!");
+  EXPECT_EQ(hermes(call + text + "\", x}}\n</tool_call> B"), "#0 f{\"s\": \"" + text + "\", !x}}\n B");
   // Complete, whatever follows: a missing brace, an extra one, a missing mark, more text.
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {}"), "#0 f{};");
-  EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {}}}</tool_call>"), "#0 f{};}</tool_call>");
+  EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {}}}</tool_call>"), "#0 f{};");
+  EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {}}} So."), "#0 f{};} So.");
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {}}\n"), "#0 f{};");
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {}} So."), "#0 f{}; So.");
   EXPECT_EQ(hermes("<tool_call>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"h\"}]"),
@@ -96,7 +125,7 @@ TEST(ToolCalls, NestingIsLimited) {
   };
   EXPECT_TRUE(parsed(ToolFormat::kHermes, nested(127)).ends_with("]};"));
   EXPECT_EQ(parsed(ToolFormat::kHermes, nested(128)),
-            "#0 f{\"a\": " + std::string(127, '[') + "![" + std::string(128, ']') + "}}</tool_call>");
+            open.substr(11) + std::string(128, '[') + std::string(128, ']') + "}}");
 }
 
 TEST(ToolCalls, NoFormatGivesOnlyThoughts) {
@@ -143,7 +172,8 @@ TEST(ToolCalls, BegunAnswers) {
 TEST(ToolCalls, NoToolListAllowsAnyName) {
   const std::string call = "<tool_call>{\"name\": \"any\", \"arguments\": {}}</tool_call>";
   EXPECT_EQ(parsed({.format = ToolFormat::kHermes}, call), "#0 any{};");
-  EXPECT_EQ(parsed({.format = ToolFormat::kHermes, .tools = Json::array()}, call), call);
+  EXPECT_EQ(parsed({.format = ToolFormat::kHermes, .tools = Json::array()}, call),
+            without(call, {"<tool_call>", "</tool_call>"}));
   EXPECT_EQ(parsed({.format = ToolFormat::kQwenXml},
                    "<tool_call><function=any><parameter=k>1</parameter></function></tool_call>"),
             "#0 any{\"k\": \"1\"};");
@@ -160,20 +190,23 @@ std::string last_events(ToolFormat format, std::initializer_list<std::string_vie
 TEST(ToolCalls, EmitsEventsEarly) {
   EXPECT_EQ(last_events(ToolFormat::kHermes, {"a < b <tool"}), "a < b ");
   EXPECT_EQ(last_events(ToolFormat::kHermes, {"<tool", "s>"}), "<tools>");
-  EXPECT_EQ(last_events(ToolFormat::kHermes, {"<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"ab"}),
-            "#0 f{\"s\": \"ab");
-  EXPECT_EQ(last_events(ToolFormat::kHermes, {"<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"ab", "cd\""}),
-            "cd\"");
-  EXPECT_EQ(last_events(ToolFormat::kHermes, {"<tool_call>{\"name\": \"f\", \"arguments\": {", "}"}), "};");
-  EXPECT_EQ(last_events(ToolFormat::kQwenXml, {"<tool_call>\n<function=f>", "<parameter=s>\na\nb</par"}),
-            "\"s\": \"a\\nb");
+  const std::string text(kMaxHeldCallBytes, 'a');
+  const auto long_call = [&](ToolFormat format, const std::string& begin, const std::string& more) {
+    EXPECT_EQ(last_events(format, {begin}), "");  // short so far, so it may become content
+    EXPECT_EQ(last_events(format, {begin, text}).substr(0, 15), "#0 f{\"s\": \"aaaa");
+    return last_events(format, {begin, text, more});
+  };
+  const std::string hermes = "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"";
+  EXPECT_EQ(long_call(ToolFormat::kHermes, hermes, "cd\""), "cd\"");
+  EXPECT_EQ(long_call(ToolFormat::kHermes, hermes, "\"}"), "\"};");
+  EXPECT_EQ(long_call(ToolFormat::kQwenXml, "<tool_call>\n<function=f>\n<parameter=s>\n", "b\nc</par"), "b\\nc");
+  EXPECT_EQ(long_call(ToolFormat::kFunctionGemma, "<start_function_call>call:f{s:<escape>", "b<esc"), "b");
+  EXPECT_EQ(long_call(ToolFormat::kMistralArgs, "[TOOL_CALLS]f[ARGS]{\"s\": \"", "b"), "b");
+  EXPECT_EQ(long_call(ToolFormat::kLlama, "{\"name\": \"f\", \"parameters\": {\"s\": \"", "b"), "b");
+  EXPECT_EQ(last_events(ToolFormat::kHermes, {hermes, "a\"", "}"}), "#0 f{\"s\": \"a\"};");
   EXPECT_EQ(last_events(ToolFormat::kQwenXml, {"<function=f><parameter=i>", "\n12", "\n</parameter>\n</"}), "");
   EXPECT_EQ(last_events(ToolFormat::kQwenXml, {"<function=f><parameter=i>", "\n12", "\n</parameter>\n</function>"}),
-            "12};");
-  EXPECT_EQ(last_events(ToolFormat::kFunctionGemma, {"<start_function_call>call:f{s:<escape>ab<esc"}),
-            "#0 f{\"s\": \"ab");
-  EXPECT_EQ(last_events(ToolFormat::kMistralArgs, {"[TOOL_CALLS]f[ARGS]{\"i\": 1"}), "#0 f{\"i\": 1");
-  EXPECT_EQ(last_events(ToolFormat::kLlama, {"{\"name\": \"f\", \"parameters\": {\"i\": 1"}), "#0 f{\"i\": 1");
+            "#0 f{\"i\": 12};");
   EXPECT_EQ(last_events(ToolFormat::kLlama, {"{\"answer\": 4"}), "{\"answer\": 4");
   EXPECT_EQ(last_events(ToolFormat::kHarmony, {"<|channel|>analysis<|message|>a <|e"}), "(a )");
 }
@@ -189,20 +222,23 @@ TEST(ToolCalls, TruncatedTextsLoseNothing) {
       {ToolFormat::kPhi4Mini, "A<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"s\": \"a\"}}]<|/tool_call|>"},
       {ToolFormat::kHarmony, "<|channel|>commentary to=functions.f<|message|>{\"s\": \"a\"}<|call|>"},
   };
+  // Each prefix is a complete call, or content without marks: never half a call.
   for (const auto& [format, text] : texts) {
-    size_t begun = 0, complete = 0;
+    bool was_call = false;
     for (size_t bytes = 0; bytes <= text.size(); ++bytes) {
       const std::string shown_text = parsed(options_of(format), text.substr(0, bytes));
       const bool is_call = shown_text.find("#0 f") != std::string::npos;
+      EXPECT_EQ(is_call, shown_text.find("};") != std::string::npos) << shown_text;
+      EXPECT_EQ(shown_text.find('!'), std::string::npos) << shown_text;
+      EXPECT_GE(is_call, was_call) << shown_text;  // a call stays a call
       if (!is_call) {
-        EXPECT_EQ(shown_text, text.substr(0, bytes));
+        EXPECT_EQ(shown_text, without(text.substr(0, bytes),
+                                      {"<tool_call>", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<start_function_call>",
+                                       "<escape>", "<|tool_call|>", "<|channel|>", "<|message|>"}));
       }
-      EXPECT_GE(is_call, begun > 0) << shown_text;  // a call stays a call
-      begun += is_call;
-      complete += shown_text.find("};") != std::string::npos;
+      was_call = is_call;
     }
-    EXPECT_GT(begun, complete) << text;
-    EXPECT_GT(complete, 0u) << text;
+    EXPECT_TRUE(was_call) << text;
   }
 }
 
@@ -212,14 +248,15 @@ TEST(ToolCalls, HeldTextIsBounded) {
   const ToolCallOptions hermes = options_of(ToolFormat::kHermes);
   const std::string longest = text(kMaxHeldBytes + 11 - close.size()), longer = text(kMaxHeldBytes + 1);
   EXPECT_TRUE(parsed(hermes, longest, 1, 1000).starts_with("#0 f{\"s\": \"aa"));
-  EXPECT_EQ(parsed(hermes, longer, 1, 1000), longer);
-  EXPECT_EQ(parsed(hermes, longer, longer.size(), 1), longer);
+  const std::string content = without(longer, {"<tool_call>", "</tool_call>"});
+  EXPECT_EQ(parsed(hermes, longer, 1, 1000), content);
+  EXPECT_EQ(parsed(hermes, longer, longer.size(), 1), content);
   // One event: the limit splits a character.
   const std::string wide = open + std::string(kMaxHeldBytes - open.size() - 1, 'a') + "üü";
   ToolCallParser parser(hermes);
   const std::vector<ToolEvent> events = parser.put(wide);
   ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].text, wide);
+  EXPECT_EQ(events[0].text, without(wide, {"<tool_call>"}));
 
   const auto number = [](size_t digits) {
     return "<function=f><parameter=i>" + std::string(digits, '1') + "</parameter></function>";
@@ -229,25 +266,29 @@ TEST(ToolCalls, HeldTextIsBounded) {
   EXPECT_TRUE(parsed(xml, number(kMaxHeldBytes + 1), 1, 1000).starts_with("#0 f{\"i\": \"1"));
 }
 
+constexpr size_t kBytes = 300000;
+
 // Chunks of one byte exceed the time of a test if the reader is quadratic.
 TEST(ToolCalls, LongTextsTakeLinearTime) {
-  constexpr size_t kBytes = 300000;
-  const auto take = [](ToolFormat format, const std::string& begin, std::string_view word) {
+  const auto take = [](ToolFormat format, const std::string& begin, std::string_view word,
+                       size_t kept_bytes = kBytes / 2) {
     std::string text = begin;
     while (text.size() < kBytes) text += word;
     const size_t shown_text = parsed(options_of(format), text, 1, 1).size();
-    EXPECT_GT(shown_text, kBytes / 2) << begin << word;
+    EXPECT_GE(shown_text, kept_bytes) << begin << word;
     EXPECT_LE(shown_text, 2 * kBytes) << begin << word;
   };
-  take(ToolFormat::kHermes, "a", "<tool_call>{");
+  take(ToolFormat::kHermes, "a", "<tool_call>{", kBytes / 12);
   take(ToolFormat::kHermes, "<tool_call>", " ");
   take(ToolFormat::kHermes, "<tool_call>{\"arguments\": \"", "a");
   take(ToolFormat::kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {}}", " ");
   take(ToolFormat::kQwenXml, "<function=f><parameter=o>", "</parameter>\n");
   take(ToolFormat::kQwenXml, "<function=f><parameter=s>", "</parameter>\n");
   take(ToolFormat::kFunctionGemma, "<start_function_call>call:f{s:<escape>", "<escape");
-  take(ToolFormat::kMistral, "", "[TOOL_CALLS]");
-  take(ToolFormat::kHarmony, "", "<|start|>");
+  take(ToolFormat::kMistral, "", "[TOOL_CALLS]", 0);
+  take(ToolFormat::kHarmony, "", "<|start|>", 0);
+  take(ToolFormat::kHermes, "", "<tool_call>{\"name\": \"f\", \"arguments\": {x]]]]</tool_call>",
+       kBytes / 3);  // not mended
   take(ToolFormat::kNone, "a", "\n");
 }
 

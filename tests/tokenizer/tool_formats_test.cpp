@@ -54,13 +54,17 @@ TEST(ToolFormats, QwenXmlSeveralCalls) {
                 "<parameter=i>\n3\n</parameter>\n<parameter=s>\nü\n</parameter>\n</function>\n</tool_call>\n\nDone."),
             "</think>\n\nNow.#0 g{};#1 f{\"i\": 3, \"s\": \"ü\"};Done.");
   EXPECT_EQ(xml("<function=f>\n<parameter=i>3</parameter></function>"), "#0 f{\"i\": 3};");  // no outer mark
-  EXPECT_EQ(xml("<tool_call>\n<function=h>\n</function>\n</tool_call>"),
-            "<tool_call>\n<function=h>\n</function>\n</tool_call>");
-  EXPECT_EQ(xml("<tool_call>\n<tool_call>\n<function=g></function></tool_call>"), "<tool_call>#0 g{};");
-  EXPECT_EQ(xml("<tool_call>\n<function=f>\n<parameter=s>\nab\n</para"), "#0 f{\"s\": \"ab\n</para!");
-  EXPECT_EQ(xml("<tool_call>\n<function=f>\n<parameter=o>\n{\"a\""), "#0 f{\"o\": {\"a\"!");
-  EXPECT_EQ(xml("<tool_call>\n<function=f>\nWell <b>"), "#0 f{!Well <b>");
-  EXPECT_EQ(xml("<tool_call>\n<function=f"), "<tool_call>\n<function=f");
+  EXPECT_EQ(xml("<tool_call>\n<function=h>\n</function>\n</tool_call>"), "<function=h>\n</function>\n");
+  EXPECT_EQ(xml("<tool_call>\n<tool_call>\n<function=g></function></tool_call>"), "#0 g{};");
+  for (const std::string call : {"<function=f>\n<parameter=s>\nab\n</para", "<function=f>\n<parameter=o>\n{\"a\"",
+                                 "<function=f>\nWell <b>", "<function=f"}) {
+    EXPECT_EQ(xml("<tool_call>\n" + call), call);
+  }
+  const std::string long_text(kMaxHeldCallBytes, 'a');
+  EXPECT_EQ(xml("<function=f><parameter=s>" + long_text + "\n</para"), "#0 f{\"s\": \"" + long_text + "\n</para!");
+  // One missing tag.
+  EXPECT_EQ(xml("<tool_call>\n<function=f>\n<parameter=s>\na\n</function>\n</tool_call> B"), "#0 f{\"s\": \"a\"}; B");
+  EXPECT_EQ(xml("<tool_call>\n<function=f>\n<parameter=i>\n1\n</parameter>\n</tool_call> B"), "#0 f{\"i\": 1}; B");
 }
 
 TEST(ToolFormats, LlamaCallsWithoutMarks) {
@@ -84,7 +88,7 @@ TEST(ToolFormats, LlamaCallsWithoutMarks) {
            " \n ",
            "; {",
        }) {
-    EXPECT_EQ(llama(text), text);
+    EXPECT_EQ(llama(text), without(text, {"<|python_tag|>"}));
   }
   EXPECT_EQ(llama("{\"name\": \"f\", \"parameters\": {}}; And?"), "#0 f{};; And?");
   EXPECT_EQ(llama("{\"name\": \"f\", \"parameters\": {}};; {\"name\""), "#0 f{};;; {\"name\"");
@@ -102,7 +106,7 @@ TEST(ToolFormats, MistralListsAndNames) {
     EXPECT_EQ(mistral("[TOOL_CALLS]f{\"i\": 1}\n"), "#0 f{\"i\": 1};");
     EXPECT_EQ(mistral("[THINK]Is a[0] > [TOOL_CALLS]?[/THINK]So. [TOOL_CALLS]f[ARGS]{}"),
               "(Is a[0] > [TOOL_CALLS]?)So. #0 f{};");
-    EXPECT_EQ(mistral("[TOOL_CALLS]f[ARGS]{\"i\": 1"), "#0 f{\"i\": 1!");
+    EXPECT_EQ(mistral("[TOOL_CALLS]f{\"i\": 1"), "f{\"i\": 1");
     for (const char* text : {
              "[TOOL_CALLS]",
              "[TOOL",
@@ -114,7 +118,9 @@ TEST(ToolFormats, MistralListsAndNames) {
              "[TOOL_CALLS]f[CALL_ID]a[CALL_ID]b[ARGS]{}",
              "[TOOL_CALLS][{\"name\": \"h\", \"arguments\": {}}]",
          }) {
-      EXPECT_EQ(mistral(text), text);
+      const bool has_args = format == ToolFormat::kMistralArgs;
+      const std::string content = without(text, {"[TOOL_CALLS]"});
+      EXPECT_EQ(mistral(text), has_args ? without(content, {"[ARGS]", "[CALL_ID]"}) : content);
     }
   }
 }
@@ -130,15 +136,15 @@ TEST(ToolFormats, GemmaQuotes) {
       R"(Now.#0 g{};#1 f{"o": {"k": [1, "ü", true, null, {}], "a b": []}, "x": -1.5};Done.)");
   EXPECT_EQ(gemma("<start_function_call>call:f{s:Paris and more , n:None}"),
             R"(#0 f{"s": "Paris and more", "n": null};)");
-  EXPECT_EQ(gemma("<start_function_call>call:f{s:<escape>a<esc"), "#0 f{\"s\": \"a<esc!");
-  EXPECT_EQ(gemma("<start_function_call>call:f{i:12"), "#0 f{\"i\": 12!");
-  EXPECT_EQ(gemma("<start_function_call>call:f{i:1,}"), "#0 f{\"i\": 1, !}");
-  EXPECT_EQ(gemma("<start_function_call>call:f{i:}"), "#0 f{\"i\": !}");
-  EXPECT_EQ(gemma("<start_function_call>call:f{a:[1}]}"), "#0 f{\"a\": [1!}]}");
-  for (const char* text : {"<start_function_call>", "<start_function_call>f{}",
-                           "<start_function_call>call:h{}<end_function_call>", "<start_function_call>call:f"}) {
-    EXPECT_EQ(gemma(text), text);
+  for (const char* text :
+       {"<start_function_call>", "<start_function_call>f{}", "<start_function_call>call:h{}<end_function_call>",
+        "<start_function_call>call:f", "<start_function_call>call:f{s:<escape>a<esc",
+        "<start_function_call>call:f{i:12", "<start_function_call>call:f{i:1,}", "<start_function_call>call:f{i:}",
+        "<start_function_call>call:f{a:[1}]}"}) {
+    EXPECT_EQ(gemma(text), without(text, {"<start_function_call>", "<end_function_call>", "<escape>"}));
   }
+  EXPECT_EQ(gemma("<start_function_call>call:f{a:[1}<end_function_call>B"), "#0 f{\"a\": [1]};B");
+  EXPECT_EQ(gemma("<start_function_call>call:f{s:<escape>a}<end_function_call>B"), "#0 f{\"s\": \"a\"};B");
 }
 
 TEST(ToolFormats, HarmonyChannels) {
@@ -159,17 +165,18 @@ TEST(ToolFormats, HarmonyChannels) {
   EXPECT_EQ(harmony("Hello <think>.<|return|>"), "Hello <think>.");
   EXPECT_EQ(harmony("<|channel|>analysis<|message|>a<|chan"), "(a<|chan)");
   EXPECT_EQ(harmony("<|channel|>analysis<|message|>a < b <"), "(a < b <)");
-  EXPECT_EQ(harmony("<|channel|>commentary to=functions.f<|message|>{\"s\": tru}<|call|>"), "#0 f{\"s\": tru!}");
-  EXPECT_EQ(harmony("<|channel|>commentary to=functions.f<|message|>{\"s\": \"a"), "#0 f{\"s\": \"a!");
+  EXPECT_EQ(harmony("<|channel|>commentary to=functions.f<|message|>{\"s\": \"a\"<|call|>"), "#0 f{\"s\": \"a\"};");
   EXPECT_EQ(harmony("<|channel|>commentary to=functions.f<|message|>{} more<|end|>"), "#0 f{}; more");
   EXPECT_EQ(harmony("<|channel|>analysis to=python<|message|>1+1<|call|>"), "(1+1)");
   for (const char* text :
        {"<|channel|>commentary to=functions.h<|message|>{}", "<|channel|>commentary to=functions.f<|message|>[",
-        "<|channel|>commentary to=functions.f<|message|>", "<|channel|>fin"}) {
-    EXPECT_EQ(harmony(text), text);
+        "<|channel|>commentary to=functions.f<|message|>", "<|channel|>fin",
+        "<|channel|>commentary to=functions.f<|message|>{\"s\": tru}<|call|>",
+        "<|channel|>commentary to=functions.f<|message|>{\"s\": \"a"}) {
+    EXPECT_EQ(harmony(text), without(text, {"<|channel|>", "<|message|>", "<|call|>"}));
   }
   const std::string endless = "<|channel|>" + std::string(3000, 'a');
-  EXPECT_EQ(harmony(endless), endless);
+  EXPECT_EQ(harmony(endless), without(endless, {"<|channel|>"}));
 }
 
 TEST(ToolFormats, GraniteAndPhiCallsAreLists) {
@@ -187,7 +194,7 @@ TEST(ToolFormats, GraniteAndPhiCallsAreLists) {
 TEST(ToolFormats, PromptsForceCalls) {
   const auto forced = [](ToolFormat format, const char* name, std::string_view text, bool inside_thought = false) {
     ToolCallOptions options = options_of(format, inside_thought);
-    options.forced_prefix = forced_call(format, name, inside_thought);
+    options.forced_prefix = forced_call(format, name, inside_thought ? "</think>" : "");
     EXPECT_FALSE(options.forced_prefix.ends_with(' ')) << options.forced_prefix;
     return parsed(options, text);
   };
@@ -198,7 +205,7 @@ TEST(ToolFormats, PromptsForceCalls) {
     EXPECT_EQ(forced(format, "", "g\", \"" + key + "\": {}}"), "#0 g{};");
   }
   EXPECT_EQ(forced(ToolFormat::kHermes, "f", "{}}\n</tool_call>", true), "#0 f{};");
-  EXPECT_EQ(forced(ToolFormat::kHermes, "f", "Never."), "<tool_call>\n{\"name\": \"f\", \"arguments\":Never.");
+  EXPECT_EQ(forced(ToolFormat::kHermes, "f", "Never."), "{\"name\": \"f\", \"arguments\":Never.");
   EXPECT_EQ(forced(ToolFormat::kQwenXml, "f", "<parameter=i>\n1\n</parameter>\n</function>"), "#0 f{\"i\": 1};");
   EXPECT_EQ(forced(ToolFormat::kQwenXml, "", "g>\n</function>\n</tool_call>"), "#0 g{};");
   EXPECT_EQ(forced(ToolFormat::kMistralArgs, "f", "{\"i\": 1}"), "#0 f{\"i\": 1};");
@@ -227,7 +234,9 @@ TEST(ToolFormats, DetectsFormatsOfTemplates) {
   EXPECT_EQ(detect_tool_format("{{ '[TOOL_CALLS][' }}"), ToolFormat::kMistral);
   EXPECT_EQ(detect_tool_format("{{ '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}"), ToolFormat::kMistralArgs);
   EXPECT_EQ(detect_tool_format("{{ '<start_function_call>call:' + name }}"), ToolFormat::kFunctionGemma);
-  EXPECT_EQ(detect_tool_format("'<tool_call>' + call.name + '<arg_key>'"), ToolFormat::kNone);
+  EXPECT_EQ(detect_tool_format("'<tool_call>' + call.name + '<arg_key>'"), ToolFormat::kGlm);
+  EXPECT_EQ(detect_tool_format("']<]minimax[>[<tool_call>' + arguments"), ToolFormat::kNone);  // not supported
+  EXPECT_EQ(detect_tool_format("within <tool_call></tool_call>: {'arguments': <args-dict>}"), ToolFormat::kHermes);
   EXPECT_EQ(detect_tool_format("<|start|>assistant<|channel|>analysis<|message|>"), ToolFormat::kHarmony);
   EXPECT_EQ(detect_tool_format("respond only with <|tool_call|> followed by a JSON list"), ToolFormat::kGranite);
   EXPECT_EQ(detect_tool_format("'<|tool|>' + message['tools'] + '<|/tool|>'"), ToolFormat::kPhi4Mini);

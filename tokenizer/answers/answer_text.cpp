@@ -9,6 +9,12 @@ namespace {
 constexpr ThinkingMarks kThinkingMarks[] = {
     {"<think>", "</think>"},  // the default if the prompt opened the thought
     {"[THINK]", "[/THINK]"},  // Magistral
+    {"<seed:think>", "</seed:think>"},
+    {"<think:opensource>", "</think:opensource>"},      // Hunyuan 3
+    {"<|START_THINKING|>", "<|END_THINKING|>"},         // Command R7B, Command A
+    {"<|channel>thought", "<channel|>"},                // Gemma 4
+    {"<|inner_prefix|>", "<|inner_suffix|>"},           // Apertus
+    {"<|open|>think<|sep|>", "<|close|>think<|sep|>"},  // Kimi K3
 };
 
 }  // namespace

@@ -1,4 +1,7 @@
-// Reads calls of FunctionGemma: JSON with <escape> in place of quotes around strings. See call_readers.h.
+// Reads calls of the Gemma family, which are JSON with marks in place of quotes around strings, and calls written in
+// Python. See call_readers.h.
+#include <algorithm>
+
 #include "tokenizer/answers/answer_text.h"
 #include "tokenizer/answers/call_readers.h"
 
@@ -7,6 +10,22 @@ namespace {
 
 constexpr size_t kMaxBraces = 128;          // nesting
 constexpr size_t kMaxUnquotedBytes = 1024;  // of one value
+
+// The content of a string of Python as JSON, without quotes. Escapes that JSON does not have stay text.
+std::string json_of_python(std::string_view text) {
+  std::string json;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::string_view pair = text[i] == '\\' ? text.substr(i, 2) : "";
+    if (pair == "\\'") continue;
+    if (pair.size() == 2 && std::string_view("\"\\/bfnrt").find(pair[1]) != std::string_view::npos) {
+      json += pair;
+      ++i;
+    } else {
+      append_json_escaped(text.substr(i, 1), &json);
+    }
+  }
+  return json;
+}
 
 }  // namespace
 
@@ -21,39 +40,78 @@ Step BraceCalls::open(Phase next, CallBuffer* buffer) {
   if (open_.size() == kMaxBraces) return Step::kReject;
   const char bracket = buffer->rest().front();
   open_ += bracket;
-  return emit({&bracket, 1}, 1, next, buffer);
+  return emit(bracket == '[' ? "[" : "{", 1, next, buffer);
 }
 
 Step BraceCalls::close(CallBuffer* buffer) {
-  const char bracket = buffer->rest().front();
-  if (bracket != (open_.back() == '{' ? '}' : ']')) return Step::kReject;
+  const char bracket = open_.back();
+  if (buffer->rest().front() != (bracket == '{' ? '}' : bracket == '(' ? ')' : ']')) return Step::kReject;
   open_.pop_back();
-  emit({&bracket, 1}, 1, Phase::kCommaOrEnd, buffer);
+  emit(bracket == '[' ? "]" : "}", 1, Phase::kComma, buffer);
   if (!open_.empty()) return Step::kContinue;
   buffer->end_call(true);
-  phase_ = Phase::kClose;
+  phase_ = is_python_ ? Phase::kNext : Phase::kClose;
   return Step::kContinue;
+}
+
+Step BraceCalls::start(CallBuffer* buffer) {
+  if (is_python_) {
+    in_list_ = buffer->rest().front() == '[';
+    if (!in_list_ && !row_->bare.empty()) return Step::kReject;
+    buffer->skip(in_list_);
+    phase_ = Phase::kName;
+    return Step::kContinue;
+  }
+  const Step step = buffer->skip_word("call:");
+  if (step == Step::kDone) phase_ = Phase::kName;
+  return step == Step::kDone ? Step::kContinue : step;
+}
+
+// Calls are separated by commas in a list, else by line ends.
+Step BraceCalls::start_next(CallBuffer* buffer) {
+  const char c = buffer->rest().front();
+  if (c == ']' && in_list_) {
+    buffer->skip(1);
+    buffer->hold();
+    phase_ = Phase::kClose;
+    return row_->bare.empty() ? Step::kContinue : Step::kDone;
+  }
+  if (!in_list_ && c == '<') return skip_close(*row_, buffer);
+  if (in_list_ && c != ',') return Step::kReject;
+  buffer->skip(in_list_);
+  phase_ = Phase::kName;
+  return Step::kContinue;
+}
+
+Match BraceCalls::match_quote(std::string_view text) {
+  if (!is_python_) return match(text, quote_ = row_->syntax);
+  quote_ = text.front() == '"' ? "\"" : "'";
+  searched_ = 0;
+  return match(text, quote_);
 }
 
 Step BraceCalls::read_name(CallBuffer* buffer) {
   size_t bytes = 0;
-  if (Step step = buffer->find_first_of("{<\n", kMaxNameBytes, &bytes); step != Step::kDone) return step;
+  const std::string_view ends = is_python_ ? "(<\n" : "{<\n";
+  if (Step step = buffer->find_first_of(ends, kMaxNameBytes, &bytes); step != Step::kDone) return step;
   const std::string name(buffer->rest().substr(0, bytes));
-  if (buffer->rest()[bytes] != '{' || !buffer->has_tool(name)) return Step::kReject;
+  if (buffer->rest()[bytes] != ends[0] || !buffer->has_tool(name)) return Step::kReject;
   buffer->skip(bytes);
   buffer->begin_call(name, {});
   return open(Phase::kKeyOrEnd, buffer);
 }
 
 Step BraceCalls::read_key(CallBuffer* buffer) {
-  if (phase_ == Phase::kKeyOrEnd && buffer->rest().front() == '}') return close(buffer);
-  const Match quoted = match(buffer->rest(), row_.quote);
+  const bool is_argument = open_.back() == '(';
+  const char separator = is_argument ? '=' : ':';
+  if (phase_ == Phase::kKeyOrEnd && buffer->rest().front() == (is_argument ? ')' : '}')) return close(buffer);
+  const Match quoted = is_argument ? Match::kNo : match_quote(buffer->rest());
   after_string_ = Phase::kColon;
-  if (quoted == Match::kYes) return emit("\"", row_.quote.size(), Phase::kString, buffer);
+  if (quoted == Match::kYes) return emit("\"", quote_.size(), Phase::kString, buffer);
   if (quoted == Match::kPartial) return Step::kNeedMore;
   size_t bytes = 0;
-  if (Step step = buffer->find_first_of(":,{}[]<\n", kMaxNameBytes, &bytes); step != Step::kDone) return step;
-  if (buffer->rest()[bytes] != ':' || bytes == 0) return Step::kReject;
+  if (Step step = buffer->find_first_of(":=,(){}[]<\n", kMaxNameBytes, &bytes); step != Step::kDone) return step;
+  if (buffer->rest()[bytes] != separator || bytes == 0) return Step::kReject;
   std::string json = "\"";
   append_json_escaped(buffer->rest().substr(0, bytes), &json);
   return emit(json + "\"", bytes, Phase::kColon, buffer);
@@ -64,16 +122,17 @@ Step BraceCalls::read_value(CallBuffer* buffer) {
   if (c == '{') return open(Phase::kKeyOrEnd, buffer);
   if (c == '[') return open(Phase::kElementOrEnd, buffer);
   if (c == ']' && phase_ == Phase::kElementOrEnd) return close(buffer);
-  const Match quoted = match(buffer->rest(), row_.quote);
-  after_string_ = Phase::kCommaOrEnd;
-  if (quoted == Match::kYes) return emit("\"", row_.quote.size(), Phase::kString, buffer);
+  const Match quoted = match_quote(buffer->rest());
+  after_string_ = Phase::kComma;
+  if (quoted == Match::kYes) return emit("\"", quote_.size(), Phase::kString, buffer);
   return quoted == Match::kPartial ? Step::kNeedMore : read_plain(buffer);
 }
 
 // A number, boolean or null; anything else is a string that the model did not quote.
 Step BraceCalls::read_plain(CallBuffer* buffer) {
   size_t bytes = 0;
-  if (Step step = buffer->find_first_of(",}]", kMaxUnquotedBytes, &bytes); step != Step::kDone) return step;
+  const std::string_view ends = is_python_ ? ",}])" : ",}]";
+  if (Step step = buffer->find_first_of(ends, kMaxUnquotedBytes, &bytes); step != Step::kDone) return step;
   if (bytes == 0) return Step::kReject;
   const std::string_view text = buffer->rest().substr(0, bytes);
   std::string json = plain_value(text, {"number", "boolean", "null"});
@@ -82,24 +141,35 @@ Step BraceCalls::read_plain(CallBuffer* buffer) {
     append_json_escaped(text.substr(0, text.find_last_not_of(kAsciiWhiteSpace) + 1), &json);
     json += '"';
   }
-  return emit(json, bytes, Phase::kCommaOrEnd, buffer);
+  return emit(json, bytes, Phase::kComma, buffer);
+}
+
+// The string stays unread until its end is known.
+Step BraceCalls::read_python_string(CallBuffer* buffer) {
+  const std::string_view text = buffer->rest();
+  size_t at = searched_;
+  while (at < text.size() && text[at] != quote_[0]) at += text[at] == '\\' ? 2 : 1;
+  searched_ = at;
+  if (at >= text.size()) return Step::kNeedMore;
+  return emit(json_of_python(text.substr(0, at)) + '"', at + 1, after_string_, buffer);
 }
 
 Step BraceCalls::read_string(CallBuffer* buffer) {
+  if (is_python_) return read_python_string(buffer);
   const std::string_view text = buffer->rest();
-  const size_t found = text.find(row_.quote);
+  const size_t found = text.find(quote_);
   const bool has_ended = found != std::string_view::npos;
-  const size_t certain = has_ended ? found : text.size() - partial_mark_bytes(text, row_.quote);
+  const size_t certain = has_ended ? found : text.size() - partial_mark_bytes(text, quote_);
   std::string json;
   append_json_escaped(text.substr(0, certain), &json);
-  if (has_ended) return emit(json + '"', certain + row_.quote.size(), after_string_, buffer);
+  if (has_ended) return emit(json + '"', certain + quote_.size(), after_string_, buffer);
   emit(json, certain, Phase::kString, buffer);
   return Step::kNeedMore;
 }
 
 Step BraceCalls::read_comma(CallBuffer* buffer) {
   if (buffer->rest().front() != ',') return close(buffer);
-  return emit(", ", 1, open_.back() == '{' ? Phase::kKey : Phase::kValue, buffer);
+  return emit(", ", 1, open_.back() == '[' ? Phase::kValue : Phase::kKey, buffer);
 }
 
 Step BraceCalls::step(CallBuffer* buffer) {
@@ -107,25 +177,25 @@ Step BraceCalls::step(CallBuffer* buffer) {
   buffer->skip_white_space();
   if (buffer->rest().empty()) return Step::kNeedMore;
   switch (phase_) {
-    case Phase::kCall: {
-      const Step step = buffer->skip_word("call:");
-      if (step == Step::kDone) phase_ = Phase::kName;
-      return step == Step::kDone ? Step::kContinue : step;
-    }
+    case Phase::kCall:
+      return start(buffer);
+    case Phase::kNext:
+      return start_next(buffer);
     case Phase::kName:
       return read_name(buffer);
     case Phase::kKeyOrEnd:
     case Phase::kKey:
       return read_key(buffer);
     case Phase::kColon:
-      return buffer->rest().front() == ':' ? emit(": ", 1, Phase::kValue, buffer) : Step::kReject;
+      return buffer->rest().front() == (open_.back() == '(' ? '=' : ':') ? emit(": ", 1, Phase::kValue, buffer)
+                                                                         : Step::kReject;
     case Phase::kElementOrEnd:
     case Phase::kValue:
       return read_value(buffer);
-    case Phase::kCommaOrEnd:
+    case Phase::kComma:
       return read_comma(buffer);
     default:
-      return skip_close(row_, buffer);
+      return skip_close(*row_, buffer);
   }
 }
 

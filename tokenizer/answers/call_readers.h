@@ -4,9 +4,12 @@
 
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "tokenizer/answers/json_scanner.h"
@@ -29,11 +32,20 @@ Match match_any(std::string_view text, std::initializer_list<std::string_view> w
 
 constexpr size_t kMaxNameBytes = 256;  // longer names are rejected
 constexpr std::string_view kAsciiWhiteSpace = " \t\r\n";
+std::string_view trimmed(std::string_view text);  // without white space around it
 
-// The text that the readers have not read yet, and the events that they have made (tool_calls.cpp).
+// The tools of a request.
+struct KnownTools {
+  explicit KnownTools(nlohmann::ordered_json tools);
+  nlohmann::ordered_json list;
+  std::map<std::string, const nlohmann::ordered_json*, std::less<>> parameters;  // properties by tool name
+};
+
+// The text that the readers have not read yet, and the events that they have made (call_buffer.cpp). The events of a
+// call are held back as well, until the call is complete or has kMaxHeldCallBytes.
 class CallBuffer {
  public:
-  explicit CallBuffer(nlohmann::ordered_json tools);
+  explicit CallBuffer(nlohmann::ordered_json tools) : tools_(std::make_shared<KnownTools>(std::move(tools))) {}
 
   void put(std::string_view text);
   std::string_view rest() const;  // unread text
@@ -43,11 +55,16 @@ class CallBuffer {
   // kDone: `*bytes` of rest(), at most `max_bytes`, stand before the first of `ends`.
   Step find_first_of(std::string_view ends, size_t max_bytes, size_t* bytes) const;
 
-  // Holds back the text from here on: it becomes content again unless a call begins.
+  // Holds back the text from here on: it becomes content again unless a call is read.
   void hold() { held_from_ = at_; }
   void drop_held() { held_from_ = std::string::npos; }
-  std::string take_held();
+  std::string take_held();  // up to the unread text; drops a call of which all events are held
+  bool is_held() const { return held_from_ != std::string::npos; }
+  size_t held_read_bytes() const { return at_ - held_from_; }  // only if is_held()
+  std::string_view held_text() const { return std::string_view(bytes_).substr(held_from_, end() - held_from_); }
   std::string unread() const { return bytes_.substr(std::min(held_from_, at_)); }  // with the held text
+  CallBuffer with_held_text(std::string text) const;                               // unread, without events
+  void take_call(CallBuffer& other, size_t bytes);       // events of `other` replace `bytes` of held text
   bool is_cut() const { return end() < bytes_.size(); }  // kMaxHeldBytes are held, and rest() ends there
 
   bool has_tool(std::string_view name) const;
@@ -58,21 +75,23 @@ class CallBuffer {
   void begin_call(const std::string& name, const std::string& id);
   void end_call(bool is_complete);  // also holds the text from here on
   bool in_call() const { return in_call_; }
+  bool holds_call() const { return in_call_ && is_held(); }
   int begun_calls() const { return begun_calls_; }
   std::vector<ToolEvent> take_events();
   void drop_events();  // except those of the open call, which becomes the first one
 
  private:
+  explicit CallBuffer(std::shared_ptr<const KnownTools> tools) : tools_(std::move(tools)) {}
   size_t end() const;
 
-  nlohmann::ordered_json tools_;
-  std::map<std::string, const nlohmann::ordered_json*, std::less<>> parameters_;  // properties by tool name
+  std::shared_ptr<const KnownTools> tools_;
   std::string bytes_;
   size_t at_ = 0;
   size_t held_from_ = std::string::npos;
   bool in_call_ = false;
   int begun_calls_ = 0;
   std::vector<ToolEvent> events_;
+  size_t held_events_from_ = 0;  // of a call; only if holds_call()
 };
 
 // Skips white space and one of the marks that end a call.
@@ -88,23 +107,11 @@ std::string plain_value(std::string_view text, const std::vector<std::string>& t
 // ToolBody::kJson: one object, or a list of objects (json_calls.cpp).
 class JsonCalls {
  public:
-  explicit JsonCalls(const ToolFormatRow& row) : row_(row) {}
+  explicit JsonCalls(const ToolFormatRow& row) : row_(&row) {}
   Step step(CallBuffer* buffer);
 
  private:
-  enum class Phase {
-    kStart,
-    kItem,
-    kFirstKey,
-    kKey,
-    kKeyText,
-    kColon,
-    kValue,
-    kValueText,
-    kValueEnd,
-    kItemEnd,
-    kClose
-  };
+  enum class Phase { kStart, kItem, kFirstKey, kKey, kKeyText, kColon, kValue, kValueText, kValueEnd, kComma, kClose };
   enum class Role { kName, kId, kArguments, kOther };
 
   Step read_punctuation(char c, CallBuffer* buffer);
@@ -113,37 +120,38 @@ class JsonCalls {
   Step start_value(char c, CallBuffer* buffer);
   Step read_text(CallBuffer* buffer);
   Step take_value(CallBuffer* buffer);
+  Role role_of(const std::string& key) const;
+  bool is_bare() const { return !row_->bare.empty(); }
   Step end_object(CallBuffer* buffer);
   Step end_bracket(Phase next, CallBuffer* buffer);
   bool take_arguments();
   void emit_whole(const std::string& arguments, CallBuffer* buffer);
   Step advance(Phase next, CallBuffer* buffer);
 
-  const ToolFormatRow& row_;
+  const ToolFormatRow* row_;
   Phase phase_ = Phase::kStart;
   bool in_list_ = false;
-  bool may_skip_semicolon_ = true;                   // is_bare: one ';' may stand before a call
+  bool may_skip_semicolon_ = true;                   // bare: one ';' may stand before a call
   std::string key_, name_, id_, value_, arguments_;  // fields of the current object
   Role role_ = Role::kOther;
   bool is_ended_ = false;  // the call of the current object has been emitted
   JsonScanner scanner_;
 };
 
-// ToolBody::kNamed: name[CALL_ID]id[ARGS]{...}, or as JsonCalls (json_calls.cpp).
-class NamedCalls {
+// ToolBody::kPattern (pattern_calls.cpp).
+class PatternCalls {
  public:
-  explicit NamedCalls(const ToolFormatRow& row) : list_(row) {}
+  explicit PatternCalls(const ToolFormatRow& row) : pattern_(row.syntax), list_(row) {}
   Step step(CallBuffer* buffer);
 
  private:
-  enum class Phase { kStart, kName, kMark, kId, kArguments, kArgumentsText, kList };
+  Step read_hole(char hole, CallBuffer* buffer);
+  Step read_arguments(CallBuffer* buffer);
 
-  Step read_up_to(std::string_view ends, std::string* out, Phase next, CallBuffer* buffer);
-  Step read_mark(CallBuffer* buffer);
-
-  Phase phase_ = Phase::kStart;
+  std::string_view pattern_;  // the rest of it
   std::string name_, id_;
   JsonScanner scanner_;
+  bool is_list_ = false;
   JsonCalls list_;
 };
 
@@ -152,36 +160,41 @@ class XmlCalls {
  public:
   // `mark`: the opening mark that was read.
   XmlCalls(const ToolFormatRow& row, std::string_view mark)
-      : row_(row), phase_(mark.starts_with("<function=") ? Phase::kName : Phase::kFunction) {}
+      : row_(&row), phase_(mark == row.tags.name ? Phase::kName : Phase::kFunction) {}
   Step step(CallBuffer* buffer);
 
  private:
-  enum class Phase { kFunction, kName, kParameter, kKey, kNewline, kString, kJson, kClose };
+  enum class Phase { kFunction, kName, kNameEnd, kParameter, kKey, kKeyEnd, kNewline, kString, kJson, kClose };
 
-  Step read_name(CallBuffer* buffer);
+  Step read_word(std::string* out, Phase next, CallBuffer* buffer);
+  Step end_name(CallBuffer* buffer);
   Step read_tag(CallBuffer* buffer);
-  Step read_key(CallBuffer* buffer);
+  Step end_key(CallBuffer* buffer);
   Step start_value(CallBuffer* buffer);
   Step read_string(CallBuffer* buffer);
   Step read_json(CallBuffer* buffer);
 
-  const ToolFormatRow& row_;
+  const ToolFormatRow* row_;
   Phase phase_;
-  std::string name_;
+  std::string name_, key_;
   bool has_parameters_ = false;
   std::vector<std::string> types_;  // of the current parameter
   size_t searched_ = 0;             // leading bytes of a JSON value that do not contain its end
 };
 
-// ToolBody::kBraces (brace_calls.cpp).
+// ToolBody::kBraces and kPython (brace_calls.cpp).
 class BraceCalls {
  public:
-  explicit BraceCalls(const ToolFormatRow& row) : row_(row) {}
+  explicit BraceCalls(const ToolFormatRow& row) : row_(&row), is_python_(row.body == ToolBody::kPython) {}
   Step step(CallBuffer* buffer);
 
  private:
-  enum class Phase { kCall, kName, kKeyOrEnd, kKey, kColon, kElementOrEnd, kValue, kString, kCommaOrEnd, kClose };
+  enum class Phase { kCall, kName, kKeyOrEnd, kKey, kColon, kElementOrEnd, kValue, kString, kComma, kNext, kClose };
 
+  Step start(CallBuffer* buffer);
+  Step start_next(CallBuffer* buffer);
+  Match match_quote(std::string_view text);
+  Step read_python_string(CallBuffer* buffer);
   Step read_name(CallBuffer* buffer);
   Step read_key(CallBuffer* buffer);
   Step read_value(CallBuffer* buffer);
@@ -192,10 +205,14 @@ class BraceCalls {
   Step close(CallBuffer* buffer);
   Step emit(std::string_view json, size_t bytes, Phase next, CallBuffer* buffer);
 
-  const ToolFormatRow& row_;
+  const ToolFormatRow* row_;
+  bool is_python_;
+  bool in_list_ = false;  // kPython: of calls
   Phase phase_ = Phase::kCall;
-  Phase after_string_ = Phase::kCommaOrEnd;
-  std::string open_;  // enclosing brackets, '{' and '['
+  Phase after_string_ = Phase::kComma;
+  std::string open_;        // enclosing brackets: '{', '[', and '(' around the arguments of kPython
+  std::string_view quote_;  // around the current string
+  size_t searched_ = 0;     // leading bytes of a string of kPython that do not contain its end
 };
 
 // ToolBody::kHarmony: the whole answer, as messages of a header, "<|message|>", a text and an end mark (harmony.cpp).
@@ -221,5 +238,8 @@ class HarmonyMessages {
   size_t searched_ = 0;                   // leading bytes of the header that do not contain its end
   JsonScanner scanner_;
 };
+
+using CallReader = std::variant<std::monostate, JsonCalls, PatternCalls, XmlCalls, BraceCalls,
+                                HarmonyMessages>;  // monostate: outside of calls
 
 }  // namespace pinion

@@ -51,15 +51,12 @@ Step HarmonyMessages::start(CallBuffer* buffer) {
   const size_t end = end_bytes(buffer->rest());
   buffer->skip(end);
   if (end > 0) return Step::kContinue;
-  switch (
-      match_any(buffer->rest(), {kStart, kChannel, kRecipient, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]})) {
-    case Match::kPartial:
-      return Step::kNeedMore;
-    case Match::kNo:
-      resume_as_content();
-      return Step::kContinue;
-    case Match::kYes:
-      break;
+  const Match found =
+      match_any(buffer->rest(), {kStart, kChannel, kRecipient, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]});
+  if (found == Match::kPartial) return Step::kNeedMore;
+  if (found == Match::kNo) {
+    resume_as_content();
+    return Step::kContinue;
   }
   buffer->hold();
   searched_ = 0;

@@ -1,4 +1,4 @@
-// Reads calls written as JSON objects, and calls with the name before the JSON. See call_readers.h.
+// Reads calls written as JSON objects. See call_readers.h.
 #include "tokenizer/answers/call_readers.h"
 
 namespace pinion {
@@ -23,7 +23,7 @@ Step JsonCalls::advance(Phase next, CallBuffer* buffer) {
 }
 
 Step JsonCalls::start(char c, CallBuffer* buffer) {
-  if (c == ';' && row_.is_bare && may_skip_semicolon_ && buffer->begun_calls() > 0) {
+  if (c == ';' && is_bare() && may_skip_semicolon_ && buffer->begun_calls() > 0) {
     may_skip_semicolon_ = false;
     return advance(Phase::kStart, buffer);
   }
@@ -46,14 +46,18 @@ Step JsonCalls::start_key(char c, CallBuffer* buffer) {
   return Step::kContinue;
 }
 
+JsonCalls::Role JsonCalls::role_of(const std::string& key) const {
+  if (is_ended_) return Role::kOther;
+  if (row_->format == ToolFormat::kApertus || key == "arguments" || key == "parameters") return Role::kArguments;
+  if (key == "name" || key == "tool_name") return Role::kName;
+  return key == "id" || key == "tool_call_id" ? Role::kId : Role::kOther;
+}
+
 Step JsonCalls::start_value(char c, CallBuffer* buffer) {
-  role_ = key_ == "name"                                ? Role::kName
-          : key_ == "id"                                ? Role::kId
-          : key_ == "arguments" || key_ == "parameters" ? Role::kArguments
-                                                        : Role::kOther;
-  if (is_ended_) role_ = Role::kOther;
+  role_ = role_of(key_);
+  if (row_->format == ToolFormat::kApertus) name_ = buffer->has_tool(key_) ? key_ : "";  // {NAME: {...}}
   // Any other key shows that the answer is JSON but no call, so it must not be held back.
-  if (row_.is_bare && !is_ended_ && role_ == Role::kOther && key_ != "type") return Step::kReject;
+  if (is_bare() && !is_ended_ && role_ == Role::kOther && key_ != "type") return Step::kReject;
   if (role_ == Role::kArguments && c == '{' && !name_.empty()) buffer->begin_call(name_, id_);
   scanner_ = {};
   value_.clear();
@@ -109,16 +113,16 @@ Step JsonCalls::read_text(CallBuffer* buffer) {
 
 // {"name": ...} without arguments is a call only after a mark.
 Step JsonCalls::end_object(CallBuffer* buffer) {
-  if (!is_ended_ && (name_.empty() || row_.is_bare)) return Step::kReject;
+  if (!is_ended_ && (name_.empty() || is_bare())) return Step::kReject;
   if (!is_ended_) emit_whole("{}", buffer);
-  return in_list_ ? end_bracket(Phase::kItemEnd, buffer) : end_bracket(Phase::kClose, buffer);
+  return in_list_ ? end_bracket(Phase::kComma, buffer) : end_bracket(Phase::kClose, buffer);
 }
 
 // Skips a bracket that ends a call or a list of calls, and restarts the held text, so that it never becomes content.
 Step JsonCalls::end_bracket(Phase next, CallBuffer* buffer) {
   advance(next, buffer);
   buffer->hold();
-  return next == Phase::kClose && row_.close[0].empty() ? Step::kDone : Step::kContinue;
+  return next == Phase::kClose && row_->close[0].empty() ? Step::kDone : Step::kContinue;
 }
 
 Step JsonCalls::read_punctuation(char c, CallBuffer* buffer) {
@@ -135,15 +139,20 @@ Step JsonCalls::read_punctuation(char c, CallBuffer* buffer) {
       return start_value(c, buffer);
     case Phase::kValueEnd:
       if (c == '}') return end_object(buffer);
+      if (c == ']' && in_list_ && is_ended_) {  // the brace of the last call is missing
+        in_list_ = false;
+        return end_bracket(Phase::kClose, buffer);
+      }
       return c == ',' ? advance(Phase::kKey, buffer) : Step::kReject;
-    case Phase::kItemEnd:
+    case Phase::kComma:
       if (c == ',') return advance(Phase::kItem, buffer);
       if (c != ']') return Step::kReject;
       in_list_ = false;
       return end_bracket(Phase::kClose, buffer);
     default:
+      if (c == '}') return advance(Phase::kClose, buffer);  // one too many
       // Some models write several objects between two marks.
-      return c == '{' ? start(c, buffer) : skip_close(row_, buffer);
+      return c == '{' ? start(c, buffer) : skip_close(*row_, buffer);
   }
 }
 
@@ -151,57 +160,6 @@ Step JsonCalls::step(CallBuffer* buffer) {
   if (phase_ == Phase::kKeyText || phase_ == Phase::kValueText) return read_text(buffer);
   buffer->skip_white_space();
   return buffer->rest().empty() ? Step::kNeedMore : read_punctuation(buffer->rest().front(), buffer);
-}
-
-Step NamedCalls::read_up_to(std::string_view ends, std::string* out, Phase next, CallBuffer* buffer) {
-  size_t bytes = 0;
-  if (Step step = buffer->find_first_of(ends, kMaxNameBytes, &bytes); step != Step::kDone) return step;
-  *out = buffer->rest().substr(0, bytes);
-  out->erase(out->find_last_not_of(kAsciiWhiteSpace) + 1);
-  buffer->skip(bytes);
-  phase_ = next;
-  return Step::kContinue;
-}
-
-Step NamedCalls::read_mark(CallBuffer* buffer) {
-  if (buffer->rest().starts_with('{')) {
-    phase_ = Phase::kArguments;
-    return Step::kContinue;
-  }
-  Step step = buffer->skip_word("[ARGS]");
-  if (step == Step::kDone) phase_ = Phase::kArguments;
-  if (step == Step::kReject && id_.empty()) {
-    step = buffer->skip_word("[CALL_ID]");
-    if (step == Step::kDone) phase_ = Phase::kId;
-  }
-  return step == Step::kDone ? Step::kContinue : step;
-}
-
-Step NamedCalls::step(CallBuffer* buffer) {
-  if (phase_ == Phase::kList) return list_.step(buffer);
-  if (phase_ == Phase::kStart || phase_ == Phase::kArguments) buffer->skip_white_space();
-  if (buffer->rest().empty()) return Step::kNeedMore;
-  const char c = buffer->rest().front();
-  switch (phase_) {
-    case Phase::kStart:
-      phase_ = c == '[' || c == '{' ? Phase::kList : Phase::kName;
-      return Step::kContinue;
-    case Phase::kName: {
-      const Step step = read_up_to("[{", &name_, Phase::kMark, buffer);
-      return step == Step::kContinue && !buffer->has_tool(name_) ? Step::kReject : step;
-    }
-    case Phase::kMark:
-      return read_mark(buffer);
-    case Phase::kId:
-      return read_up_to("[", &id_, Phase::kMark, buffer);
-    case Phase::kArguments:
-      if (c != '{') return Step::kReject;
-      buffer->begin_call(name_, id_);
-      phase_ = Phase::kArgumentsText;
-      return Step::kContinue;
-    default:
-      return read_json_arguments(&scanner_, buffer);
-  }
 }
 
 }  // namespace pinion

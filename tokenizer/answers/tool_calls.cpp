@@ -1,7 +1,8 @@
 #include "tokenizer/answers/tool_calls.h"
 
 #include <algorithm>
-#include <optional>
+#include <functional>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -11,191 +12,101 @@
 namespace pinion {
 namespace {
 
-using ToolJson = nlohmann::ordered_json;
-
-const ToolJson kNoMember = ToolJson::object();
-
-const ToolJson& member(const ToolJson& object, const char* key) {
-  const auto at = object.is_object() ? object.find(key) : object.end();
-  return object.is_object() && at != object.end() ? *at : kNoMember;
+// A delimiter that no answer contains. Other marks, such as "functools", may be words of one.
+bool is_delimiter(std::string_view mark) {
+  return !mark.empty() && (mark.front() == '<' || mark.front() == '[') && (mark.back() == '>' || mark.back() == ']');
 }
 
-void add_types(const ToolJson& schema, int depth, std::vector<std::string>* types) {
-  const ToolJson& type = member(schema, "type");
-  if (type.is_string()) types->push_back(type.get<std::string>());
-  if (type.is_array()) {
-    for (const ToolJson& name : type) {
-      if (name.is_string()) types->push_back(name.get<std::string>());
+Step step_reader(CallReader& reader, CallBuffer* buffer) {
+  return std::visit(
+      [&](auto& calls) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(calls)>, std::monostate>) {
+          return Step::kReject;
+        } else {
+          return calls.step(buffer);
+        }
+      },
+      reader);
+}
+
+// Reads a broken call as if one closing quote, bracket or tag stood before `mark`, which ends it. `held` is the held
+// text before the mark, `reader` the state where that text begins, behind an opening mark. False: it is still no call.
+bool mend_call(const ToolFormatRow& row, const CallReader& reader, size_t opening_bytes, std::string_view held,
+               std::string_view mark, CallBuffer* buffer) {
+  constexpr size_t kMaxPlaces = 8;
+  const std::string value_and_end = std::string(row.tags.value_end).append(row.tags.end);
+  const std::string_view closers[] = {"}",          "]",          ")", "\"", "'", row.syntax, row.tags.value_end,
+                                      row.tags.end, value_and_end};
+  const size_t text_bytes = held.find_last_not_of(kAsciiWhiteSpace) + 1;
+  const bool has_end_tag = !row.tags.end.empty() && held.substr(0, text_bytes).ends_with(row.tags.end);
+  const size_t first = has_end_tag ? text_bytes - row.tags.end.size() : held.find_last_not_of("}])` \t\r\n") + 1;
+  for (size_t at = first; at <= std::min(held.size(), first + kMaxPlaces); ++at) {
+    for (const std::string_view closer : closers) {
+      if (closer.empty()) continue;
+      const std::string_view behind = held.substr(at);
+      CallBuffer trial =
+          buffer->with_held_text(std::string(held.substr(0, at)).append(closer).append(behind).append(mark));
+      trial.skip(opening_bytes);
+      CallReader calls = reader;
+      Step step = Step::kContinue;
+      while (step == Step::kContinue) step = step_reader(calls, &trial);
+      const std::string_view rest = trimmed(trial.rest());
+      const bool is_read = rest.empty() || rest == mark;
+      if (!is_read || trial.in_call() || trial.begun_calls() < buffer->begun_calls()) continue;
+      buffer->take_call(trial, held.size() + mark.size());
+      return true;
     }
   }
-  for (const char* choice : {"anyOf", "oneOf"}) {
-    if (depth == 0 || !member(schema, choice).is_array()) continue;
-    for (const ToolJson& branch : member(schema, choice)) add_types(branch, depth - 1, types);
-  }
+  return false;
 }
 
 }  // namespace
-
-Match match(std::string_view text, std::string_view word) {
-  if (text.starts_with(word)) return Match::kYes;
-  return word.starts_with(text) ? Match::kPartial : Match::kNo;
-}
-
-Match match_any(std::string_view text, std::initializer_list<std::string_view> words) {
-  Match result = Match::kNo;
-  for (const std::string_view word : words) {
-    const Match found = match(text, word);
-    if (found == Match::kYes) return found;
-    if (found == Match::kPartial) result = found;
-  }
-  return result;
-}
-
-Step skip_close(const ToolFormatRow& row, CallBuffer* buffer) {
-  buffer->skip_white_space();
-  Step step = Step::kReject;
-  for (const std::string_view mark : row.close) {
-    if (mark.empty()) continue;
-    const Step found = buffer->skip_word(mark);
-    if (found == Step::kDone) return found;
-    if (found == Step::kNeedMore) step = found;
-  }
-  return step;
-}
-
-Step read_json_arguments(JsonScanner* scanner, CallBuffer* buffer) {
-  std::string json;
-  buffer->skip(scanner->put(buffer->rest(), &json));
-  buffer->emit(EventKind::kArguments, json);
-  if (scanner->state() == JsonScanner::State::kIncomplete) return Step::kNeedMore;
-  if (scanner->state() == JsonScanner::State::kInvalid) return Step::kReject;
-  buffer->end_call(true);
-  return Step::kDone;
-}
-
-CallBuffer::CallBuffer(ToolJson tools) : tools_(std::move(tools)) {
-  if (!tools_.is_array()) return;
-  for (const ToolJson& tool : tools_) {
-    const ToolJson& function = member(tool, "function");
-    const ToolJson& name = member(function, "name");
-    if (name.is_string()) {
-      parameters_[name.get<std::string>()] = &member(member(function, "parameters"), "properties");
-    }
-  }
-}
-
-void CallBuffer::put(std::string_view text) {
-  const size_t read = std::min(at_, held_from_);
-  bytes_.erase(0, read);
-  at_ -= read;
-  if (held_from_ != std::string::npos) held_from_ -= read;
-  bytes_ += text;
-}
-
-// End of the text that readers see. The limit counts from hold(), so it does not depend on the chunks. It may cut a
-// character in two; both halves then become content, one after the other.
-size_t CallBuffer::end() const {
-  const bool is_long = held_from_ != std::string::npos && bytes_.size() - held_from_ > kMaxHeldBytes;
-  return is_long ? held_from_ + kMaxHeldBytes : bytes_.size();
-}
-
-std::string_view CallBuffer::rest() const { return std::string_view(bytes_).substr(at_, end() - at_); }
-
-void CallBuffer::skip_white_space() {
-  const std::string_view text = rest();
-  skip(std::min(text.find_first_not_of(kAsciiWhiteSpace), text.size()));
-}
-
-Step CallBuffer::skip_word(std::string_view word) {
-  const Match found = match(rest(), word);
-  if (found == Match::kNo) return Step::kReject;
-  if (found == Match::kPartial) return Step::kNeedMore;
-  skip(word.size());
-  return Step::kDone;
-}
-
-Step CallBuffer::find_first_of(std::string_view ends, size_t max_bytes, size_t* bytes) const {
-  const std::string_view text = rest().substr(0, max_bytes + 1);
-  *bytes = text.find_first_of(ends);
-  if (*bytes != std::string_view::npos) return Step::kDone;
-  return text.size() > max_bytes ? Step::kReject : Step::kNeedMore;
-}
-
-std::string CallBuffer::take_held() {
-  const size_t from = std::min(std::exchange(held_from_, std::string::npos), at_);
-  return bytes_.substr(from, at_ - from);
-}
-
-bool CallBuffer::has_tool(std::string_view name) const {
-  return !name.empty() && (!tools_.is_array() || parameters_.contains(name));
-}
-
-std::vector<std::string> CallBuffer::types(const std::string& tool, const std::string& parameter) const {
-  std::vector<std::string> types;
-  const auto properties = parameters_.find(tool);
-  if (properties != parameters_.end()) add_types(member(*properties->second, parameter.c_str()), 4, &types);
-  return types;
-}
-
-void CallBuffer::emit(EventKind kind, std::string_view text) {
-  if (text.empty()) return;
-  const int index = kind == EventKind::kArguments ? begun_calls_ - 1 : -1;
-  if (events_.empty() || events_.back().kind != kind) events_.push_back({.kind = kind, .index = index});
-  events_.back().text += text;
-}
-
-void CallBuffer::begin_call(const std::string& name, const std::string& id) {
-  events_.push_back({.kind = EventKind::kCallBegun, .index = begun_calls_++, .text = name, .id = id});
-  in_call_ = true;
-  drop_held();
-}
-
-void CallBuffer::end_call(bool is_complete) {
-  events_.push_back({.kind = EventKind::kCallEnded, .index = begun_calls_ - 1, .is_complete = is_complete});
-  in_call_ = false;
-  hold();
-}
-
-void CallBuffer::drop_events() {
-  const auto open_call = std::ranges::find(events_.rbegin(), events_.rend(), EventKind::kCallBegun, &ToolEvent::kind);
-  events_.erase(events_.begin(), in_call_ ? open_call.base() - 1 : events_.end());
-  for (ToolEvent& event : events_) event.index = 0;
-  begun_calls_ = in_call_ ? 1 : 0;
-}
-
-std::vector<ToolEvent> CallBuffer::take_events() { return std::exchange(events_, {}); }
 
 struct ToolCallParser::State {
   explicit State(ToolCallOptions& options)
       : row(tool_format_row(options.format)),
         buffer(std::move(options.tools)),
         splitter(options.inside_thought && options.begun.empty()) {
-    if (row.body == ToolBody::kHarmony) harmony.emplace();
-    for (const std::string_view mark : row.open) {
-      if (!mark.empty() && first_bytes.find(mark[0]) == std::string::npos) first_bytes += mark[0];
-    }
+    leave_call();
+    if (!row.bare.empty()) first_bytes = "<[";  // of thinking marks: a call may follow a thought
+    const auto add = [&](std::string_view mark, bool begins_call) {
+      if (mark.empty()) return;
+      outer_marks.emplace_back(mark, begins_call);
+      if (first_bytes.find(mark[0]) == std::string::npos) first_bytes += mark[0];
+    };
+    std::ranges::for_each(row.open, [&](std::string_view mark) { add(mark, true); });
+    std::ranges::for_each(row.other_marks, [&](std::string_view mark) { add(mark, false); });
+    std::ranges::for_each(row.close, [&](std::string_view mark) { add(is_delimiter(mark) ? mark : "", false); });
+    std::ranges::sort(outer_marks, std::greater(), [](const auto& mark) { return mark.first.size(); });
   }
 
   // Each step reads some text; false: the next one needs more.
-  bool step();
+  bool step() { return is_outside() ? step_outside() : step_call(); }
   bool step_outside();
   bool step_bare();
   bool step_call();
-  bool step_harmony();
+  bool step_broken(bool is_last);
   void begin(std::string_view mark);
   void give_up();
+  void drop_marks(std::string* text) const;
   void emit(const std::vector<ThinkingText>& texts);
   void finish();
+  void leave_call() { call = row.body == ToolBody::kHarmony ? CallReader(HarmonyMessages()) : CallReader(); }
+  bool is_mark_cut() const;
   void read(std::string_view text);
   std::vector<ToolEvent> take_events();
+  bool is_outside() const { return call.index() == 0; }
 
   const ToolFormatRow& row;
   CallBuffer buffer;
   ThinkingSplitter splitter;
-  std::optional<HarmonyMessages> harmony;
-  std::variant<std::monostate, JsonCalls, NamedCalls, XmlCalls, BraceCalls> call;  // monostate: outside of calls
-  std::string first_bytes;                                                         // of the opening marks
-  bool has_content = false;                                                        // since the last call
+  CallReader call;
+  CallReader call_at_hold;                                     // `call` where the held text begins, for mend_call()
+  size_t opening_bytes = 0;                                    // of the held text: a mark that `call_at_hold` has read
+  bool is_broken = false;                                      // the held call is invalid; its closing mark is searched
+  std::vector<std::pair<std::string_view, bool>> outer_marks;  // outside of calls; second: begins a call
+  std::string first_bytes;                                     // of the outer marks
+  bool has_content = false;                                    // since the last call
   std::string begun_held;  // held text of ToolCallOptions::begun, which is dropped if it becomes content
 };
 
@@ -210,27 +121,31 @@ void ToolCallParser::State::begin(std::string_view mark) {
   emit(splitter.put_literal({}));
   buffer.hold();
   buffer.skip(mark.size());
-  switch (row.body) {
-    case ToolBody::kNamed:
-      call.emplace<NamedCalls>(row);
-      break;
-    case ToolBody::kXml:
-      call.emplace<XmlCalls>(row, mark);
-      break;
-    case ToolBody::kBraces:
-      call.emplace<BraceCalls>(row);
-      break;
-    default:
-      call.emplace<JsonCalls>(row);
-      break;
+  if (row.body == ToolBody::kJson) call.emplace<JsonCalls>(row);
+  if (row.body == ToolBody::kPattern) call.emplace<PatternCalls>(row);
+  if (row.body == ToolBody::kXml) call.emplace<XmlCalls>(row, mark);
+  if (row.body == ToolBody::kBraces || row.body == ToolBody::kPython) call.emplace<BraceCalls>(row);
+  call_at_hold = call;
+  opening_bytes = mark.size();
+}
+
+// Broken calls become content without the marks.
+void ToolCallParser::State::drop_marks(std::string* text) const {
+  for (const auto& [mark, begins_call] : outer_marks) {
+    if (begins_call && !is_delimiter(mark)) continue;
+    for (size_t at = text->find(mark); at != std::string::npos; at = text->find(mark, at)) {
+      text->erase(at, mark.size() + text->substr(at + mark.size(), 1).starts_with('\n'));
+    }
   }
 }
 
-// Ends a call that has begun as incomplete. Held text becomes content.
+// Ends a long call as incomplete. Held text becomes content.
 void ToolCallParser::State::give_up() {
-  if (buffer.in_call()) buffer.end_call(false);
-  const std::string text = buffer.take_held();
-  if (harmony) {
+  if (buffer.in_call() && !buffer.holds_call()) buffer.end_call(false);
+  std::string text = buffer.take_held();
+  drop_marks(&text);
+  is_broken = false;
+  if (auto* harmony = std::get_if<HarmonyMessages>(&call)) {
     buffer.emit(EventKind::kContent, text);
     harmony->resume_as_content();
   } else {
@@ -242,9 +157,10 @@ void ToolCallParser::State::give_up() {
 // A call without a mark begins an answer or follows another call.
 bool ToolCallParser::State::step_bare() {
   const char c = buffer.rest().front();
-  const std::string_view begins = buffer.begun_calls() > 0 ? " \t\r\n{;" : " \t\r\n{";
-  if (has_content || begins.find(c) == std::string_view::npos) return false;
-  emit(splitter.put_literal({}));  // releases a partial thinking mark, which no character of `begins` continues
+  const bool may_begin = kAsciiWhiteSpace.find(c) != std::string_view::npos ||
+                         row.bare.find(c) != std::string_view::npos || (c == ';' && buffer.begun_calls() > 0);
+  if (has_content || !may_begin) return false;
+  emit(splitter.put_literal({}));  // releases a partial thinking mark, which no such character continues
   if (!has_content) begin({});
   return !has_content;
 }
@@ -257,15 +173,20 @@ bool ToolCallParser::State::step_outside() {
   size_t bytes = text.size();
   if (splitter.inside()) {
     bytes = std::min(bytes, text.find_first_of(kThinkingMarkEnds)) + 1;
-  } else if (row.is_bare && step_bare()) {
+  } else if (!row.bare.empty() && step_bare()) {
     return true;
   } else if (!first_bytes.empty()) {
     bytes = std::min(bytes, text.find_first_of(first_bytes));
     bool is_partial = false;
-    for (const std::string_view mark : row.open) {
-      const Match found = bytes > 0 || mark.empty() ? Match::kNo : match(text, mark);
-      if (found == Match::kYes) {
+    for (const auto& [mark, begins_call] : outer_marks) {
+      const Match found = bytes > 0 || is_partial ? Match::kNo : match(text, mark);
+      if (found == Match::kYes && begins_call) {
         begin(mark);
+        return true;
+      }
+      if (found == Match::kYes) {
+        emit(splitter.put_literal({}));
+        buffer.skip(mark.size());
         return true;
       }
       is_partial |= found == Match::kPartial;
@@ -279,23 +200,27 @@ bool ToolCallParser::State::step_outside() {
 }
 
 bool ToolCallParser::State::step_call() {
+  if (is_broken) return step_broken(false);
   const int begun_calls = buffer.begun_calls();
-  const Step step = std::visit(
-      [&](auto& calls) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(calls)>, std::monostate>) {
-          return Step::kReject;
-        } else {
-          return calls.step(&buffer);
-        }
-      },
-      call);
-  if (buffer.begun_calls() > begun_calls) {
+  const bool was_in_call = buffer.in_call();
+  const Step step = step_reader(call, &buffer);
+  if (buffer.is_held() && buffer.held_read_bytes() == 0) {
+    call_at_hold = call;
+    opening_bytes = 0;
+  }
+  if (buffer.holds_call() && buffer.held_read_bytes() > kMaxHeldCallBytes) buffer.drop_held();
+  if ((was_in_call || buffer.begun_calls() > begun_calls) && !buffer.holds_call()) {
     splitter.trim_newlines();
     has_content = false;
   }
   if (step == Step::kNeedMore && !buffer.is_cut()) return false;
+  if (step == Step::kNeedMore && buffer.holds_call()) {
+    buffer.drop_held();
+    return true;
+  }
   if (step == Step::kNeedMore) buffer.skip(buffer.rest().size());
-  if (step == Step::kNeedMore || step == Step::kReject) give_up();
+  is_broken = step == Step::kReject && buffer.holds_call() && !row.close[0].empty();
+  if (!is_broken && (step == Step::kNeedMore || step == Step::kReject)) give_up();
   if (step == Step::kDone) {
     buffer.drop_held();
     call = std::monostate();
@@ -303,28 +228,54 @@ bool ToolCallParser::State::step_call() {
   return true;
 }
 
-bool ToolCallParser::State::step_harmony() {
-  if (buffer.rest().empty()) return false;
-  const Step step = harmony->step(&buffer);
-  if (step == Step::kNeedMore && !buffer.is_cut()) return false;
-  if (step == Step::kNeedMore) buffer.skip(buffer.rest().size());
-  if (step != Step::kContinue) give_up();
+// Waits for the mark that ends a broken call, then mends it or makes it content.
+bool ToolCallParser::State::step_broken(bool is_last) {
+  const std::string_view held = buffer.held_text().substr(0, 2 * kMaxHeldCallBytes);
+  size_t found = std::string_view::npos;
+  std::string_view found_mark;
+  for (const std::string_view mark : row.close) {
+    const size_t at =
+        mark.empty() ? std::string_view::npos : held.find(mark, is_broken ? buffer.held_read_bytes() : opening_bytes);
+    if (at < found) found_mark = mark;
+    found = std::min(found, at);
+  }
+  const bool is_found = found != std::string_view::npos;
+  if (!is_found && !is_last && held.size() < 2 * kMaxHeldCallBytes) return false;
+  if (is_found && mend_call(row, call_at_hold, opening_bytes, held.substr(0, found), found_mark, &buffer)) {
+    splitter.trim_newlines();
+    is_broken = has_content = false;
+    leave_call();
+    return true;
+  }
+  if (is_found) buffer.skip(found + found_mark.size() - buffer.held_read_bytes());
+  give_up();
   return true;
 }
 
-bool ToolCallParser::State::step() {
-  if (harmony) return step_harmony();
-  return call.index() == 0 ? step_outside() : step_call();
+// True if the text behind a call is the beginning of a mark, which the limit of tokens has cut.
+bool ToolCallParser::State::is_mark_cut() const {
+  const std::string_view text = trimmed(buffer.is_held() ? buffer.held_text() : buffer.rest());
+  return buffer.begun_calls() > 0 && !buffer.in_call() && !text.empty() &&
+         std::ranges::any_of(outer_marks, [&](const auto& mark) { return mark.first.starts_with(text); });
 }
 
 void ToolCallParser::State::finish() {
-  const bool is_outside = !harmony && call.index() == 0;
-  if (buffer.in_call()) buffer.emit(EventKind::kArguments, buffer.rest());
-  if (is_outside) emit(splitter.put(buffer.rest()));
-  if (harmony) harmony->finish(&buffer);
+  while (buffer.holds_call() && !row.close[0].empty()) {
+    if (!is_broken) buffer.skip(buffer.rest().size());
+    step_broken(true);
+    while (step()) {
+    }
+  }
+  if (is_mark_cut()) {
+    buffer.skip(buffer.rest().size());
+    buffer.drop_held();
+  }
+  if (buffer.in_call() && !buffer.holds_call()) buffer.emit(EventKind::kArguments, buffer.rest());
+  if (is_outside()) emit(splitter.put(buffer.rest()));
+  if (auto* harmony = std::get_if<HarmonyMessages>(&call)) harmony->finish(&buffer);
   buffer.skip(buffer.rest().size());
-  if (!is_outside) give_up();
-  if (!harmony) emit(splitter.finish());
+  if (!is_outside()) give_up();
+  if (row.body != ToolBody::kHarmony) emit(splitter.finish());
 }
 
 void ToolCallParser::State::read(std::string_view text) {
@@ -348,7 +299,9 @@ std::vector<ToolEvent> ToolCallParser::State::take_events() {
 ToolCallParser::ToolCallParser(ToolCallOptions options) : state_(std::make_unique<State>(options)) {
   state_->read(options.begun);
   state_->buffer.drop_events();
-  state_->begun_held = state_->splitter.held() + state_->buffer.unread();
+  std::string held = state_->buffer.unread();
+  state_->drop_marks(&held);
+  state_->begun_held = state_->splitter.held() + held;
   state_->read(options.forced_prefix);
 }
 

@@ -1,9 +1,9 @@
 // Splits a model's text, which comes in chunks, into thoughts, answer and tool calls.
 //
-// No text of a model is an error or gets lost. Text that resembles a call but is none (invalid JSON, no name, unknown
-// tool) becomes content, unchanged. A call begins once a known name has been read and the arguments begin; chunks of
-// arguments are then passed on at once. If the arguments break off or turn invalid, the call ends there with
-// is_complete false (its joined arguments may be invalid JSON), and the rest is content.
+// No text of a model is an error. Text that resembles a call but is none (invalid JSON, no name, unknown tool) becomes
+// content, without the marks of calls. A call that lacks one closing quote, bracket or tag is read as if it were there.
+// The events of a call come once it is complete, those of a longer one in chunks from kMaxHeldCallBytes on. If a long
+// call breaks off or turns invalid, it ends there with is_complete false, and the rest is content.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +41,8 @@ struct ToolCallOptions {
 // longer arguments, and a longer value of an XML parameter becomes a JSON string. (Newlines around thoughts and calls,
 // which may be dropped, are held back without a limit.)
 constexpr size_t kMaxHeldBytes = 256 << 10;
+
+constexpr size_t kMaxHeldCallBytes = 1024;
 
 // The boundaries of the chunks change only the number of events, not their joined content. Chunks of whole UTF-8
 // characters give events of whole characters.

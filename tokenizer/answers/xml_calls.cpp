@@ -6,19 +6,17 @@
 namespace pinion {
 namespace {
 
-constexpr std::string_view kFunction = "<function=", kParameter = "<parameter=", kEndOfValue = "</parameter>",
-                           kEndOfFunction = "</function>";
 constexpr size_t kMaxWhiteSpace = 256;  // bytes between two tags
 
-// kYes: `text` begins with </parameter> and a tag that may follow it. Else </parameter> is part of the value.
-Match ends_value(std::string_view text) {
-  const Match mark = match(text, kEndOfValue);
+// kYes: `text` begins with the end of a value and a tag that may follow it. Else this end is part of the value.
+Match ends_value(const XmlTags& tags, std::string_view text) {
+  const Match mark = match(text, tags.value_end);
   if (mark != Match::kYes) return mark;
-  text.remove_prefix(kEndOfValue.size());
+  text.remove_prefix(tags.value_end.size());
   const size_t spaces = std::min(text.find_first_not_of(kAsciiWhiteSpace), text.size());
   if (spaces > kMaxWhiteSpace) return Match::kNo;
   text.remove_prefix(spaces);
-  return match_any(text, {kParameter, kEndOfFunction});
+  return match_any(text, {tags.key, tags.end});
 }
 
 struct ValueEnd {
@@ -26,12 +24,22 @@ struct ValueEnd {
   Match is_end;    // kYes: the mark follows, kPartial: it may
 };
 
-ValueEnd find_end(std::string_view text, size_t from) {
+ValueEnd find_end(const XmlTags& tags, std::string_view text, size_t from) {
   for (size_t at = text.find('<', from); at != std::string_view::npos; at = text.find('<', at + 1)) {
-    const Match found = ends_value(text.substr(at));
+    const Match found = ends_value(tags, text.substr(at));
     if (found != Match::kNo) return {at - (at > 0 && text[at - 1] == '\n'), found};
   }
   return {text.size() - text.ends_with('\n'), Match::kNo};
+}
+
+// Skips text up to the end of a tag. kDone: `*attributes` stood before it.
+Step skip_tag_end(std::string_view end, std::string* attributes, CallBuffer* buffer) {
+  const std::string_view text = buffer->rest().substr(0, kMaxNameBytes);
+  const size_t at = text.find(end);
+  if (at == std::string_view::npos) return text.size() < kMaxNameBytes ? Step::kNeedMore : Step::kReject;
+  *attributes = text.substr(0, at);
+  buffer->skip(at + end.size());
+  return Step::kDone;
 }
 
 }  // namespace
@@ -50,12 +58,19 @@ std::string plain_value(std::string_view text, const std::vector<std::string>& t
   return fits ? json : std::string();
 }
 
-Step XmlCalls::read_name(CallBuffer* buffer) {
+Step XmlCalls::read_word(std::string* out, Phase next, CallBuffer* buffer) {
   size_t bytes = 0;
-  if (Step step = buffer->find_first_of("<>\n", kMaxNameBytes, &bytes); step != Step::kDone) return step;
-  name_ = buffer->rest().substr(0, bytes);
-  if (buffer->rest()[bytes] != '>' || !buffer->has_tool(name_)) return Step::kReject;
-  buffer->skip(bytes + 1);
+  if (Step step = buffer->find_first_of("\"<>\n", kMaxNameBytes, &bytes); step != Step::kDone) return step;
+  *out = buffer->rest().substr(0, bytes);
+  if (out->empty() || (next == Phase::kNameEnd && !buffer->has_tool(*out))) return Step::kReject;
+  buffer->skip(bytes);
+  phase_ = next;
+  return Step::kContinue;
+}
+
+Step XmlCalls::end_name(CallBuffer* buffer) {
+  std::string attributes;
+  if (Step step = skip_tag_end(row_->tags.name_end, &attributes, buffer); step != Step::kDone) return step;
   buffer->begin_call(name_, {});
   buffer->emit(EventKind::kArguments, "{");
   phase_ = Phase::kParameter;
@@ -64,29 +79,32 @@ Step XmlCalls::read_name(CallBuffer* buffer) {
 
 Step XmlCalls::read_tag(CallBuffer* buffer) {
   buffer->skip_white_space();
-  const Step parameter = buffer->skip_word(kParameter);
+  const Step parameter = buffer->skip_word(row_->tags.key);
   if (parameter == Step::kDone) {
     phase_ = Phase::kKey;
     return Step::kContinue;
   }
-  const Step end = buffer->skip_word(kEndOfFunction);
+  const Step end = buffer->skip_word(row_->tags.end);
   if (end != Step::kDone) return parameter == Step::kNeedMore ? parameter : end;
   buffer->emit(EventKind::kArguments, "}");
   buffer->end_call(true);
   phase_ = Phase::kClose;
-  return Step::kContinue;
+  return std::ranges::find(row_->close, row_->tags.end) == row_->close.end() ? Step::kContinue : Step::kDone;
 }
 
-Step XmlCalls::read_key(CallBuffer* buffer) {
-  size_t bytes = 0;
-  if (Step step = buffer->find_first_of("<>\n", kMaxNameBytes, &bytes); step != Step::kDone) return step;
-  if (buffer->rest()[bytes] != '>' || bytes == 0) return Step::kReject;
-  const std::string key(buffer->rest().substr(0, bytes));
+// Attributes such as string="true" or type="number" count more than the types of the schema.
+Step XmlCalls::end_key(CallBuffer* buffer) {
+  std::string attributes;
+  if (Step step = skip_tag_end(row_->tags.key_end, &attributes, buffer); step != Step::kDone) return step;
   std::string json = has_parameters_ ? ", \"" : "\"";
-  append_json_escaped(key, &json);
+  append_json_escaped(key_, &json);
   buffer->emit(EventKind::kArguments, json + "\": ");
-  buffer->skip(bytes + 1);
-  types_ = buffer->types(name_, key);
+  types_ = buffer->types(name_, key_);
+  if (attributes.find("=\"true\"") != std::string::npos || attributes.find("=\"string\"") != std::string::npos) {
+    types_ = {"string"};
+  } else if (attributes.find("=\"") != std::string::npos) {
+    types_ = {"number", "boolean", "null", "object", "array"};
+  }
   has_parameters_ = true;
   phase_ = Phase::kNewline;
   return Step::kContinue;
@@ -103,7 +121,7 @@ Step XmlCalls::start_value(CallBuffer* buffer) {
 }
 
 Step XmlCalls::read_string(CallBuffer* buffer) {
-  const ValueEnd found = find_end(buffer->rest(), 0);
+  const ValueEnd found = find_end(row_->tags, buffer->rest(), 0);
   std::string json;
   append_json_escaped(buffer->rest().substr(0, found.certain), &json);
   buffer->skip(found.certain);
@@ -111,7 +129,7 @@ Step XmlCalls::read_string(CallBuffer* buffer) {
   buffer->emit(EventKind::kArguments, has_ended ? json + "\"" : json);
   if (!has_ended) return Step::kNeedMore;
   if (buffer->rest().starts_with('\n')) buffer->skip(1);
-  buffer->skip(kEndOfValue.size());
+  buffer->skip(row_->tags.value_end.size());
   phase_ = Phase::kParameter;
   return Step::kContinue;
 }
@@ -119,7 +137,7 @@ Step XmlCalls::read_string(CallBuffer* buffer) {
 // The value stays unread until its end is known, and only then can be checked to be JSON. A value of more than
 // kMaxHeldBytes becomes a string.
 Step XmlCalls::read_json(CallBuffer* buffer) {
-  const ValueEnd found = find_end(buffer->rest(), searched_);
+  const ValueEnd found = find_end(row_->tags, buffer->rest(), searched_);
   searched_ = found.certain;
   const bool is_string = std::ranges::find(types_, "string") != types_.end();
   if (found.certain <= kMaxHeldBytes) {
@@ -130,7 +148,8 @@ Step XmlCalls::read_json(CallBuffer* buffer) {
     if (is_string && json != "null") json.clear();
     if (!json.empty()) {
       buffer->emit(EventKind::kArguments, json);
-      buffer->skip(found.certain + buffer->rest().substr(found.certain).starts_with('\n') + kEndOfValue.size());
+      buffer->skip(found.certain + buffer->rest().substr(found.certain).starts_with('\n') +
+                   row_->tags.value_end.size());
       phase_ = Phase::kParameter;
       return Step::kContinue;
     }
@@ -144,16 +163,21 @@ Step XmlCalls::step(CallBuffer* buffer) {
   switch (phase_) {
     case Phase::kFunction: {
       buffer->skip_white_space();
-      const Step step = buffer->skip_word(kFunction);
+      if (buffer->rest().empty()) return Step::kNeedMore;
+      const Step step = buffer->skip_word(row_->tags.name);
       if (step == Step::kDone) phase_ = Phase::kName;
       return step == Step::kDone ? Step::kContinue : step;
     }
     case Phase::kName:
-      return read_name(buffer);
+      return read_word(&name_, Phase::kNameEnd, buffer);
+    case Phase::kNameEnd:
+      return end_name(buffer);
     case Phase::kParameter:
       return read_tag(buffer);
     case Phase::kKey:
-      return read_key(buffer);
+      return read_word(&key_, Phase::kKeyEnd, buffer);
+    case Phase::kKeyEnd:
+      return end_key(buffer);
     case Phase::kNewline:
       return start_value(buffer);
     case Phase::kString:
@@ -161,7 +185,7 @@ Step XmlCalls::step(CallBuffer* buffer) {
     case Phase::kJson:
       return read_json(buffer);
     default:
-      return skip_close(row_, buffer);
+      return skip_close(*row_, buffer);
   }
 }
 

@@ -70,6 +70,9 @@ std::optional<Value> Loop::attribute(const std::string& name) {
   if (name == "index0") return index_;
   if (name == "first") return index_ == 0;
   if (name == "last") return !peek();
+  if (name == "depth") return int64_t{1};  // recursive loops are not supported
+  if (name == "depth0") return int64_t{0};
+  if (name == "changed") fail("loop.changed is not supported");
   if (name == "length") return *length();
   if (name == "revindex") return *length() - index_;
   if (name == "revindex0") return *length() - index_ - 1;

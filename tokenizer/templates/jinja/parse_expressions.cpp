@@ -1,4 +1,5 @@
 // The parser of expressions. See parser.h.
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 
@@ -183,6 +184,11 @@ ExpressionPtr ExpressionParser::parse_name(bool with_namespace) {
   } else {
     made->kind = Kind::kName;
     made->name = name.text;
+    const auto has_parameter = [&](const Macro* macro) { return std::ranges::count(macro->parameters, name.text) > 0; };
+    if ((name.text == "varargs" || name.text == "kwargs") && !open_macros.empty() &&
+        std::ranges::none_of(open_macros, has_parameter)) {
+      throw SyntaxFailure(name.text + " of a macro is not supported", name.offset);
+    }
     for (Macro* macro : open_macros) macro->uses_caller |= name.text == "caller";
   }
   return made;
