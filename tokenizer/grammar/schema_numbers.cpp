@@ -140,7 +140,7 @@ Error complete_integer(const Bounds& bounds, double step, const std::string& whe
 }  // namespace
 
 Error complete_number(std::span<const SchemaPart> parts, bool is_integer, Schema* out) {
-  // Bounded numbers have no exponent and at most kMaxNumberDigits digits before the point.
+  // Bounded numbers have no exponent, so that many digits.
   constexpr double kLargest = 1e15;
   Bounds bounds;
   if (Error e = read_bounds(parts, &bounds)) return e;
