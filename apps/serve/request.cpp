@@ -194,6 +194,7 @@ void OpenaiFormatter::add_usage(const GenerateResult& result, bool is_first_choi
   if (!is_first_choice) return;
   prompt_tokens_ += result.reused_tokens + result.prefilled_tokens;
   cached_tokens_ += result.reused_tokens;
+  disk_tokens_ += result.loaded_tokens;
 }
 
 std::string OpenaiFormatter::chunk(OrderedJson choice) const {
@@ -212,7 +213,7 @@ std::string OpenaiFormatter::finish() {
   json["usage"] = {{"prompt_tokens", prompt_tokens_},
                    {"completion_tokens", tokens_},
                    {"total_tokens", prompt_tokens_ + tokens_},
-                   {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}}}};
+                   {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}, {"cached_on_disk", disk_tokens_}}}};
   return streams_ ? event_text(json) + done : json_text(json) + "\n";
 }
 

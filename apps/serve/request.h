@@ -105,7 +105,7 @@ class OpenaiFormatter : public ResponseFormatter {
   const bool include_usage_;
   const size_t choice_count_;
   OrderedJson head_;
-  int64_t prompt_tokens_ = 0, cached_tokens_ = 0, tokens_ = 0;
+  int64_t prompt_tokens_ = 0, cached_tokens_ = 0, disk_tokens_ = 0, tokens_ = 0;
 };
 
 // Waits for the last event of a whole reply, or for the first event of a stream: a request that fails before its first

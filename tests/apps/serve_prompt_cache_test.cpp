@@ -81,6 +81,7 @@ TEST(PromptCache, ServerContinuesAfterARestart) {
     const json reply = server.post("/v1/completions", request);
     const auto tokens = reply["usage"]["prompt_tokens"].get<int64_t>();
     EXPECT_EQ(reply["usage"]["prompt_tokens_details"]["cached_tokens"], is_restarted ? tokens - 1 : 0);
+    EXPECT_EQ(reply["usage"]["prompt_tokens_details"]["cached_on_disk"], is_restarted ? tokens - 1 : 0);
     EXPECT_EQ(server.metric("prompt_cache_tokens_total"), is_restarted ? static_cast<double>(tokens - 1) : 0);
     if (is_restarted) {
       EXPECT_EQ(reply["choices"][0]["text"], text);
