@@ -27,19 +27,18 @@ Error compare_vocabularies(const std::string& model, const std::string& small) {
   return {};
 }
 
-// Opens a session of the draft model next to the target model's.
-Error open_draft_session(const Runtime& runtime, const Session& session, Drafting* out) {
+// Opens a session of the draft model on the teams of the target model.
+Error open_draft_session(const Runtime& runtime, const Runtime& small, int64_t capacity, const Session* also_open,
+                         std::unique_ptr<DraftModel>* out) {
   SessionOptions needs;
-  needs.kv = out->runtime.kv;
-  needs.capacity = session.sequence.cache.capacity + kMaxDrafts;
+  needs.kv = small.kv;
+  needs.capacity = capacity;
   needs.prefill_chunk = runtime.prefill_chunk;
   needs.kernels = runtime.kernels;
   needs.prefill_team = runtime.prefill_team.get();
-  needs.also_open = &session;
-  auto model = std::make_unique<DraftModel>();
-  if (Error e = open_session(*out->runtime.model, *runtime.team, needs, &model->session)) return e;
-  out->speculation->model = std::move(model);
-  return {};
+  needs.also_open = also_open;
+  *out = std::make_unique<DraftModel>();
+  return open_session(*small.model, *runtime.team, needs, &(*out)->session);
 }
 
 Error open_draft_model(const std::string& small, const RunOptions& run, Drafting* out) {
@@ -59,6 +58,22 @@ Error open_mtp_layer(const RunOptions& run, const Runtime& runtime, Drafting* ou
   RuntimeOptions options = mtp_run;
   options.load = load_options(mtp_run);
   return open_mtp(options, runtime, &out->runtime);
+}
+
+bool may_speculate(const std::string& source, const Model& model) {
+  if (!is_speculating(source)) return false;
+  if (!frequencies_follow_length(model.config)) return true;
+  note("--speculate has no effect: this model's rope frequencies depend on the length of the text");
+  return false;
+}
+
+// Opens the draft model or the MTP layer, if `source` names one.
+Error open_drafting(const std::string& source, const RunOptions& run, const Runtime& runtime, Drafting* out) {
+  if (source == kNgram) return {};
+  if (source == kMtp && run.exchange) {
+    return error("not supported on several boards", "--speculate mtp", "ngram or DIR");
+  }
+  return source == kMtp ? open_mtp_layer(run, runtime, out) : open_draft_model(source, run, out);
 }
 
 }  // namespace
@@ -103,19 +118,29 @@ Error check_speculation(const std::string& source, const RunOptions& run) {
 
 Error begin_speculation(const std::string& source, const RunOptions& run, const Runtime& runtime, Session* session,
                         Drafting* out) {
-  if (!is_speculating(source)) return {};
-  if (frequencies_follow_length(session->model->config)) {
-    note("--speculate has no effect: this model's rope frequencies depend on the length of the text");
-    return {};
-  }
+  if (!may_speculate(source, *session->model)) return {};
   out->speculation.emplace();
-  if (source == kMtp && run.exchange)
-    return error("not supported on several boards", "--speculate mtp", "ngram or DIR");
+  if (Error e = open_drafting(source, run, runtime, out)) return e;
   if (source != kNgram) {
-    if (Error e = source == kMtp ? open_mtp_layer(run, runtime, out) : open_draft_model(source, run, out)) return e;
-    if (Error e = open_draft_session(runtime, *session, out)) return e;
+    const int64_t capacity = session->sequence.cache.capacity + kMaxDrafts;
+    if (Error e = open_draft_session(runtime, out->runtime, capacity, session, &out->speculation->model)) return e;
   }
   use_speculation(&*out->speculation, session);
+  return {};
+}
+
+Error begin_speculation(const std::string& source, const RunOptions& run, const Runtime& runtime, Scheduler* scheduler,
+                        Drafting* out) {
+  if (!may_speculate(source, *scheduler->model)) return {};
+  if (Error e = open_drafting(source, run, runtime, out)) return e;
+  const int64_t count = source == kNgram ? 0 : scheduler->options.sequences;
+  const int64_t fitting = count > 0 ? fitting_context(out->runtime) / count : 0;
+  const int64_t capacity = std::min(scheduler->options.context + kMaxDrafts, fitting);
+  for (int64_t i = 0; i < count; ++i) {
+    std::unique_ptr<DraftModel> model;
+    if (Error e = open_draft_session(runtime, out->runtime, capacity, nullptr, &model)) return e;
+    add_draft_model(*scheduler, std::move(model));
+  }
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "apps/cli/common.h"
+#include "engine/session/scheduler.h"
 #include "engine/session/speculation.h"
 
 namespace pinion {
@@ -30,6 +31,11 @@ struct Drafting {
 // After session_needs() and opening the session. Opens the draft model, if one is given, on the session's team. Prints
 // a note if drafts are not possible.
 Error begin_speculation(const std::string& source, const RunOptions& run, const Runtime& runtime, Session* session,
+                        Drafting* out);
+
+// The same for the requests of a scheduler, whose options must have `keeps_hidden` for "mtp". Each running request has
+// a draft model of its own, with as much context as fits.
+Error begin_speculation(const std::string& source, const RunOptions& run, const Runtime& runtime, Scheduler* scheduler,
                         Drafting* out);
 
 // After an answer: a note, once, if drafting has failed and stopped.

@@ -111,7 +111,7 @@ void print_result(const GenerateFlags& options, const std::vector<int32_t>& prom
 }
 
 int run_generate(GenerateFlags& options) {
-  if (options.max_tokens < 0) options.max_tokens = kDefaultContext;
+  if (options.max_tokens < 0) options.max_tokens = kUnlimitedTokens;
   if (options.quiet) set_quiet();
   // With a grammar, the text that it determines is drafted as well.
   if (options.speculate.empty()) options.speculate = options.grammar.any() && !options.prompts ? "ngram" : "off";

@@ -15,6 +15,8 @@
 
 namespace pinion {
 
+constexpr int64_t kUnlimitedTokens = 8192;  // --max-tokens -1
+
 struct GenerateFlags {
   RunOptions run;
   SamplingFlags sampling;

@@ -42,7 +42,7 @@ Error read_item(Reader& reader, std::string_view line, const std::string& where,
   if (Error e = parse_json(line, where, &json)) return e;
   JsonFields fields{json, where};
   out->max_tokens = fields.integer("max_tokens", reader.flags.max_tokens, -1, 1 << 30);
-  if (out->max_tokens < 0) out->max_tokens = kDefaultContext;
+  if (out->max_tokens < 0) out->max_tokens = kUnlimitedTokens;
   if (fields.has("prompt_ids")) {
     for (const int64_t id : fields.integers("prompt_ids", 0, (int64_t{1} << 31) - 1)) {
       out->prompt.push_back(static_cast<int32_t>(id));

@@ -224,7 +224,7 @@ void InferenceService::start(const std::shared_ptr<Request>& request) {
     TextRequest order = {
         .prompt = std::move(request->input.prompt),
         .options = request->input.options,
-        .speculate_ngram = options_.speculate_ngram,
+        .speculates = options_.speculates,
         .is_pinned = request->input.is_pinned,
         .on_token = [this, request](int32_t id,
                                     const GenerateResult& so_far) { return put_token(*request, id, so_far); },

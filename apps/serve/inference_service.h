@@ -139,7 +139,7 @@ struct ServiceMetrics {
 
 struct ServiceOptions {
   int64_t max_waiting = 64;       // requests beyond those that run
-  bool speculate_ngram = false;   // draft from the request's own earlier text
+  bool speculates = false;        // requests have drafts
   int64_t roof_buffer_bytes = 0;  // buffer for the bandwidth measurement
 };
 

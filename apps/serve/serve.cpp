@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/common.h"
+#include "apps/cli/speculate.h"
 #include "apps/commands.h"
 #include "apps/golden/subject.h"
 #include "apps/model/build.h"
@@ -72,6 +73,7 @@ SchedulerOptions scheduler_options(const ServeOptions& options, const Runtime& r
   out.sequences = options.parallel;
   out.context = options.context > 0 ? std::min(context_length(config), options.context) : fitting_context(runtime);
   out.pass_rows = std::max(out.pass_rows, 2 * options.parallel);
+  out.keeps_hidden = session_needs(options.speculate, 0).keeps_hidden;
   const int64_t block_bytes = kv_shape_of(config, runtime.kv).bytes(kAttentionChunk);
   const int64_t free_bytes = available_memory_bytes() - mapped_bytes(*runtime.model);
   const int64_t sequence = round_up(out.context, kAttentionChunk), all = options.parallel * sequence;
@@ -179,6 +181,7 @@ int serve(const ServeOptions& options) {
   if (Error e = check_host(options)) return fail_usage(e.message());
   if (Error e = read_keys(options.key_file, &http.keys)) return fail(e);
   if (Error e = check_model_folder(options.run.model)) return fail(e);
+  if (Error e = check_speculation(options.speculate, options.run)) return fail(e);
   ServerState server;
   if (Error e = load_model_tokenizer(options.run.model, &server.tokenizer)) return fail(e);
   if (Error e = load_chat_template(options.run.model, &server.chat_template)) return fail(e);
@@ -187,6 +190,7 @@ int serve(const ServeOptions& options) {
   if (Error e = sampler_options(options.run.model, options.sampling, &server.sampler)) return fail(e);
 
   Runtime runtime;
+  Drafting drafting;
   std::unique_ptr<InferenceService> service;
   HttpListener listener;  // declared last, because its threads use all of the above
   // Started before the team pins this thread: new threads inherit its cores.
@@ -199,9 +203,10 @@ int serve(const ServeOptions& options) {
   }
   const RecurrentState& state = scheduler->free_sequences.front().state;
   if (Error e = open_prompt_cache(options.prompt_cache, *scheduler, state)) return fail(e);
+  if (Error e = begin_speculation(options.speculate, options.run, runtime, scheduler.get(), &drafting)) return fail(e);
   const ServiceOptions service_options{
       .max_waiting = options.queue,
-      .speculate_ngram = options.speculate == "ngram",
+      .speculates = is_speculating(options.speculate),
       .roof_buffer_bytes = options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes()};
   service = std::make_unique<InferenceService>(std::move(scheduler), server.tokenizer, service_options);
   if (const int64_t max = service->context(); options.context > max) note_smaller_context(options.context, max);
@@ -254,10 +259,7 @@ Run setup_serve(Command app) {
                  "Context length in tokens (default: the model's, or what fits in half of the free memory)")
       .range(1, 1 << 30)
       .type_name("N");
-  app.add_option("--speculate", options->speculate,
-                 "Draft from the request's own text (ngram): the same text, faster if it repeats itself")
-      .one_of({"off", "ngram"})
-      .show_default();
+  add_speculate_option(app, &options->speculate);
   add_prompt_cache_option(app, &options->prompt_cache);
   app.add_option("--warm", options->warm,
                  "Read these messages and tools first and keep them in memory: {\"messages\": [..], \"tools\": [..]}")

@@ -87,6 +87,7 @@ void choose_depths(const PassSeconds& seconds, int64_t rows, int64_t max_rows, d
 // Measurements for the number of drafts of a session, with drafts from its text or from a model.
 struct DraftDepth : Acceptance {
   PassSeconds passes;
+  int64_t other_rows = 0;    // of other texts in the same pass
   double draft_seconds = 0;  // running mean of a draft model's pass
   int64_t fixed_drafts = 0;  // for tests: number of drafts for every match; 0: as many as pay
 };

@@ -20,8 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Increase when a change of the engine changes bits of keys, values or states, or their layout.
-constexpr uint64_t kVersion = 1;
-constexpr char kMagic[8] = {'p', 'i', 'n', 'i', 'o', 'n', 'P', '1'};
+constexpr uint64_t kPromptFormatVersion = 1;
+constexpr char kPromptFileMagic[8] = {'p', 'i', 'n', 'i', 'o', 'n', 'P', '1'};
 constexpr std::string_view kBlockSuffix = ".block", kEndSuffix = ".end";
 constexpr int64_t kMaxQueuedBytes = int64_t{512} << 20;
 constexpr size_t kHashDigits = 16;
@@ -43,7 +43,7 @@ uint64_t combine(uint64_t hash, int64_t value) { return combine(hash, std::as_by
 
 // Hashes everything that keys and values depend on. The packed matrices are read only if they have no seal.
 uint64_t hash_model(const Model& model) {
-  uint64_t hash = kVersion;
+  uint64_t hash = kPromptFormatVersion;
   const std::span<const std::byte> packed = model.packed();
   const int64_t segments = segment_count(std::ssize(packed));
   if (model.from_cache()) {
@@ -103,7 +103,7 @@ FileHeader header_of(uint64_t key, int64_t tokens, std::span<const std::byte> bo
                        .tokens = tokens,
                        .content_bytes = std::ssize(body) - kIdsBytes,
                        .checksum = fast_hash(body)};
-  std::copy_n(kMagic, sizeof kMagic, header.magic);
+  std::copy_n(kPromptFileMagic, sizeof kPromptFileMagic, header.magic);
   return header;
 }
 

@@ -16,15 +16,19 @@ static_assert(kExtraLogitRows >= PassSeconds::kMaxRows, "a pass with drafts has 
 
 // Reserves memory for all possible tokens, so that no pass allocates. Not called for waiting requests, since thousands
 // may wait.
-void reserve_tokens(const Scheduler& s, ScheduledRequest& request) {
+void reserve_tokens(Scheduler& s, ScheduledRequest& request) {
   const int64_t room = s.options.context + 1 - request.total();
   const int64_t count = std::clamp<int64_t>(request.spec.options.max_tokens, 0, room);
   request.text.history.reserve(request.text.history.size() + count);
   request.text.result.ids.reserve(count);
   const bool may_draft = !frequencies_follow_length(s.model->config);
-  if ((request.spec.speculate_ngram || (request.text.rules && may_draft)) &&
+  if (!request.drafts && (request.spec.speculates || (request.text.rules && may_draft)) &&
       !allocate_state_drafts(kMaxDrafts, &request.sequence.state)) {
     request.drafts = std::make_unique<RequestDrafts>();
+    if (request.spec.speculates && !s.free_draft_models.empty()) {
+      request.drafts->model = s.free_draft_models.back();
+      s.free_draft_models.pop_back();
+    }
     request.drafts->tokens.reserve(kMaxDrafts + 1);
     request.drafts->buckets.reserve(kMaxDrafts);
   }
@@ -119,6 +123,19 @@ Error add_logit_rows(Scheduler& s) {
   return {};
 }
 
+// Gives the hidden states of the pass to the MTP layers of its requests.
+void pass_hidden_on(Scheduler& s) {
+  const int64_t width = s.model->config.hidden_size;
+  for (size_t i = 0; i < s.segments.size() && !s.hidden.empty(); ++i) {
+    const Segment& segment = s.segments[i];
+    const ScheduledRequest& request = *s.segment_requests[i];
+    Speculation* drafting = request.drafts ? request.drafts->model : nullptr;
+    if (!drafting || drafting->failure || !reads_hidden(*drafting->model)) continue;
+    receive_hidden(*drafting->model, std::span(request.sequence.ids).first(segment.position), segment.tokens,
+                   std::span(s.hidden).subspan(segment.row * width, segment.size() * width));
+  }
+}
+
 int64_t rows_of(const Scheduler& s) {
   int64_t rows = 0;
   for (const Segment& segment : s.segments) rows += segment.size();
@@ -138,7 +155,8 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   if (Error e = check_options(*s, context, positions)) return e;
   s->options.context = context;
   const KvShape shape = kv_shape_of(c, options.kv, model.shares());
-  const int64_t other_bytes = sequences * (recurrent_state_of(c).bytes() + c.vocab_size * 4);
+  const int64_t hidden = options.keeps_hidden ? options.pass_rows * c.hidden_size : 0;
+  const int64_t other_bytes = sequences * (recurrent_state_of(c).bytes() + c.vocab_size * 4) + hidden * 4;
   const std::string what = std::to_string(positions) + " positions of " + std::to_string(sequences) + " sequences";
   if (Error e = allocate_scratch(s.get(), options.pass_rows, context, shape.bytes(positions), other_bytes, what, "")) {
     return e;
@@ -157,17 +175,26 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   s->drafters.reserve(sequences);
   s->drafter_requests.reserve(sequences);
   s->snapshots.limit_bytes = options.snapshot_bytes;
+  s->hidden.resize(hidden);
   resize_logits(*s);
   *out = std::move(s);
   return {};
+}
+
+void add_draft_model(Scheduler& s, std::unique_ptr<DraftModel> model) {
+  auto speculation = std::make_unique<Speculation>();
+  speculation->model = std::move(model);
+  speculation->model->vocab_size = s.model->config.vocab_size;
+  s.free_draft_models.push_back(speculation.get());
+  s.draft_models.push_back(std::move(speculation));
 }
 
 Error submit(Scheduler& s, TextRequest spec, int64_t* id) {
   const ModelConfig& c = s.model->config;
   if (Error e = check_prompt(c, spec.prompt, s.options.context)) return e;
   if (Error e = check_generate_options(c, spec.options)) return e;
-  spec.speculate_ngram &= !frequencies_follow_length(c);
-  if (spec.options.prompt_logprobs || spec.speculate_ngram || spec.options.rules) {
+  spec.speculates &= !frequencies_follow_length(c);
+  if (spec.options.prompt_logprobs || spec.speculates || spec.options.rules) {
     if (Error e = add_logit_rows(s)) return e;
   }
   auto request = std::make_unique<ScheduledRequest>();
@@ -200,6 +227,7 @@ bool step(Scheduler& s) {
   fill_pass(s);
   const int64_t start = now_ns();
   run_pass(s, s.segments, s.logits.data());
+  pass_hidden_on(s);
   ++s.passes;
   if (s.is_pass_timed) note_pass(s.pass_seconds, rows_of(s), static_cast<double>(now_ns() - start) * 1e-9);
   finish_pass(s);

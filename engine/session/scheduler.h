@@ -18,6 +18,7 @@
 #include "engine/session/drafts.h"
 #include "engine/session/pass_runner.h"
 #include "engine/session/prompt_cache.h"
+#include "engine/session/speculation.h"
 #include "kernels/base/clock.h"
 
 namespace pinion {
@@ -32,13 +33,15 @@ struct SchedulerOptions {
   int64_t snapshot_bytes = kDefaultSnapshotBytes;  // limit for snapshots of recurrent states; 0: no snapshots
   const Kernels* kernels = nullptr;                // null: the best for this CPU
   Team* prefill_team = nullptr;                    // for passes of several tokens; null: the team for single tokens
+  bool keeps_hidden = false;                       // record hidden states, for drafts of an MTP layer
 };
 
 struct TextRequest {
   std::vector<int32_t> prompt;
   GenerateOptions options = {};
-  // Uses drafts from the text itself, which do not change the text. Ignored with dynamic rope.
-  bool speculate_ngram = false;
+  // Uses drafts, which do not change the text: of a free draft model, else from the text itself. Ignored with dynamic
+  // rope.
+  bool speculates = false;
   // Tokens of the first message, which later texts may share; 0: up to the first end-of-sequence id.
   int64_t first_message_tokens = 0;
   bool is_pinned = false;  // the text stays in memory for the life of the scheduler, if that leaves a whole context
@@ -50,11 +53,14 @@ struct TextRequest {
 
 // Drafts of one request.
 struct RequestDrafts {
-  SuffixAutomaton text = {};               // of the evaluated tokens, with speculate_ngram
+  Speculation* model = nullptr;            // with a draft model; null: drafts from the text
+  SuffixAutomaton text = {};               // of the evaluated tokens, without a draft model
   std::vector<int32_t> jump_forward = {};  // TextRules::jump_forward(); preferred to drafts from the text
   Acceptance acceptance = {};
   std::vector<int32_t> tokens = {};  // for the next pass: the drawn token and the drafts after it; empty: no drafts
   std::vector<size_t> buckets = {};  // of the drafts
+
+  Acceptance& rates() { return model ? model->depth : acceptance; }
 };
 
 // A submitted request: waiting or running.
@@ -89,8 +95,10 @@ struct Scheduler : PassRunner {
   std::unique_ptr<PromptCache> prompt_cache;               // set by the owner; null: nothing is stored
   std::vector<std::unique_ptr<ScheduledRequest>> running;  // in the order of admission
   std::deque<std::unique_ptr<ScheduledRequest>> waiting;
-  std::vector<Sequence> free_sequences;    // empty ones: options.sequences - running.size()
-  std::vector<CachedPrefix> prefix_cache;  // least recently used first
+  std::vector<Sequence> free_sequences;                    // empty ones: options.sequences - running.size()
+  std::vector<CachedPrefix> prefix_cache;                  // least recently used first
+  std::vector<std::unique_ptr<Speculation>> draft_models;  // of one request each
+  std::vector<Speculation*> free_draft_models;
   int64_t next_id = 0;
   int64_t passes = 0;
   int64_t preempted = 0;  // requests that lost their memory and were evaluated again later
@@ -111,6 +119,9 @@ struct Scheduler : PassRunner {
 
 // Fails, with the sizes, if caches and scratch exceed the free memory.
 Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, std::unique_ptr<Scheduler>* out);
+
+// Adds a draft model for one request at a time. Its session is on the scheduler's team.
+void add_draft_model(Scheduler& scheduler, std::unique_ptr<DraftModel> model);
 
 // Adds a request to the waiting ones. Errors: those of generate() for prompt and options. The first request with log
 // probabilities of its prompt, drafts or rules sets extra_logit_rows, and fails if there is too little memory for them.

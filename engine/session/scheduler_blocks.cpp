@@ -242,6 +242,7 @@ void release(Scheduler& s, ScheduledRequest& request, bool is_sound) {
   if (is_sound) cache_prefix(s, request.sequence, shareable, request.spec.is_pinned && can_pin(s, shareable));
   clear(request.sequence);
   s.free_sequences.push_back(std::move(request.sequence));
+  if (request.drafts && request.drafts->model) s.free_draft_models.push_back(request.drafts->model);
 }
 
 }  // namespace pinion

@@ -25,13 +25,13 @@ int64_t match_length(const RequestDrafts& drafts) {
   return drafts.jump_forward.empty() ? drafts.text.match_length : kJumpForwardMatch;
 }
 
-// Maximum number of drafts. They stay in the cache block of the drawn token, so that drafts never take a block from
-// another request. 0 if longrope's factors change within the pass.
-int64_t max_drafts(const ModelConfig& c, const ScheduledRequest& request) {
+// Maximum number of `known` drafts. They stay in the cache block of the drawn token, so that drafts never take a block
+// from another request. 0 if longrope's factors change within the pass.
+int64_t max_drafts(const ModelConfig& c, const ScheduledRequest& request, int64_t known) {
   const int64_t total = request.total();
   const int64_t end = std::min(request.sequence.cache.capacity, round_up(total, kAttentionChunk));
-  const int64_t count = std::min({kMaxDrafts, end - total, std::ssize(predicted_tokens(*request.drafts)),
-                                  request.text.options.max_tokens - std::ssize(request.text.result.ids) - 1});
+  const int64_t count = std::min(
+      {kMaxDrafts, end - total, known, request.text.options.max_tokens - std::ssize(request.text.result.ids) - 1});
   const bool has_long_factors = request.sequence.long_factors;
   const bool changes =
       uses_long_factors(c, total) != has_long_factors || uses_long_factors(c, total + count) != has_long_factors;
@@ -41,17 +41,18 @@ int64_t max_drafts(const ModelConfig& c, const ScheduledRequest& request) {
 // Extends the automaton to the first `tokens` tokens of the text. Called after each pass, so that no pass is delayed by
 // a whole prompt. Does nothing for tokens that are evaluated again after a preemption.
 void extend_automaton(ScheduledRequest& request, int64_t tokens) {
-  if (!request.spec.speculate_ngram) return;
+  if (!request.spec.speculates || request.drafts->model) return;
   SuffixAutomaton& automaton = request.drafts->text;
   for (int64_t i = std::ssize(automaton.text); i < tokens; ++i) append(automaton, request.text.history[i]);
 }
 
 void list_drafters(Scheduler& s) {
   for (const auto& request : s.running) {
-    if (!request->drafts) continue;
+    if (!request->drafts || request->drafts->model) continue;
     extend_automaton(*request, request->total());
     if (request->text.rules) request->drafts->jump_forward = request->text.rules->jump_forward();
-    const int64_t count = max_drafts(s.model->config, *request);
+    const int64_t known = std::ssize(predicted_tokens(*request->drafts));
+    const int64_t count = max_drafts(s.model->config, *request, known);
     if (count < 1) continue;
     s.drafter_requests.push_back(request.get());
     s.drafters.push_back({&request->drafts->acceptance, match_length(*request->drafts), count});
@@ -74,6 +75,27 @@ void set_draft_tokens(ScheduledRequest& request, int64_t count) {
   drafts.buckets.assign(ids.size(), bucket_of_match(match_length(drafts)));
 }
 
+// Draws drafts from the draft models while they pay in a pass that has `rows` rows without drafts. Returns the rows
+// with these drafts.
+int64_t draft_from_models(Scheduler& s, int64_t rows, int64_t max_rows) {
+  for (const auto& request : s.running) {
+    if (!request->drafts || !request->drafts->model) continue;
+    RequestDrafts& drafts = *request->drafts;
+    drafts.model->depth.passes = s.pass_seconds;
+    drafts.model->depth.other_rows = rows - 1;
+    drafts.model->depth.fixed_drafts = s.fixed_drafts;
+    const int64_t count = max_drafts(s.model->config, *request, max_rows - rows);
+    find_drafts(*drafts.model, request->text, count);
+    const std::vector<int32_t>& ids = drafts.model->drafts.ids;
+    if (ids.empty()) continue;
+    drafts.tokens.assign(1, request->text.history.back());
+    drafts.tokens.insert(drafts.tokens.end(), ids.begin(), ids.end());
+    drafts.buckets = drafts.model->drafts.buckets;
+    rows += std::ssize(ids);
+  }
+  return rows;
+}
+
 // Sets RequestDrafts::tokens. A pass with prompts gets no drafts: it has many rows already.
 void choose_drafts(Scheduler& s) {
   s.drafters.clear(), s.drafter_requests.clear();
@@ -87,9 +109,10 @@ void choose_drafts(Scheduler& s) {
   s.is_pass_timed = drafting > 0 && all_decode;
   if (!s.is_pass_timed) return;
   list_drafters(s);
-  const int64_t rows = std::ssize(s.running), max_rows = std::min(s.options.pass_rows, PassSeconds::kMaxRows);
-  const double max_seconds = drafting < rows ? (1 + kMaxDelay) * expected_seconds(s.pass_seconds, rows)
-                                             : std::numeric_limits<double>::infinity();
+  const int64_t max_rows = std::min(s.options.pass_rows, PassSeconds::kMaxRows);
+  const int64_t rows = draft_from_models(s, std::ssize(s.running), max_rows);
+  const double max_seconds = drafting < std::ssize(s.running) ? (1 + kMaxDelay) * expected_seconds(s.pass_seconds, rows)
+                                                              : std::numeric_limits<double>::infinity();
   if (s.fixed_drafts > 0) {
     choose_fixed_drafts(s.fixed_drafts, max_rows - rows, s.drafters);
   } else {
@@ -197,7 +220,7 @@ bool append_tokens(Scheduler& s, ScheduledRequest& request, const Segment& segme
   result.drafted += segment.drafts;
   result.accepted += agreed;
   const std::span<const size_t> buckets = request.drafts->buckets;
-  note_acceptance(request.drafts->acceptance, continues ? buckets : buckets.first(agreed), agreed);
+  note_acceptance(request.drafts->rates(), continues ? buckets : buckets.first(agreed), agreed);
   rewind(request.sequence, segment.position + 1 + agreed);
   return continues;
 }

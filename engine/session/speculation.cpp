@@ -84,8 +84,9 @@ struct DraftedPass {
 
 // Expected tokens per second if the draft model draws `drawn` drafts and the pass has those of `pass`.
 double token_rate(const DraftDepth& depth, const DraftedPass& pass, int64_t drawn) {
-  return pass.tokens /
-         (expected_seconds(depth.passes, pass.drafts + 1) + static_cast<double>(drawn) * depth.draft_seconds);
+  const double pass_seconds = expected_seconds(depth.passes, depth.other_rows + pass.drafts + 1);
+  return (static_cast<double>(depth.other_rows) + pass.tokens) /
+         (pass_seconds + static_cast<double>(drawn) * depth.draft_seconds);
 }
 
 // True if more drafts pay, assuming that each is accepted as often as recent ones.

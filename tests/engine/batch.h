@@ -35,7 +35,7 @@ struct Batch {
     const int64_t stop_after = text.stop_after;
     TextRequest request = {.prompt = text.prompt,
                            .options = text.options,
-                           .speculate_ngram = speculates,
+                           .speculates = speculates,
                            .on_token =
                                [seen, stop_after](int32_t token, const GenerateResult& so_far) {
                                  EXPECT_EQ(so_far.ids.back(), token);

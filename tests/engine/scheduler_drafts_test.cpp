@@ -1,7 +1,9 @@
 // Requests with drafts beside others: each text equals that of generate().
 #include <gtest/gtest.h>
 
+#include "engine/runtime/load.h"
 #include "tests/engine/batch.h"
+#include "tests/engine/made_mtp.h"
 
 namespace pinion {
 namespace {
@@ -105,6 +107,61 @@ TEST(SchedulerDrafts, OnlyDraftsThatPay) {
     EXPECT_EQ(drafts(), cost == 0.1);
   }
   batch.finish();
+}
+
+// Runs texts with draft models for fewer requests than run: the others draft from their own text.
+void expect_texts_of_generate(const Model& model, const Model& small, Team& team, bool is_always_right) {
+  std::mt19937 random(33);
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(model, team, {}, &session));
+  const auto scheduler =
+      opened(model, team, {.sequences = 4, .context = 220, .pass_rows = 80, .keeps_hidden = small.reads_hidden()});
+  for (int i = 0; i < 3; ++i) {
+    auto drafting = std::make_unique<DraftModel>();
+    ASSERT_FALSE(open_session(small, team, {.capacity = 230, .prefill_chunk = 30}, &drafting->session));
+    add_draft_model(*scheduler, std::move(drafting));
+  }
+  Batch batch{*scheduler};
+  std::map<int64_t, TextCase> submitted;
+  for (int i = 0; i < 24; ++i) {
+    TextCase text = random_text(random, model.config.vocab_size, 60);
+    if (is_always_right) text.options.rules = {};  // their effect is unknown to a draft model
+    submitted[batch.submit(text, true)] = text;
+    if (i % 8 == 7 && cancel(*scheduler, i - 4)) submitted.erase(i - 4);
+    scheduler->fixed_drafts = i % 2 * (1 + i % kMaxDrafts);
+    step(*scheduler), step(*scheduler);
+  }
+  batch.finish();
+  for (const auto& [id, text] : submitted) {
+    rewind(session->sequence, 0);
+    expect_same_text(alone(*session, text), batch.results[id]);
+  }
+  EXPECT_GT(batch.drafted, 100);
+  EXPECT_EQ(scheduler->free_draft_models.size(), 3u);
+  for (const auto& drafting : scheduler->draft_models) EXPECT_FALSE(drafting->failure) << drafting->failure.message();
+  if (is_always_right) EXPECT_GT(2 * batch.accepted, batch.drafted);
+  expect_nothing_held(*scheduler);
+}
+
+TEST(SchedulerDrafts, DraftModels) {
+  Team team({-1});
+  const auto model = load_stories(Quant::w8a8), small = load_stories(Quant::w4a8);
+  expect_texts_of_generate(*model, *small, team, false);
+  expect_texts_of_generate(*model, *model, team, true);
+}
+
+TEST(SchedulerDrafts, MtpLayers) {
+  Team team({-1});
+  std::unique_ptr<Model> model, layer;
+  const std::string folder = PINION_TEST_DATA "/families/qwen3_5_mtp";
+  ASSERT_FALSE(load_model(folder, {}, &model));
+  ASSERT_FALSE(load_mtp(folder, {}, *model, &layer));
+  expect_texts_of_generate(*model, *layer, team, false);
+  const TempFolder made;
+  ASSERT_NO_FATAL_FAILURE(write_made(made, MadeFrom::token));
+  ASSERT_FALSE(load_model(made.path, {.quant = Quant::none}, &model));
+  ASSERT_FALSE(load_mtp(made.path, {.quant = Quant::none}, *model, &layer));
+  expect_texts_of_generate(*model, *layer, team, true);
 }
 
 }  // namespace
