@@ -241,8 +241,9 @@ Reply ollama_show(const ServerState& server, const HttpRequest&) {
     Conversation with_tools;
     with_tools.tools = OrderedJson::array();
     const auto source = template_source(*server.chat_template, with_tools);
-    if (detect_tool_format(source) != ToolFormat::kNone) capabilities.push_back("tools");
-    if (source.find("enable_thinking") != std::string_view::npos) capabilities.push_back("thinking");
+    const auto reads = [&](std::string_view variable) { return source.find(variable) != std::string_view::npos; };
+    if (reads("tools") && detect_tool_format(source) != ToolFormat::kNone) capabilities.push_back("tools");
+    if (reads("enable_thinking")) capabilities.push_back("thinking");
   }
   return json_reply(
       {{"details", ollama_details(server)},
