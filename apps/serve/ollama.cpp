@@ -42,8 +42,9 @@ OrderedJson ollama_capabilities(const ServerState& server) {
   Conversation with_tools;
   with_tools.tools = OrderedJson::array();
   const std::string_view source = template_source(*server.chat_template, with_tools);
-  if (detect_tool_format(source) != ToolFormat::kNone) list.push_back("tools");
-  if (source.find("enable_thinking") != source.npos) list.push_back("thinking");
+  const auto reads = [&](std::string_view variable) { return source.find(variable) != source.npos; };
+  if (reads("tools") && detect_tool_format(source) != ToolFormat::kNone) list.push_back("tools");
+  if (reads("enable_thinking")) list.push_back("thinking");
   return list;
 }
 

@@ -156,6 +156,11 @@ const Form kForms[] = {
      "<｜DSML｜invoke name=\"g\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
      "<｜DSML｜parameter name=\"i\" string=\"false\">1</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
      "<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"i\" string=\"false\">1\n</｜DSML｜invoke>"},
+    {ToolFormat::kMiniCpm5, "<function name=\"x\"><param name=\"k\">",
+     "<function name=\"f\"><param name=\"s\"><![CDATA[a\"b]]></param><param name=\"i\">1</param>"
+     "<param name=\"o\">{\"k\": [1, true]}</param></function>",
+     "\n<function name=\"g\"></function>", "<param name=\"i\">1</param></function>",
+     "<function name=\"f\"><param name=\"i\">1</function>"},
     {ToolFormat::kKimiK3, "'<|open|>' + tag 'argument'",
      "<|open|>tools<|sep|><|open|>call tool=\"f\" index=\"1\"<|sep|><|open|>argument key=\"s\" "
      "type=\"string\"<|sep|>a\"b"
@@ -197,7 +202,8 @@ TEST_P(CallForms, AreNeverCutInHalf) {
   const ToolFormatRow& row = tool_format_row(form.format);
   const std::string text = std::string(form.first) + form.second;
   for (size_t bytes = 0; bytes < text.size(); ++bytes) {
-    const std::string shown_text = parsed(options_of(form.format), text.substr(0, bytes), bytes, bytes);
+    const std::string shown_text =
+        without(parsed(options_of(form.format), text.substr(0, bytes), bytes, bytes), {"<!"});  // of <![CDATA[
     EXPECT_EQ(shown_text.find('!'), std::string::npos) << shown_text;
     for (const std::string_view mark : {row.open[0], row.close[0], row.other_marks[0]}) {
       const bool is_delimiter = mark.starts_with('<') && mark.ends_with('>');

@@ -67,6 +67,16 @@ TEST(ToolFormats, QwenXmlSeveralCalls) {
   EXPECT_EQ(xml("<tool_call>\n<function=f>\n<parameter=i>\n1\n</parameter>\n</tool_call> B"), "#0 f{\"i\": 1}; B");
 }
 
+TEST(ToolFormats, CdataKeepsText) {
+  const auto value = [](const std::string& text) {
+    return parsed(ToolFormat::kMiniCpm5, "<function name=\"f\"><param name=\"s\">" + text + "</param></function>");
+  };
+  EXPECT_EQ(value("<![CDATA[\n</param> ]]\n]]>"), "#0 f{\"s\": \"\\n</param> ]]\\n\"};");
+  EXPECT_EQ(value("a]]>"), "#0 f{\"s\": \"a]]>\"};");
+  EXPECT_EQ(value("\n<![CDATA[a"), "#0 f{\"s\": \"<![CDATA[a\"};");
+  EXPECT_EQ(value("<![CDAT"), "#0 f{\"s\": \"<![CDAT\"};");
+}
+
 TEST(ToolFormats, LlamaCallsWithoutMarks) {
   const auto llama = [](std::string_view text) { return parsed(ToolFormat::kLlama, text); };
   EXPECT_EQ(llama("{\"name\": \"f\", \"parameters\": {\"s\": \"a\"}}"), "#0 f{\"s\": \"a\"};");

@@ -55,16 +55,13 @@ Step BraceCalls::close(CallBuffer* buffer) {
 }
 
 Step BraceCalls::start(CallBuffer* buffer) {
-  if (is_python_) {
-    in_list_ = buffer->rest().front() == '[';
-    if (!in_list_ && !row_->bare.empty()) return Step::kReject;
-    buffer->skip(in_list_);
-    phase_ = Phase::kName;
-    return Step::kContinue;
-  }
-  const Step step = buffer->skip_word("call:");
-  if (step == Step::kDone) phase_ = Phase::kName;
-  return step == Step::kDone ? Step::kContinue : step;
+  const Step step = is_python_ ? Step::kDone : buffer->skip_word("call:");
+  if (step != Step::kDone) return step;
+  in_list_ = is_python_ && buffer->rest().front() == '[';
+  if (!in_list_ && !row_->bare.empty()) return Step::kReject;
+  buffer->skip(in_list_);
+  phase_ = Phase::kName;
+  return Step::kContinue;
 }
 
 // Calls are separated by commas in a list, else by line ends.

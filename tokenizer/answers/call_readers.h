@@ -176,7 +176,7 @@ class XmlCalls {
 
   const ToolFormatRow* row_;
   Phase phase_;
-  std::string name_, key_;
+  std::string name_, key_, value_end_;
   bool has_parameters_ = false;
   std::vector<std::string> types_;  // of the current parameter
   size_t searched_ = 0;             // leading bytes of a JSON value that do not contain its end

@@ -46,7 +46,8 @@ enum class ToolFormat {
   kMiniMaxM2,   // <invoke name="...">
   kDeepSeekV4,  // <｜DSML｜invoke name="...">: V3.2, V4
   kKimiK3,
-  kLast = kKimiK3,
+  kMiniCpm5,
+  kLast = kMiniCpm5,
 };
 
 // The syntax between the marks around a call.

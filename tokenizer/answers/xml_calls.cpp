@@ -6,13 +6,14 @@
 namespace pinion {
 namespace {
 
+constexpr std::string_view kCdata = "<![CDATA[";
 constexpr size_t kMaxWhiteSpace = 256;  // bytes between two tags
 
 // kYes: `text` begins with the end of a value and a tag that may follow it. Else this end is part of the value.
-Match ends_value(const XmlTags& tags, std::string_view text) {
-  const Match mark = match(text, tags.value_end);
+Match ends_value(const XmlTags& tags, std::string_view value_end, std::string_view text) {
+  const Match mark = match(text, value_end);
   if (mark != Match::kYes) return mark;
-  text.remove_prefix(tags.value_end.size());
+  text.remove_prefix(value_end.size());
   const size_t spaces = std::min(text.find_first_not_of(kAsciiWhiteSpace), text.size());
   if (spaces > kMaxWhiteSpace) return Match::kNo;
   text.remove_prefix(spaces);
@@ -24,10 +25,10 @@ struct ValueEnd {
   Match is_end;    // kYes: the mark follows, kPartial: it may
 };
 
-ValueEnd find_end(const XmlTags& tags, std::string_view text, size_t from) {
-  for (size_t at = text.find('<', from); at != std::string_view::npos; at = text.find('<', at + 1)) {
-    const Match found = ends_value(tags, text.substr(at));
-    if (found != Match::kNo) return {at - (at > 0 && text[at - 1] == '\n'), found};
+ValueEnd find_end(const XmlTags& tags, std::string_view value_end, std::string_view text, size_t from) {
+  for (size_t at = text.find(value_end[0], from); at != std::string_view::npos; at = text.find(value_end[0], at + 1)) {
+    const Match found = ends_value(tags, value_end, text.substr(at));
+    if (found != Match::kNo) return {at - (at > 0 && text[at - 1] == '\n' && value_end[0] == '<'), found};
   }
   return {text.size() - text.ends_with('\n'), Match::kNo};
 }
@@ -112,7 +113,10 @@ Step XmlCalls::end_key(CallBuffer* buffer) {
 
 Step XmlCalls::start_value(CallBuffer* buffer) {
   if (buffer->rest().empty()) return Step::kNeedMore;
-  if (buffer->rest().front() == '\n') buffer->skip(1);
+  const Step cdata = buffer->skip_word(kCdata);
+  if (cdata == Step::kNeedMore) return cdata;
+  value_end_ = std::string(cdata == Step::kDone ? "]]>" : "").append(row_->tags.value_end);
+  if (cdata == Step::kReject && buffer->rest().front() == '\n') buffer->skip(1);
   searched_ = 0;
   const bool may_be_json = std::ranges::any_of(types_, [](const std::string& type) { return type != "string"; });
   phase_ = may_be_json ? Phase::kJson : Phase::kString;
@@ -121,7 +125,7 @@ Step XmlCalls::start_value(CallBuffer* buffer) {
 }
 
 Step XmlCalls::read_string(CallBuffer* buffer) {
-  const ValueEnd found = find_end(row_->tags, buffer->rest(), 0);
+  const ValueEnd found = find_end(row_->tags, value_end_, buffer->rest(), 0);
   std::string json;
   append_json_escaped(buffer->rest().substr(0, found.certain), &json);
   buffer->skip(found.certain);
@@ -129,7 +133,7 @@ Step XmlCalls::read_string(CallBuffer* buffer) {
   buffer->emit(EventKind::kArguments, has_ended ? json + "\"" : json);
   if (!has_ended) return Step::kNeedMore;
   if (buffer->rest().starts_with('\n')) buffer->skip(1);
-  buffer->skip(row_->tags.value_end.size());
+  buffer->skip(value_end_.size());
   phase_ = Phase::kParameter;
   return Step::kContinue;
 }
@@ -137,7 +141,7 @@ Step XmlCalls::read_string(CallBuffer* buffer) {
 // The value stays unread until its end is known, and only then can be checked to be JSON. A value of more than
 // kMaxHeldBytes becomes a string.
 Step XmlCalls::read_json(CallBuffer* buffer) {
-  const ValueEnd found = find_end(row_->tags, buffer->rest(), searched_);
+  const ValueEnd found = find_end(row_->tags, value_end_, buffer->rest(), searched_);
   searched_ = found.certain;
   const bool is_string = std::ranges::find(types_, "string") != types_.end();
   if (found.certain <= kMaxHeldBytes) {
@@ -148,8 +152,7 @@ Step XmlCalls::read_json(CallBuffer* buffer) {
     if (is_string && json != "null") json.clear();
     if (!json.empty()) {
       buffer->emit(EventKind::kArguments, json);
-      buffer->skip(found.certain + buffer->rest().substr(found.certain).starts_with('\n') +
-                   row_->tags.value_end.size());
+      buffer->skip(found.certain + buffer->rest().substr(found.certain).starts_with('\n') + value_end_.size());
       phase_ = Phase::kParameter;
       return Step::kContinue;
     }
