@@ -98,6 +98,7 @@ Error read_ollama_format(const OrderedJson& format, OutputConstraint* out) {
 // The part of the answer's beginning that the constraint covers: without thoughts.
 std::string begun_content(ToolCallOptions reply) {
   const std::string begun = std::exchange(reply.begun, {});
+  if (begun.empty()) return {};
   reply.inside_thought = false;
   ToolCallParser parser(std::move(reply));
   std::vector<ToolEvent> events = parser.put(begun);
