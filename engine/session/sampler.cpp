@@ -296,10 +296,14 @@ void exclude_top_choices(Sampler& sampler) {
   Candidates& candidates = sampler.candidates;
   const double min_weight = options.xtc_threshold * total_weight(candidates);
   const auto is_top = [&](const Candidate& candidate) { return candidate.weight >= min_weight; };
-  const auto top = std::stable_partition(candidates.begin(), candidates.end(), is_top);
-  if (top == candidates.begin()) return;
-  std::iter_swap(candidates.begin(), std::max_element(candidates.begin(), top, more_likely));  // the least likely
-  candidates.erase(candidates.begin() + 1, top);
+  const Candidate* least_likely = nullptr;  // of the top ones
+  for (const Candidate& candidate : candidates) {
+    if (is_top(candidate) && (!least_likely || more_likely(*least_likely, candidate))) least_likely = &candidate;
+  }
+  if (!least_likely) return;
+  const Candidate kept = *least_likely;
+  std::erase_if(candidates, is_top);
+  candidates.insert(candidates.begin(), kept);
 }
 
 // In the order of application. Each filter keeps at least one candidate, and all of them if its option is off.
