@@ -27,8 +27,8 @@ struct InferenceRequest {
   std::function<bool(std::string_view token)> is_mark = {};  // see AnswerText
   std::shared_ptr<const ToolCallOptions> single_call = {};   // not null: the text ends after its first tool call
   bool continues_prompt = false;                             // the text's leading blank is kept
-  bool is_pinned = false;                                    // see TextRequest
   bool includes_stop = false;                                // the text ends with the stop string
+  bool is_pinned = false;                                    // see TextRequest
 };
 
 enum class FailureKind : uint8_t {

@@ -22,8 +22,7 @@ void reserve_tokens(Scheduler& s, ScheduledRequest& request) {
   request.text.history.reserve(request.text.history.size() + count);
   request.text.result.ids.reserve(count);
   const bool may_draft = !frequencies_follow_length(s.model->config);
-  if (!request.drafts && (request.spec.speculates || (request.text.rules && may_draft)) &&
-      !allocate_state_drafts(kMaxDrafts, &request.sequence.state)) {
+  if (!request.drafts && (request.spec.speculates || (request.text.rules && may_draft))) {
     request.drafts = std::make_unique<RequestDrafts>();
     if (request.spec.speculates && !s.free_draft_models.empty()) {
       request.drafts->model = s.free_draft_models.back();
@@ -77,6 +76,8 @@ Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
     request->text.result.loaded_tokens = loaded;
     request->text.result.prefilled_tokens = request->total() - request->evaluated();
   }
+  // The sequence may come from a request without drafts.
+  if (request->drafts && allocate_state_drafts(kMaxDrafts, &request->sequence.state)) drop_drafts(s, *request);
   s.running.push_back(std::move(request));
   return Admission::admitted;
 }

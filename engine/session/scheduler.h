@@ -190,6 +190,9 @@ void plan_snapshots(const Scheduler& scheduler, ScheduledRequest& request, int64
 // Takes the snapshots that are due after a pass, and stores what the pass has evaluated in the prompt cache.
 void keep_evaluated(Scheduler& scheduler, ScheduledRequest& request, int64_t from);
 
+// Ends the drafts of a request and frees its draft model.
+void drop_drafts(Scheduler& scheduler, ScheduledRequest& request);
+
 // Ends a request. is_sound: its sequence may enter the prefix cache.
 void release(Scheduler& scheduler, ScheduledRequest& request, bool is_sound);
 

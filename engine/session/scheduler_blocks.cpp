@@ -242,7 +242,12 @@ void release(Scheduler& s, ScheduledRequest& request, bool is_sound) {
   if (is_sound) cache_prefix(s, request.sequence, shareable, request.spec.is_pinned && can_pin(s, shareable));
   clear(request.sequence);
   s.free_sequences.push_back(std::move(request.sequence));
+  drop_drafts(s, request);
+}
+
+void drop_drafts(Scheduler& s, ScheduledRequest& request) {
   if (request.drafts && request.drafts->model) s.free_draft_models.push_back(request.drafts->model);
+  request.drafts = nullptr;
 }
 
 }  // namespace pinion

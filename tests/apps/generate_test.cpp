@@ -407,7 +407,7 @@ TEST(Generate, TextMatchesSchemaOrGrammar) {
   EXPECT_NE(many.out.find("\"finish_reason\":\"stop\""), std::string::npos) << many.out;
   const Outcome bad = run_pinion(generate(kStories, {"--prompt", "Once", "--json-schema", folder / "bad"}));
   EXPECT_EQ(bad.status, 1);
-  EXPECT_NE(bad.err.find("bad: Unsupported type \"strin\""), std::string::npos) << bad.err;
+  EXPECT_NE(bad.err.find("bad: #/type: not a type of JSON schema: \"strin\""), std::string::npos) << bad.err;
   EXPECT_EQ(run_pinion(generate(kStories, {"--prompt", "Once", "--grammar", "/nowhere"})).status, 1);
 }
 
