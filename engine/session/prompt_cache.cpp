@@ -85,6 +85,11 @@ bool parse_name(std::string_view name, uint64_t* chain, bool* is_end) {
   return true;
 }
 
+// Either may be null if there are no bytes.
+void copy_bytes(std::span<const std::byte> from, std::byte* to) {
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());
+}
+
 bool read_all(int file, std::span<std::byte> to, int64_t offset) {
   while (!to.empty()) {
     const ssize_t count = pread(file, to.data(), to.size(), offset);
@@ -240,13 +245,13 @@ bool PromptCache::read(const File& file, std::span<const int32_t> ids, std::span
     return false;
   }
   std::vector<int32_t> stored(std::clamp<int64_t>(header.tokens, 0, kAttentionChunk));
-  std::memcpy(stored.data(), body.data(), stored.size() * sizeof(int32_t));
+  copy_bytes(std::span(body).first(stored.size() * sizeof(int32_t)), std::as_writable_bytes(std::span(stored)).data());
   const FileHeader expected = header_of(key_, header.tokens, body);
   if (std::memcmp(&header, &expected, sizeof header) != 0) return false;
   if (common_prefix(stored, ids) < std::ssize(ids)) return false;
   const std::byte* from = body.data() + kIdsBytes;
   for (const std::span<std::byte> part : parts) {
-    std::memcpy(part.data(), from, part.size());
+    copy_bytes({from, part.size()}, part.data());
     from += part.size();
   }
   constexpr timespec kUsed[] = {{.tv_sec = 0, .tv_nsec = UTIME_NOW}, {.tv_sec = 0, .tv_nsec = UTIME_NOW}};
@@ -342,10 +347,10 @@ void PromptCache::store(Files& files, uint64_t chain, std::string name, std::spa
   if (bytes > options_.limit_bytes) return;
   make_room(bytes);
   std::vector<std::byte> contents(bytes);
-  std::memcpy(contents.data() + sizeof(FileHeader), ids.data(), ids.size_bytes());
+  copy_bytes(std::as_bytes(ids), contents.data() + sizeof(FileHeader));
   std::byte* to = contents.data() + kHeadBytes;
   for (const std::span<const std::byte> part : parts) {
-    if (!part.empty()) std::memcpy(to, part.data(), part.size());
+    copy_bytes(part, to);
     to += part.size();
   }
   File file = {.name = std::move(name), .bytes = bytes, .used = ++uses_};
