@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -100,6 +101,7 @@ int run_on_enough_stack(const std::function<int()>& run) {
   pthread_attr_setstacksize(&attributes, kStackBytes);
   pthread_setattr_default_np(&attributes);
   pthread_attr_destroy(&attributes);
+  setenv("OMP_STACKSIZE", "8M", 0);  // Clang's OpenMP runtime reads this at its first use, and not the default
   int status = kFailure;
   try {
     std::thread([&] { status = run(); }).join();

@@ -198,7 +198,7 @@ TEST(ServeApis, OllamaTruncatesConversations) {
   const json found = json::parse(result->body), expected = server.post("/api/chat", request({system, old, last}));
   EXPECT_EQ(found["message"], expected["message"]);
   EXPECT_EQ(found["prompt_eval_count"], expected["prompt_eval_count"]);
-  json many = {system};
+  json many = json::array({system});
   for (int i = 0; i < 500; ++i) many.push_back(i % 2 ? answer : old);
   many.push_back(last);
   EXPECT_LE(server.post("/api/chat", request(many))["prompt_eval_count"].get<int64_t>(), 252);
