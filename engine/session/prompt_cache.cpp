@@ -193,7 +193,7 @@ uint64_t PromptCache::chain_of(std::span<const int32_t> ids, bool long_factors) 
 
 // Reads the ids of an end, once. False: they are not those of its name.
 bool PromptCache::read_ids(File& file) const {
-  if (!file.ids.empty() || file.has_no_ids) return true;
+  if (file.ids) return true;
   const FileDescriptor descriptor(::open((folder_ / file.name).c_str(), O_RDONLY | O_CLOEXEC));
   FileHeader header = {};
   std::vector<int32_t> ids(kAttentionChunk);
@@ -203,7 +203,6 @@ bool PromptCache::read_ids(File& file) const {
   }
   ids.resize(std::clamp<int64_t>(header.tokens, 0, kAttentionChunk));
   if (!std::string_view(file.name).ends_with(end_suffix(ids))) return false;
-  file.has_no_ids = ids.empty();
   file.ids = std::move(ids);
   return true;
 }
@@ -222,8 +221,8 @@ int64_t PromptCache::find(std::span<const int32_t> text, bool long_factors) {
         forget(ends_, file);
         continue;
       }
-      const int64_t common = common_prefix(file->second.ids, rest);
-      if (state_bytes_ == 0 || common == std::ssize(file->second.ids)) best = std::max(best, held + common);
+      const int64_t common = common_prefix(*file->second.ids, rest);
+      if (state_bytes_ == 0 || common == std::ssize(*file->second.ids)) best = std::max(best, held + common);
     }
     if (std::ssize(rest) < kAttentionChunk) return best;
     chain = combine(chain, std::as_bytes(rest.first(kAttentionChunk)));
@@ -287,7 +286,7 @@ bool PromptCache::load(std::span<const int32_t> text, int64_t tokens, Sequence* 
   if (!rest.empty() || state_bytes_ > 0) {
     const auto [begin, end] = ends_.equal_range(chain);
     const auto fits = [&](const auto& file) {
-      const std::vector<int32_t>& ids = file.second.ids;
+      const std::vector<int32_t>& ids = *file.second.ids;
       const int64_t common = common_prefix(ids, rest);
       return common == std::ssize(rest) && (state_bytes_ == 0 || common == std::ssize(ids));
     };
@@ -354,7 +353,7 @@ void PromptCache::store(Files& files, uint64_t chain, std::string name, std::spa
     to += part.size();
   }
   File file = {.name = std::move(name), .bytes = bytes, .used = ++uses_};
-  if (&files == &ends_) file.ids.assign(ids.begin(), ids.end()), file.has_no_ids = ids.empty();
+  if (&files == &ends_) file.ids.emplace(ids.begin(), ids.end());
   // The writer adds the checksum; the header says how many ids there are.
   FileHeader header = {.magic = {}, .key = key_, .tokens = std::ssize(ids), .content_bytes = 0, .checksum = 0};
   std::memcpy(contents.data(), &header, sizeof header);

@@ -79,9 +79,8 @@ class PromptCache {
   struct File {
     std::string name;
     int64_t bytes = 0;
-    int64_t used = 0;            // order of last use
-    std::vector<int32_t> ids{};  // of an end, once they are read
-    bool has_no_ids = false;     // they are read; the end is that of a block
+    int64_t used = 0;                           // order of last use
+    std::optional<std::vector<int32_t>> ids{};  // of an end, once they are read; empty: it is that of a block
   };
   struct Job {
     std::string name;

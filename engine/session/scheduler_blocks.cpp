@@ -9,9 +9,6 @@
 namespace pinion {
 namespace {
 
-// A shared partial block with fewer tokens is not copied: evaluating them again is faster.
-constexpr int64_t kMinCopiedTokens = 16;
-
 // Returns false if all cached prefixes are pinned, or used: the last `in_use` are.
 bool evict_oldest(Scheduler& s, size_t in_use = 0) {
   const auto end = s.prefix_cache.end() - in_use;
@@ -23,6 +20,9 @@ bool evict_oldest(Scheduler& s, size_t in_use = 0) {
 }
 
 bool has_recurrent_state(const Scheduler& s) { return recurrent_layers(s.model->config) > 0; }
+
+// A shared partial block with fewer tokens is not copied: evaluating them again is faster. A recurrent state needs all.
+int64_t min_copied_tokens(const Scheduler& s) { return has_recurrent_state(s) ? 1 : 16; }
 
 // Number of the first tokens whose bits are the same in a text with another length.
 int64_t shareable_tokens(const ModelConfig& c, const ScheduledRequest& request, int64_t tokens) {
@@ -84,7 +84,7 @@ void share_blocks(Scheduler& s, const KvCache& cache, int64_t tokens, std::span<
                   Sequence* sequence) {
   const int64_t whole = tokens / kAttentionChunk, partial = tokens % kAttentionChunk;
   const bool needs_all = has_recurrent_state(s);
-  const bool copies = partial >= (needs_all ? 1 : kMinCopiedTokens) && !s.pool.unused.empty();
+  const bool copies = partial >= min_copied_tokens(s) && !s.pool.unused.empty();
   if (needs_all && partial > 0 && !copies) return;
   for (int64_t i = 0; i < whole; ++i) {
     ++s.pool.holders[cache.blocks[i]];
@@ -171,7 +171,7 @@ void share_prefix(Scheduler& s, const PrefixSource& source, Sequence* sequence, 
       const auto used = s.prefix_cache.begin() + source.cached;
       std::rotate(used, used + 1, s.prefix_cache.end());
     }
-    const bool copies = source.tokens % kAttentionChunk >= (has_recurrent_state(s) ? 1 : kMinCopiedTokens);
+    const bool copies = source.tokens % kAttentionChunk >= min_copied_tokens(s);
     while (copies && s.pool.unused.empty() && evict_oldest(s, is_cached ? 1 : 0)) {
     }
     share_blocks(s, cache, source.tokens, text, sequence);
