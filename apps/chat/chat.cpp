@@ -72,7 +72,7 @@ std::string stats_text(const Chat& chat) {
                        std::to_string(last.reused_tokens) + " reused");
   add("answer   ", std::to_string(last.ids.size()) + " tokens at " +
                        rate_text(static_cast<double>(decoded_tokens(last)), last.decode_seconds) + "/s");
-  if (chat.drafting.speculation) {
+  if (chat.drafting.speculates) {
     add("drafts   ", std::to_string(last.accepted) + " of " + std::to_string(last.drafted) + " accepted, " +
                          rate_text(static_cast<double>(decoded_tokens(last)), static_cast<double>(last.decode_passes)) +
                          " tokens a pass");
@@ -146,12 +146,16 @@ Error open_chat(const ChatOptions& options, Chat* out) {
   out->overflow = options.overflow;
   if (Error e = open_with_progress(options.run, out->tokenizer.get(), &out->runtime)) return e;
   const int64_t context = options.context > 0 ? options.context : fitting_context(out->runtime);
-  if (Error e = open_session(out->runtime, session_needs(options.speculate, context), &out->session)) return e;
+  const SessionNeeds needs = {.capacity = context, .keeps_hidden = needs_hidden(options.speculate)};
+  if (Error e = open_session(out->runtime, needs, &out->session)) return e;
   if (Error e = open_prompt_cache(options.prompt_cache, *out->session, out->session->sequence.state)) return e;
   const int64_t capacity = out->session->sequence.cache.capacity;
   if (options.context > capacity) note_smaller_context(options.context, capacity);
   if (Error e = check_system_message(*out)) return e;
-  return begin_speculation(options.speculate, options.run, out->runtime, out->session.get(), &out->drafting);
+  Session* session = out->session.get();
+  if (Error e = begin_speculation(options.speculate, options.run, out->runtime, session, &out->drafting)) return e;
+  session->speculates = out->drafting.speculates;
+  return {};
 }
 
 // Text for the end of the message about the loss.

@@ -28,7 +28,7 @@ Error compare_vocabularies(const std::string& model, const std::string& small) {
 }
 
 // Opens a session of the draft model on the teams of the target model.
-Error open_draft_session(const Runtime& runtime, const Runtime& small, int64_t capacity, const Session* also_open,
+Error open_draft_session(const Runtime& runtime, const Runtime& small, int64_t capacity, const Scheduler* also_open,
                          std::unique_ptr<DraftModel>* out) {
   SessionOptions needs;
   needs.kv = small.kv;
@@ -90,10 +90,7 @@ void add_speculate_option(Command app, std::string* source) {
       });
 }
 
-SessionNeeds session_needs(const std::string& speculate, int64_t capacity) {
-  return {
-      .capacity = capacity, .drafts = is_speculating(speculate) ? kMaxDrafts : 0, .keeps_hidden = speculate == kMtp};
-}
+bool needs_hidden(const std::string& source) { return source == kMtp; }
 
 Error check_speculation(const std::string& source, const RunOptions& run) {
   const std::string& model = run.model;
@@ -116,38 +113,28 @@ Error check_speculation(const std::string& source, const RunOptions& run) {
   return compare_vocabularies(model, source);
 }
 
-Error begin_speculation(const std::string& source, const RunOptions& run, const Runtime& runtime, Session* session,
-                        Drafting* out) {
-  if (!may_speculate(source, *session->model)) return {};
-  out->speculation.emplace();
-  if (Error e = open_drafting(source, run, runtime, out)) return e;
-  if (source != kNgram) {
-    const int64_t capacity = session->sequence.cache.capacity + kMaxDrafts;
-    if (Error e = open_draft_session(runtime, out->runtime, capacity, session, &out->speculation->model)) return e;
-  }
-  use_speculation(&*out->speculation, session);
-  return {};
-}
-
 Error begin_speculation(const std::string& source, const RunOptions& run, const Runtime& runtime, Scheduler* scheduler,
                         Drafting* out) {
-  if (!may_speculate(source, *scheduler->model)) return {};
+  out->speculates = may_speculate(source, *scheduler->model);
+  if (!out->speculates) return {};
   if (Error e = open_drafting(source, run, runtime, out)) return e;
   const int64_t count = source == kNgram ? 0 : scheduler->options.sequences;
   const int64_t fitting = count > 0 ? fitting_context(out->runtime) / count : 0;
   const int64_t capacity = std::min(scheduler->options.context + kMaxDrafts, fitting);
   for (int64_t i = 0; i < count; ++i) {
     std::unique_ptr<DraftModel> model;
-    if (Error e = open_draft_session(runtime, out->runtime, capacity, nullptr, &model)) return e;
+    if (Error e = open_draft_session(runtime, out->runtime, capacity, scheduler, &model)) return e;
     add_draft_model(*scheduler, std::move(model));
   }
   return {};
 }
 
-void note_draft_failure(Drafting& drafting) {
-  if (!drafting.speculation || !drafting.speculation->failure || drafting.failure_noted) return;
-  drafting.failure_noted = true;
-  note("no more drafts: " + drafting.speculation->failure.message());
+void note_draft_failure(const Scheduler& scheduler, Drafting* drafting) {
+  for (const auto& drafts : scheduler.free_drafts) {
+    if (!drafts->failure || drafting->failure_noted) continue;
+    drafting->failure_noted = true;
+    note("no more drafts: " + drafts->failure.message());
+  }
 }
 
 }  // namespace pinion

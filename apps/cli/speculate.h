@@ -1,7 +1,6 @@
 // --speculate: the source of drafts for speculative decoding.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "apps/cli/common.h"
@@ -18,27 +17,22 @@ inline bool is_speculating(const std::string& source) { return source != "off"; 
 // Before the model is loaded: fails unless the source can draft for it.
 Error check_speculation(const std::string& source, const RunOptions& run);
 
-// Needs of the target model's session.
-SessionNeeds session_needs(const std::string& source, int64_t capacity);
+// True if the model's sessions and schedulers must keep hidden states.
+bool needs_hidden(const std::string& source);
 
-// Must outlive the session's last pass.
+// Must outlive the last pass.
 struct Drafting {
   Runtime runtime;  // of the draft model, whose own teams stay idle, or of the MTP layer, which has no team
-  std::optional<Speculation> speculation;
+  bool speculates = false;
   bool failure_noted = false;
 };
 
-// After session_needs() and opening the session. Opens the draft model, if one is given, on the session's team. Prints
-// a note if drafts are not possible.
-Error begin_speculation(const std::string& source, const RunOptions& run, const Runtime& runtime, Session* session,
-                        Drafting* out);
-
-// The same for the requests of a scheduler, whose options must have `keeps_hidden` for "mtp". Each running request has
-// a draft model of its own, with as much context as fits.
+// Opens the draft model or the MTP layer, if `source` names one, on the scheduler's teams: for each request one of its
+// own, with as much context as fits. Prints a note if drafts are not possible; Drafting::speculates is false then.
 Error begin_speculation(const std::string& source, const RunOptions& run, const Runtime& runtime, Scheduler* scheduler,
                         Drafting* out);
 
 // After an answer: a note, once, if drafting has failed and stopped.
-void note_draft_failure(Drafting& drafting);
+void note_draft_failure(const Scheduler& scheduler, Drafting* drafting);
 
 }  // namespace pinion

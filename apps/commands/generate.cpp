@@ -155,10 +155,12 @@ int run_generate(GenerateFlags& options) {
   Drafting drafting;
   std::unique_ptr<Session> session;
   const int64_t capacity = std::ssize(prompt_ids) + options.max_tokens;
-  if (Error e = open_session(runtime, session_needs(options.speculate, capacity), &session)) return fail(e);
+  const SessionNeeds needs = {.capacity = capacity, .keeps_hidden = needs_hidden(options.speculate)};
+  if (Error e = open_session(runtime, needs, &session)) return fail(e);
   if (options.prompt_cache.empty()) session->snapshots.limit_bytes = 0;  // no later prompt could reuse them
   if (Error e = open_prompt_cache(options.prompt_cache, *session, session->sequence.state)) return fail(e);
   if (Error e = begin_speculation(options.speculate, options.run, runtime, session.get(), &drafting)) return fail(e);
+  session->speculates = drafting.speculates;
 
   // A terminal shows prompt and continuation; a script gets the continuation alone.
   const bool shows_prompt = tokenizer && !options.json && on_terminal(STDOUT_FILENO);
@@ -176,7 +178,7 @@ int run_generate(GenerateFlags& options) {
     return fail(e);
   }
   stream.finish();
-  note_draft_failure(drafting);
+  note_draft_failure(*session, &drafting);
   if (options.json) {
     const OrderedJson stats = stats_json(options, runtime, sampler, result);
     print_result(options, prompt_ids, tokenizer.get(), stream.text(), result, stats);

@@ -62,7 +62,7 @@ Error open_pair(const QualityOptions& options, int64_t positions, Pair* out) {
   if (Error e = open_with_progress(reference, nullptr, &out->reference)) return e;
   if (Error e = open_with_progress(options.run, nullptr, &out->tested)) return e;
   if (Error e = open_session(out->reference, {.capacity = positions}, &out->reference_session)) return e;
-  const Session* also_open = out->reference_session.get();
+  const Scheduler* also_open = out->reference_session.get();
   if (Error e = open_session(out->tested, {.capacity = positions, .also_open = also_open}, &out->tested_session)) {
     return e;
   }

@@ -73,7 +73,7 @@ SchedulerOptions scheduler_options(const ServeOptions& options, const Runtime& r
   out.sequences = options.parallel;
   out.context = options.context > 0 ? std::min(context_length(config), options.context) : fitting_context(runtime);
   out.pass_rows = std::max(out.pass_rows, 2 * options.parallel);
-  out.keeps_hidden = session_needs(options.speculate, 0).keeps_hidden;
+  out.keeps_hidden = needs_hidden(options.speculate);
   const int64_t block_bytes = kv_shape_of(config, runtime.kv).bytes(kAttentionChunk);
   const int64_t free_bytes = available_memory_bytes() - mapped_bytes(*runtime.model);
   const int64_t sequence = round_up(out.context, kAttentionChunk), all = options.parallel * sequence;
@@ -206,7 +206,7 @@ int serve(const ServeOptions& options) {
   if (Error e = begin_speculation(options.speculate, options.run, runtime, scheduler.get(), &drafting)) return fail(e);
   const ServiceOptions service_options{
       .max_waiting = options.queue,
-      .speculates = is_speculating(options.speculate),
+      .speculates = drafting.speculates,
       .roof_buffer_bytes = options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes()};
   service = std::make_unique<InferenceService>(std::move(scheduler), server.tokenizer, service_options);
   if (const int64_t max = service->context(); options.context > max) note_smaller_context(options.context, max);

@@ -33,26 +33,24 @@ void mark_used(SnapshotPool& pool, const std::shared_ptr<Snapshot>& used) {
 
 }  // namespace
 
-RecurrentState recurrent_state_of(const ModelConfig& config, int64_t drafts) {
+RecurrentState recurrent_state_of(const ModelConfig& config) {
   RecurrentState state;
   state.shape = config.recurrence;
   state.layers = recurrent_layers(config);
-  state.drafts.capacity = drafts;
   return state;
 }
 
-Error allocate_recurrent_state(const ModelConfig& config, int64_t drafts, RecurrentState* out) {
-  RecurrentState state = recurrent_state_of(config, drafts);
+Error allocate_recurrent_state(const ModelConfig& config, RecurrentState* out) {
+  RecurrentState state = recurrent_state_of(config);
   if (state.bytes() > 0) {
     if (Error e = allocate_arena(state.bytes(), &state.memory)) return e;
   }
-  if (Error e = allocate_state_drafts(drafts, &state)) return e;
   *out = std::move(state);
   return {};
 }
 
 Error allocate_state_drafts(int64_t drafts, RecurrentState* state) {
-  if (state->layers == 0 || drafts == 0 || state->drafts.memory.bytes > 0) return {};
+  if (state->layers == 0 || state->drafts.memory.bytes > 0) return {};
   state->drafts.capacity = drafts;
   return allocate_arena(state->draft_bytes(), &state->drafts.memory);
 }

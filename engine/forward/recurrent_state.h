@@ -79,12 +79,12 @@ struct RecurrentState {
 };
 
 // The shape of a model's state, without memory.
-RecurrentState recurrent_state_of(const ModelConfig& config, int64_t drafts = 0);
+RecurrentState recurrent_state_of(const ModelConfig& config);
 
-// A state of zeros, for at most `drafts` drafts in a pass. The memory is not checked against the free memory.
-Error allocate_recurrent_state(const ModelConfig& config, int64_t drafts, RecurrentState* out);
+// A state of zeros, without memory of drafts. The memory is not checked against the free memory.
+Error allocate_recurrent_state(const ModelConfig& config, RecurrentState* out);
 
-// Allocates the memory of drafts, if there is none and the model has recurrent layers.
+// Allocates the memory of at most `drafts` drafts in a pass, if there is none and the model has recurrent layers.
 Error allocate_state_drafts(int64_t drafts, RecurrentState* state);
 
 // Copies the convolution's input of one held draft, the token at position - 1 - back, to the state's inputs of layer

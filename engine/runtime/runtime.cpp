@@ -114,7 +114,6 @@ Error open_session(const Runtime& runtime, const SessionNeeds& needs, std::uniqu
                                   .prefill_chunk = runtime.prefill_chunk,
                                   .kernels = runtime.kernels,
                                   .prefill_team = runtime.prefill_team.get(),
-                                  .drafts = needs.drafts,
                                   .also_open = needs.also_open,
                                   .keeps_hidden = needs.keeps_hidden};
   return open_session(*runtime.model, *runtime.team, session, out);

@@ -67,8 +67,7 @@ Error open_mtp(const RuntimeOptions& options, const Runtime& runtime, Runtime* o
 // The SessionOptions that do not come from the runtime.
 struct SessionNeeds {
   int64_t capacity = 0;
-  int64_t drafts = 0;
-  const Session* also_open = nullptr;
+  const Scheduler* also_open = nullptr;
   bool keeps_hidden = false;
 };
 Error open_session(const Runtime& runtime, const SessionNeeds& needs, std::unique_ptr<Session>* out);

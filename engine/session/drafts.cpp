@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 
 namespace pinion {
 namespace {
@@ -100,13 +99,6 @@ void append(SuffixAutomaton& a, int32_t id) {
   }
 }
 
-void set_text(SuffixAutomaton& a, std::span<const int32_t> text) {
-  const auto [old, added] = std::ranges::mismatch(a.text, text);
-  const bool extends = old == a.text.end();
-  if (!extends) a = {};
-  for (const int32_t id : extends ? std::span(added, text.end()) : text) append(a, id);
-}
-
 void note_seconds(double& mean, double newest) {
   if (mean == 0) mean = newest;
   move_mean(mean, std::min(newest, 2 * mean));
@@ -177,13 +169,6 @@ void choose_depths(const PassSeconds& seconds, int64_t rows, int64_t max_rows, d
       drafter.drafts = 1, --retries;
     }
   }
-}
-
-int64_t choose_depth(DraftDepth& depth, int64_t match_length) {
-  if (depth.fixed_drafts > 0) return match_length > 0 ? depth.fixed_drafts : 0;
-  Drafter drafter = {.acceptance = &depth, .match_length = match_length, .max_drafts = kMaxDrafts};
-  choose_depths(depth.passes, 1, kMaxDrafts + 1, std::numeric_limits<double>::infinity(), {&drafter, 1});
-  return drafter.drafts;
 }
 
 bool is_retry_due(int64_t& skipped) {

@@ -33,9 +33,6 @@ struct SuffixAutomaton {
 
 void append(SuffixAutomaton& automaton, int32_t id);
 
-// Sets the automaton's text. Appends the new ids if `text` extends the current text, else starts again.
-void set_text(SuffixAutomaton& automaton, std::span<const int32_t> text);
-
 constexpr int64_t kMaxDrafts = 15;         // of one text in a pass, after the drawn token
 constexpr int64_t kJumpForwardMatch = 16;  // match length assumed for TextRules::jump_forward()
 
@@ -83,17 +80,6 @@ struct Drafter {
 // measure again.
 void choose_depths(const PassSeconds& seconds, int64_t rows, int64_t max_rows, double max_seconds,
                    std::span<Drafter> drafters);
-
-// Measurements for the number of drafts of a session, with drafts from its text or from a model.
-struct DraftDepth : Acceptance {
-  PassSeconds passes;
-  int64_t other_rows = 0;    // of other texts in the same pass
-  double draft_seconds = 0;  // running mean of a draft model's pass
-  int64_t fixed_drafts = 0;  // for tests: number of drafts for every match; 0: as many as pay
-};
-
-// Number of drafts for a match of that length; 0: no draft pays.
-int64_t choose_depth(DraftDepth& depth, int64_t match_length);
 
 // Counts a possible draft that does not pay. True every 48th time: then it is evaluated, because the text may have
 // become more predictable.

@@ -7,13 +7,13 @@
 
 namespace pinion {
 
-Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, int64_t drafts, Sequence* out) {
+Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, Sequence* out) {
   Sequence sequence = {.cache = make_kv_cache(pool, capacity),
                        .state = {},
                        .snapshots = {},
                        .ids = {},
                        .ropes = rope_frequencies(config, 0)};
-  if (Error e = allocate_recurrent_state(config, drafts, &sequence.state)) return e;
+  if (Error e = allocate_recurrent_state(config, &sequence.state)) return e;
   sequence.ids.reserve(capacity);
   *out = std::move(sequence);
   return {};

@@ -34,9 +34,8 @@ struct Sequence {
   bool long_factors = false;  // the cached keys were rotated with longrope's long factors
 };
 
-// An empty sequence of at most `capacity` tokens, with up to `drafts` drafts in a pass. Does not check that the memory
-// of a recurrent state is free.
-Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, int64_t drafts, Sequence* out);
+// An empty sequence of at most `capacity` tokens. Does not check that the memory of a recurrent state is free.
+Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, Sequence* out);
 
 // Length of the common prefix.
 int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b);

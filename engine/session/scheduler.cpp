@@ -21,16 +21,6 @@ void reserve_tokens(Scheduler& s, ScheduledRequest& request) {
   const int64_t count = std::clamp<int64_t>(request.spec.options.max_tokens, 0, room);
   request.text.history.reserve(request.text.history.size() + count);
   request.text.result.ids.reserve(count);
-  const bool may_draft = !frequencies_follow_length(s.model->config);
-  if (!request.drafts && (request.spec.speculates || (request.text.rules && may_draft))) {
-    request.drafts = std::make_unique<RequestDrafts>();
-    if (request.spec.speculates && !s.free_draft_models.empty()) {
-      request.drafts->model = s.free_draft_models.back();
-      s.free_draft_models.pop_back();
-    }
-    request.drafts->tokens.reserve(kMaxDrafts + 1);
-    request.drafts->buckets.reserve(kMaxDrafts);
-  }
   if (request.spec.options.logprobs) request.text.result.logprobs.reserve(count);
 }
 
@@ -48,10 +38,12 @@ void add_snapshot_position(ScheduledRequest& request, int64_t position) {
 Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
   const ModelConfig& c = s.model->config;
   Sequence& sequence = s.free_sequences.back();
-  sequence.long_factors = uses_long_factors(c, request->total());
+  const bool long_factors = uses_long_factors(c, request->total());
+  if (sequence.long_factors != long_factors && !sequence.ids.empty()) clear(sequence);
+  sequence.long_factors = long_factors;
   sequence.ropes = rope_frequencies(c, request->total());
   const auto find = [&] {
-    return lacks_prompt_logprobs(request->text) ? PrefixSource{} : find_prefix(s, *request, sequence.long_factors);
+    return lacks_prompt_logprobs(request->text) ? PrefixSource{} : find_prefix(s, *request, sequence);
   };
   PrefixSource source = find();
   int64_t loaded = 0;
@@ -61,12 +53,11 @@ Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
   }
   if (!s.running.empty() && !has_room(s, *request, source)) return Admission::no_room;
   if (s.prompt_cache && load_prefix(s, *request, source.tokens, &sequence)) {
-    source.tokens = 0;
     loaded = std::ssize(sequence.ids);
-  } else if (s.prompt_cache) {
-    source = find();
+  } else {
+    if (s.prompt_cache) source = find();
+    share_prefix(s, source, &sequence, request->text.history);
   }
-  if (source.tokens > 0) share_prefix(s, source, &sequence, request->text.history);
   request->sequence = std::move(sequence);
   s.free_sequences.pop_back();
   plan_snapshots(s, *request, source.common);
@@ -76,8 +67,7 @@ Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
     request->text.result.loaded_tokens = loaded;
     request->text.result.prefilled_tokens = request->total() - request->evaluated();
   }
-  // The sequence may come from a request without drafts.
-  if (request->drafts && allocate_state_drafts(kMaxDrafts, &request->sequence.state)) drop_drafts(s, *request);
+  take_drafts(s, *request);
   s.running.push_back(std::move(request));
   return Admission::admitted;
 }
@@ -94,7 +84,7 @@ void admit_waiting(Scheduler& s) {
 Error check_options(const Scheduler& s, int64_t context, int64_t positions) {
   const SchedulerOptions& o = s.options;
   if (o.sequences < 1) return error("out of range", "sequences", "at least 1", std::to_string(o.sequences));
-  if (o.pass_rows <= o.sequences) {
+  if (o.pass_rows < o.sequences + (o.sequences > 1)) {
     return error("out of range", "rows of a pass", "more than the " + std::to_string(o.sequences) + " sequences",
                  std::to_string(o.pass_rows));
   }
@@ -130,11 +120,18 @@ void pass_hidden_on(Scheduler& s) {
   for (size_t i = 0; i < s.segments.size() && !s.hidden.empty(); ++i) {
     const Segment& segment = s.segments[i];
     const ScheduledRequest& request = *s.segment_requests[i];
-    Speculation* drafting = request.drafts ? request.drafts->model : nullptr;
-    if (!drafting || drafting->failure || !reads_hidden(*drafting->model)) continue;
+    const Speculation* drafting = request.drafts.get();
+    if (!drafting || !drafting->model || drafting->failure || !reads_hidden(*drafting->model)) continue;
     receive_hidden(*drafting->model, std::span(request.sequence.ids).first(segment.position), segment.tokens,
                    std::span(s.hidden).subspan(segment.row * width, segment.size() * width));
   }
+}
+
+// Upper bound of the memory that an open scheduler will use but has not touched yet, so that the kernel counts it as
+// free.
+int64_t untouched_bytes(const Scheduler& s) {
+  return mapped_bytes(*s.model) + s.pool.memory.bytes +
+         s.options.sequences * recurrent_state_of(s.model->config).bytes();
 }
 
 int64_t rows_of(const Scheduler& s) {
@@ -146,29 +143,43 @@ int64_t rows_of(const Scheduler& s) {
 }  // namespace
 
 Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, std::unique_ptr<Scheduler>* out) {
+  auto scheduler = std::make_unique<Scheduler>();
+  if (Error e = open_scheduler(model, team, options, scheduler.get())) return e;
+  *out = std::move(scheduler);
+  return {};
+}
+
+Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, Scheduler* s) {
   const ModelConfig& c = model.config;
-  auto s = std::make_unique<Scheduler>();
   s->options = options;
-  if (Error e = make_runner(model, team, options.prefill_team, options.kernels, s.get())) return e;
+  if (Error e = make_runner(model, team, options.prefill_team, options.kernels, s)) return e;
   const int64_t limit = context_length(c), sequences = options.sequences;
   const int64_t context = options.context > 0 ? std::min(options.context, limit) : limit;
   const int64_t positions = options.positions > 0 ? options.positions : sequences * round_up(context, kAttentionChunk);
   if (Error e = check_options(*s, context, positions)) return e;
   s->options.context = context;
+  s->options.pass_rows = std::min(options.pass_rows, std::max(positions, sequences + 1));
   const KvShape shape = kv_shape_of(c, options.kv, model.shares());
-  const int64_t hidden = options.keeps_hidden ? options.pass_rows * c.hidden_size : 0;
-  const int64_t other_bytes = sequences * (recurrent_state_of(c).bytes() + c.vocab_size * 4) + hidden * 4;
-  const std::string what = std::to_string(positions) + " positions of " + std::to_string(sequences) + " sequences";
-  if (Error e = allocate_scratch(s.get(), options.pass_rows, context, shape.bytes(positions), other_bytes, what, "")) {
+  const int64_t rows = s->options.pass_rows;
+  const int64_t hidden = options.keeps_hidden || model.reads_hidden() ? rows * c.hidden_size : 0;
+  const int64_t hidden_bytes = (model.reads_hidden() ? 2 : 1) * hidden * 4;  // an MTP layer reads as many
+  const int64_t other_session_bytes = options.also_open ? untouched_bytes(*options.also_open) : 0;
+  const int64_t other_bytes =
+      sequences * (recurrent_state_of(c).bytes() + c.vocab_size * 4) + hidden_bytes + other_session_bytes;
+  const std::string of_sequences = sequences > 1 ? " of " + std::to_string(sequences) + " sequences" : "";
+  const std::string detail =
+      options.also_open ? ", " + megabytes_text(other_session_bytes) + " for the other open model" : "";
+  if (Error e = allocate_scratch(s, rows, context, shape.bytes(positions), other_bytes,
+                                 std::to_string(positions) + " positions" + of_sequences, detail)) {
     return e;
   }
   if (Error e = allocate_kv_pool(shape, KvShape::chunks_of(positions), &s->pool)) return e;
   for (int64_t i = 0; i < sequences; ++i) {
     Sequence& sequence = s->free_sequences.emplace_back();
-    if (Error e = make_sequence(c, &s->pool, context, 0, &sequence)) return e;
+    if (Error e = make_sequence(c, &s->pool, context, &sequence)) return e;
     sequence.snapshots.pool = &s->snapshots;
   }
-  if (Error e = open_followers(s.get(), options.pass_rows, context, s->pool)) return e;
+  if (Error e = open_followers(s, rows, context, s->pool)) return e;
   s->segments.reserve(sequences);
   s->segment_requests.reserve(sequences);
   s->draws.reserve(sequences);
@@ -178,16 +189,16 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   s->snapshots.limit_bytes = options.snapshot_bytes;
   s->hidden.resize(hidden);
   resize_logits(*s);
-  *out = std::move(s);
   return {};
 }
 
 void add_draft_model(Scheduler& s, std::unique_ptr<DraftModel> model) {
-  auto speculation = std::make_unique<Speculation>();
-  speculation->model = std::move(model);
-  speculation->model->vocab_size = s.model->config.vocab_size;
-  s.free_draft_models.push_back(speculation.get());
-  s.draft_models.push_back(std::move(speculation));
+  auto drafts = std::make_unique<Speculation>();
+  drafts->model = std::move(model);
+  drafts->model->vocab_size = s.model->config.vocab_size;
+  drafts->tokens.reserve(kMaxDrafts + 1);
+  drafts->buckets.reserve(kMaxDrafts);
+  s.free_drafts.push_back(std::move(drafts));
 }
 
 Error submit(Scheduler& s, TextRequest spec, int64_t* id) {

@@ -1,7 +1,6 @@
 // Many requests at once (continuous batching, Yu et al. 2022, "Orca"). Requests join and leave between passes. A pass
-// has one row per decoding request, the rows of its drafts, and chunks of prompts. generate() would return the same
-// text for each request, because the bits of a row do not depend on other rows. Requests with a common prefix share
-// cache blocks.
+// has one row per decoding request, the rows of its drafts, and chunks of prompts. Each request has the same text as
+// alone, because the bits of a row do not depend on other rows. Requests with a common prefix share cache blocks.
 //
 // Not thread-safe: the caller serialises submit(), cancel() and step().
 #pragma once
@@ -15,13 +14,16 @@
 #include <vector>
 
 #include "engine/session/continuation.h"
-#include "engine/session/drafts.h"
 #include "engine/session/pass_runner.h"
 #include "engine/session/prompt_cache.h"
 #include "engine/session/speculation.h"
 #include "kernels/base/clock.h"
 
 namespace pinion {
+
+inline constexpr const char* kNonFiniteLogits = "logits";  // Error::where for NaN or infinity in the logits
+
+struct Scheduler;
 
 struct SchedulerOptions {
   KvType kv = KvType::q8;
@@ -33,7 +35,9 @@ struct SchedulerOptions {
   int64_t snapshot_bytes = kDefaultSnapshotBytes;  // limit for snapshots of recurrent states; 0: no snapshots
   const Kernels* kernels = nullptr;                // null: the best for this CPU
   Team* prefill_team = nullptr;                    // for passes of several tokens; null: the team for single tokens
+  const Scheduler* also_open = nullptr;            // its untouched memory is not counted as free
   bool keeps_hidden = false;                       // record hidden states, for drafts of an MTP layer
+  bool keeps_last_text = false;                    // a finished request leaves its tokens in its sequence (Session)
 };
 
 struct TextRequest {
@@ -51,25 +55,13 @@ struct TextRequest {
   std::function<void(const Error&, GenerateResult)> on_end = {};
 };
 
-// Drafts of one request.
-struct RequestDrafts {
-  Speculation* model = nullptr;            // with a draft model; null: drafts from the text
-  SuffixAutomaton text = {};               // of the evaluated tokens, without a draft model
-  std::vector<int32_t> jump_forward = {};  // TextRules::jump_forward(); preferred to drafts from the text
-  Acceptance acceptance = {};
-  std::vector<int32_t> tokens = {};  // for the next pass: the drawn token and the drafts after it; empty: no drafts
-  std::vector<size_t> buckets = {};  // of the drafts
-
-  Acceptance& rates() { return model ? model->depth : acceptance; }
-};
-
 // A submitted request: waiting or running.
 struct ScheduledRequest {
   int64_t id;
   TextRequest spec;
   Continuation text;
   Sequence sequence;                             // the evaluated prefix of text.history
-  std::unique_ptr<RequestDrafts> drafts = {};    // null: no drafts
+  std::unique_ptr<Speculation> drafts = {};      // null: no drafts
   std::vector<int64_t> snapshot_positions = {};  // a prompt pass ends at each, for a snapshot; ascending
   int64_t submitted_ns = 0, first_token_ns = 0;  // now_ns()
 
@@ -95,10 +87,9 @@ struct Scheduler : PassRunner {
   std::unique_ptr<PromptCache> prompt_cache;               // set by the owner; null: nothing is stored
   std::vector<std::unique_ptr<ScheduledRequest>> running;  // in the order of admission
   std::deque<std::unique_ptr<ScheduledRequest>> waiting;
-  std::vector<Sequence> free_sequences;                    // empty ones: options.sequences - running.size()
-  std::vector<CachedPrefix> prefix_cache;                  // least recently used first
-  std::vector<std::unique_ptr<Speculation>> draft_models;  // of one request each
-  std::vector<Speculation*> free_draft_models;
+  std::vector<Sequence> free_sequences;                   // options.sequences - running.size()
+  std::vector<CachedPrefix> prefix_cache;                 // least recently used first
+  std::vector<std::unique_ptr<Speculation>> free_drafts;  // of no running request; those with a model are the last
   int64_t next_id = 0;
   int64_t passes = 0;
   int64_t preempted = 0;  // requests that lost their memory and were evaluated again later
@@ -119,6 +110,7 @@ struct Scheduler : PassRunner {
 
 // Fails, with the sizes, if caches and scratch exceed the free memory.
 Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, std::unique_ptr<Scheduler>* out);
+Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, Scheduler* out);
 
 // Adds a draft model for one request at a time. Its session is on the scheduler's team.
 void add_draft_model(Scheduler& scheduler, std::unique_ptr<DraftModel> model);
@@ -156,10 +148,13 @@ bool free_blocks_for(Scheduler& scheduler, const ScheduledRequest& request, int6
 // The longest prefix of a request's text that it can continue: of a running request, or in prefix_cache. With recurrent
 // layers it ends at a snapshot.
 struct PrefixSource {
+  static constexpr int64_t kRunning = -1;  // a running request
+  static constexpr int64_t kOwn = -2;      // the sequence that the request will have: see keeps_last_text
+
   const KvCache* cache = nullptr;        // null: no prefix
   const Snapshots* snapshots = nullptr;  // of the same text
   int64_t tokens = 0;                    // length of the prefix; 0: none
-  int64_t cached = -1;                   // index in prefix_cache; -1: a running request
+  int64_t cached = kRunning;             // index in prefix_cache, kRunning or kOwn
   int64_t common = 0;                    // longest common prefix with any text, with or without a snapshot
   int64_t pending = 0;                   // longest prefix that a running request has evaluated or will evaluate
   ScheduledRequest* pending_request = nullptr;
@@ -167,12 +162,13 @@ struct PrefixSource {
   int64_t whole_blocks() const { return tokens / kAttentionChunk; }
 };
 
-// The prefix never includes the last token of the text, which must be evaluated for its logits.
-PrefixSource find_prefix(const Scheduler& scheduler, const ScheduledRequest& request, bool long_factors);
+// The prefix never includes the last token of the text, which must be evaluated for its logits. own: the sequence that
+// the request will have.
+PrefixSource find_prefix(const Scheduler& scheduler, const ScheduledRequest& request, const Sequence& own);
 
-// Gives `sequence` the blocks and the recurrent state of a prefix. Takes over a cached prefix if `text` begins with all
-// of it. Otherwise shares whole blocks and copies the last, partial block, for which other cached prefixes may be
-// evicted.
+// Gives `sequence` the blocks and the recurrent state of a prefix, and drops its own tokens if it is another one's.
+// Takes over a cached prefix if `text` begins with all of it. Otherwise shares whole blocks and copies the last,
+// partial block, for which other cached prefixes may be evicted.
 void share_prefix(Scheduler& scheduler, const PrefixSource& source, Sequence* sequence, std::span<const int32_t> text);
 
 // Gives `sequence` a prefix from the prompt cache if it is longer than `tokens`, the longest one in memory. May evict
@@ -190,7 +186,10 @@ void plan_snapshots(const Scheduler& scheduler, ScheduledRequest& request, int64
 // Takes the snapshots that are due after a pass, and stores what the pass has evaluated in the prompt cache.
 void keep_evaluated(Scheduler& scheduler, ScheduledRequest& request, int64_t from);
 
-// Ends the drafts of a request and frees its draft model.
+// Makes the drafts of a request, with a draft model if it speculates and one is free.
+void take_drafts(Scheduler& scheduler, ScheduledRequest& request);
+
+// Frees the drafts of a request for others.
 void drop_drafts(Scheduler& scheduler, ScheduledRequest& request);
 
 // Ends a request. is_sound: its sequence may enter the prefix cache.

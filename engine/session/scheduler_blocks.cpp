@@ -37,18 +37,21 @@ bool can_pin(const Scheduler& s, int64_t tokens) {
   return s.pool.blocks() - pinned >= KvShape::chunks_of(s.options.context);
 }
 
+// Takes a snapshot behind the tokens of a finished request, unless the sequence keeps its state, and stores the tokens
+// before `end` in the prompt cache.
+void keep_end(Scheduler& s, Sequence& sequence, int64_t end) {
+  apply_drafts(*s.kernels, std::ssize(sequence.ids), &sequence.state);
+  const bool is_whole = end == std::ssize(sequence.ids);
+  if (is_whole && !s.options.keeps_last_text) take_snapshot(&sequence.snapshots, sequence.state, end);
+  if (!s.prompt_cache) return;
+  s.prompt_cache->store_blocks(sequence, 0, end);
+  if (is_whole) s.prompt_cache->store_end(sequence);
+}
+
 // Moves the blocks and snapshots of a finished request to the prefix cache, except the tokens from `end` on. A text
 // that is the prefix of another one only adds its snapshots.
 void cache_prefix(Scheduler& s, Sequence& sequence, int64_t end, bool is_pinned) {
-  if (end == std::ssize(sequence.ids)) {
-    apply_drafts(*s.kernels, end, &sequence.state);
-    take_snapshot(&sequence.snapshots, sequence.state, end);
-  }
   sequence.ids.resize(end);
-  if (s.prompt_cache) {
-    s.prompt_cache->store_blocks(sequence, 0, end);
-    s.prompt_cache->store_end(sequence);
-  }
   if (end == 0 || (has_recurrent_state(s) && latest_snapshot(sequence.snapshots, end) == 0)) return;
   for (CachedPrefix& old : s.prefix_cache) {
     if (old.long_factors != sequence.long_factors || common_prefix(old.ids, sequence.ids) < end) continue;
@@ -128,7 +131,7 @@ bool free_blocks_for(Scheduler& s, const ScheduledRequest& request, int64_t posi
   return true;
 }
 
-PrefixSource find_prefix(const Scheduler& s, const ScheduledRequest& request, bool long_factors) {
+PrefixSource find_prefix(const Scheduler& s, const ScheduledRequest& request, const Sequence& own) {
   const ModelConfig& c = s.model->config;
   const int64_t shareable = shareable_tokens(c, request, request.total() - 1);
   const std::span<const int32_t> text = std::span(request.text.history).first(shareable);
@@ -141,11 +144,15 @@ PrefixSource find_prefix(const Scheduler& s, const ScheduledRequest& request, bo
     if (tokens > best.tokens)
       best.cache = &cache, best.snapshots = &snapshots, best.tokens = tokens, best.cached = index;
   };
+  offer(own.ids, own.cache, own.snapshots, PrefixSource::kOwn);
+  if (best.common > 0 && best.common == std::ssize(own.ids))
+    best.tokens = best.common, best.cached = PrefixSource::kOwn;
   for (const auto& other : s.running) {
-    if (other->sequence.long_factors != long_factors) continue;
+    if (other->sequence.long_factors != own.long_factors) continue;
     const std::span<const int32_t> history = other->text.history;
     const int64_t evaluated = other->evaluated();
-    offer(history.first(shareable_tokens(c, *other, evaluated)), other->sequence.cache, other->sequence.snapshots, -1);
+    offer(history.first(shareable_tokens(c, *other, evaluated)), other->sequence.cache, other->sequence.snapshots,
+          PrefixSource::kRunning);
     const int64_t pending = common_prefix(history.first(shareable_tokens(c, *other, other->total())), text);
     if (pending <= best.pending) continue;
     const bool can_follow = pending > evaluated && can_take_snapshot(other->sequence.snapshots, other->sequence.state);
@@ -154,12 +161,18 @@ PrefixSource find_prefix(const Scheduler& s, const ScheduledRequest& request, bo
   }
   for (int64_t i = 0; i < std::ssize(s.prefix_cache); ++i) {
     const CachedPrefix& prefix = s.prefix_cache[i];
-    if (prefix.long_factors == long_factors) offer(prefix.ids, prefix.cache, prefix.snapshots, i);
+    if (prefix.long_factors == own.long_factors) offer(prefix.ids, prefix.cache, prefix.snapshots, i);
   }
   return best;
 }
 
 void share_prefix(Scheduler& s, const PrefixSource& source, Sequence* sequence, std::span<const int32_t> text) {
+  if (source.cached == PrefixSource::kOwn) {
+    rewind(*sequence, source.tokens);
+    return;
+  }
+  if (!sequence->ids.empty()) clear(*sequence);
+  if (source.tokens == 0) return;
   const bool is_cached = source.cached >= 0;
   if (is_cached && !s.prefix_cache[source.cached].is_pinned &&
       source.tokens == std::ssize(s.prefix_cache[source.cached].ids)) {
@@ -186,9 +199,10 @@ bool load_prefix(Scheduler& s, const ScheduledRequest& request, int64_t tokens, 
   for (;;) {
     const int64_t stored = s.prompt_cache->find(text, sequence->long_factors);
     if (stored < tokens + kMinLoadedTokens) return false;
-    while (std::ssize(s.pool.unused) < KvShape::chunks_of(stored) && evict_oldest(s)) {
+    const int64_t blocks = missing_blocks(sequence->cache, stored);
+    while (std::ssize(s.pool.unused) < blocks && evict_oldest(s)) {
     }
-    if (std::ssize(s.pool.unused) < KvShape::chunks_of(stored)) return false;
+    if (std::ssize(s.pool.unused) < blocks) return false;
     if (s.prompt_cache->load(text, stored, sequence)) return true;
   }
 }
@@ -222,32 +236,60 @@ void plan_snapshots(const Scheduler& s, ScheduledRequest& request, int64_t commo
   const int64_t named = request.spec.first_message_tokens;
   const int64_t first_end = named > 0 ? named : std::ranges::find_if(text, ends_message) - text.begin() + 1;
   int64_t opening = total - kAnswerOpening;
-  for (int64_t i = total - 1; i > std::max<int64_t>(0, total - 2 * kAnswerOpening); --i) {
+  for (int64_t i = total - 1; i > std::max<int64_t>(0, total - kAnswerOpening); --i) {
     if (!ends_message(text[i - 1])) continue;
     opening = i;
     break;
   }
-  int64_t last = request.evaluated();
+  int64_t last = latest_snapshot(request.sequence.snapshots, request.evaluated());
   int64_t candidates[] = {first_end, common, opening};
   std::ranges::sort(candidates);
   for (const int64_t position : candidates) {
-    if (position < last + kAnswerOpening || position >= total) continue;
+    if (position <= request.evaluated() || position >= total) continue;
+    if (position < last + kAnswerOpening && position != opening) continue;
     positions.push_back(position);
     last = position;
   }
+  // The next turn may depart from this text anywhere behind the tokens that a session already holds.
+  if (positions.empty()) take_snapshot(&request.sequence.snapshots, request.sequence.state, request.evaluated());
 }
 
 void release(Scheduler& s, ScheduledRequest& request, bool is_sound) {
   const int64_t shareable = shareable_tokens(s.model->config, request, request.evaluated());
-  if (is_sound) cache_prefix(s, request.sequence, shareable, request.spec.is_pinned && can_pin(s, shareable));
-  clear(request.sequence);
+  if (is_sound) keep_end(s, request.sequence, shareable);
+  if (!is_sound || !s.options.keeps_last_text) {
+    if (is_sound) cache_prefix(s, request.sequence, shareable, request.spec.is_pinned && can_pin(s, shareable));
+    clear(request.sequence);
+  }
   s.free_sequences.push_back(std::move(request.sequence));
   drop_drafts(s, request);
 }
 
+void take_drafts(Scheduler& s, ScheduledRequest& request) {
+  const bool speculates = request.spec.speculates;
+  const bool may_draft = (speculates || request.text.rules) && !frequencies_follow_length(s.model->config);
+  if (!may_draft || allocate_state_drafts(kMaxDrafts, &request.sequence.state)) return drop_drafts(s, request);
+  if (request.drafts) return;
+  const auto found = speculates && !s.free_drafts.empty()
+                         ? s.free_drafts.end() - 1
+                         : std::ranges::find_if(s.free_drafts, [](const auto& drafts) { return !drafts->model; });
+  if (found == s.free_drafts.end()) {
+    request.drafts = std::make_unique<Speculation>();
+    request.drafts->tokens.reserve(kMaxDrafts + 1);
+    request.drafts->buckets.reserve(kMaxDrafts);
+  } else {
+    request.drafts = std::move(*found);
+    s.free_drafts.erase(found);
+  }
+  SuffixAutomaton& text = request.drafts->text;
+  if (!speculates || common_prefix(text.text, request.text.history) < std::ssize(text.text)) text = {};
+  request.drafts->jump_forward.clear();
+}
+
 void drop_drafts(Scheduler& s, ScheduledRequest& request) {
-  if (request.drafts && request.drafts->model) s.free_draft_models.push_back(request.drafts->model);
-  request.drafts = nullptr;
+  if (!request.drafts) return;
+  const auto at = request.drafts->model ? s.free_drafts.end() : s.free_drafts.begin();
+  s.free_drafts.insert(at, std::move(request.drafts));
 }
 
 }  // namespace pinion

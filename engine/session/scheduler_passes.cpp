@@ -11,31 +11,35 @@ namespace {
 
 // ---- Drafts ----
 
+static_assert(kMaxDrafts <= kStateTokens, "a state head handles all drafts of a pass at once");
+
 // Drafts may lengthen a pass by this fraction if it includes requests without drafts.
 constexpr double kMaxDelay = 0.1;
 
 // Possible drafts: the tokens that the rules predict, else the tokens after the earlier occurrence of the text's
 // suffix.
-std::span<const int32_t> predicted_tokens(const RequestDrafts& drafts) {
+std::span<const int32_t> predicted_tokens(const Speculation& drafts) {
   if (!drafts.jump_forward.empty()) return drafts.jump_forward;
   return std::span(drafts.text.text).subspan(drafts.text.match_end);
 }
 
-int64_t match_length(const RequestDrafts& drafts) {
+int64_t match_length(const Speculation& drafts) {
   return drafts.jump_forward.empty() ? drafts.text.match_length : kJumpForwardMatch;
 }
 
-// Maximum number of `known` drafts. They stay in the cache block of the drawn token, so that drafts never take a block
-// from another request. 0 if longrope's factors change within the pass.
-int64_t max_drafts(const ModelConfig& c, const ScheduledRequest& request, int64_t known) {
+// Maximum number of `known` drafts. They may take only blocks that no other request can miss. 0 if longrope's factors
+// change within the pass.
+int64_t max_drafts(const Scheduler& s, const ScheduledRequest& request, int64_t known) {
+  const KvCache& cache = request.sequence.cache;
   const int64_t total = request.total();
-  const int64_t end = std::min(request.sequence.cache.capacity, round_up(total, kAttentionChunk));
+  const int64_t spare = std::ssize(s.pool.unused) >= 2 * std::ssize(s.running) ? kMaxDrafts : 0;
+  const int64_t held = std::max(round_up(total, kAttentionChunk), std::ssize(cache.blocks) * kAttentionChunk);
+  const int64_t end = std::min(cache.capacity, std::max(held, total + spare));
   const int64_t count = std::min(
       {kMaxDrafts, end - total, known, request.text.options.max_tokens - std::ssize(request.text.result.ids) - 1});
+  const auto is_long = [&](int64_t tokens) { return uses_long_factors(s.model->config, tokens); };
   const bool has_long_factors = request.sequence.long_factors;
-  const bool changes =
-      uses_long_factors(c, total) != has_long_factors || uses_long_factors(c, total + count) != has_long_factors;
-  return changes ? 0 : count;
+  return is_long(total) == has_long_factors && is_long(total + count) == has_long_factors ? count : 0;
 }
 
 // Extends the automaton to the first `tokens` tokens of the text. Called after each pass, so that no pass is delayed by
@@ -52,7 +56,7 @@ void list_drafters(Scheduler& s) {
     extend_automaton(*request, request->total());
     if (request->text.rules) request->drafts->jump_forward = request->text.rules->jump_forward();
     const int64_t known = std::ssize(predicted_tokens(*request->drafts));
-    const int64_t count = max_drafts(s.model->config, *request, known);
+    const int64_t count = max_drafts(s, *request, known);
     if (count < 1) continue;
     s.drafter_requests.push_back(request.get());
     s.drafters.push_back({&request->drafts->acceptance, match_length(*request->drafts), count});
@@ -68,7 +72,7 @@ void choose_fixed_drafts(int64_t count, int64_t room, std::span<Drafter> drafter
 
 void set_draft_tokens(ScheduledRequest& request, int64_t count) {
   if (count == 0) return;
-  RequestDrafts& drafts = *request.drafts;
+  Speculation& drafts = *request.drafts;
   const std::span<const int32_t> ids = predicted_tokens(drafts).first(count);
   drafts.tokens.assign(1, request.text.history.back());
   drafts.tokens.insert(drafts.tokens.end(), ids.begin(), ids.end());
@@ -80,23 +84,15 @@ void set_draft_tokens(ScheduledRequest& request, int64_t count) {
 int64_t draft_from_models(Scheduler& s, int64_t rows, int64_t max_rows) {
   for (const auto& request : s.running) {
     if (!request->drafts || !request->drafts->model) continue;
-    RequestDrafts& drafts = *request->drafts;
-    drafts.model->depth.passes = s.pass_seconds;
-    drafts.model->depth.other_rows = rows - 1;
-    drafts.model->depth.fixed_drafts = s.fixed_drafts;
-    const int64_t count = max_drafts(s.model->config, *request, max_rows - rows);
-    find_drafts(*drafts.model, request->text, count);
-    const std::vector<int32_t>& ids = drafts.model->drafts.ids;
-    if (ids.empty()) continue;
-    drafts.tokens.assign(1, request->text.history.back());
-    drafts.tokens.insert(drafts.tokens.end(), ids.begin(), ids.end());
-    drafts.buckets = drafts.model->drafts.buckets;
-    rows += std::ssize(ids);
+    const int64_t count = max_drafts(s, *request, max_rows - rows);
+    draft_from_model(*request->drafts, request->text,
+                     {.seconds = s.pass_seconds, .rows = rows, .max_drafts = count, .fixed_drafts = s.fixed_drafts});
+    rows += std::ssize(request->drafts->buckets);
   }
   return rows;
 }
 
-// Sets RequestDrafts::tokens. A pass with prompts gets no drafts: it has many rows already.
+// Sets Speculation::tokens. A pass with prompts gets no drafts: it has many rows already.
 void choose_drafts(Scheduler& s) {
   s.drafters.clear(), s.drafter_requests.clear();
   int64_t drafting = 0;
@@ -220,7 +216,7 @@ bool append_tokens(Scheduler& s, ScheduledRequest& request, const Segment& segme
   result.drafted += segment.drafts;
   result.accepted += agreed;
   const std::span<const size_t> buckets = request.drafts->buckets;
-  note_acceptance(request.drafts->rates(), continues ? buckets : buckets.first(agreed), agreed);
+  note_acceptance(request.drafts->acceptance, continues ? buckets : buckets.first(agreed), agreed);
   rewind(request.sequence, segment.position + 1 + agreed);
   return continues;
 }
@@ -255,8 +251,9 @@ void fill_pass(Scheduler& s) {
     const bool is_scored = lacks_prompt_logprobs(request.text);
     if (is_scored) count = std::min(count, count - logit_rows_to(request, start + count) + prompt_logit_rows);
     if (count == 0) continue;
-    if (!free_blocks_for(s, request, start + count)) return preempt_last(s);
-    take_blocks(&request.sequence.cache, start + count);
+    const int64_t drafts = request.drafts ? std::ssize(request.drafts->buckets) : 0;
+    if (!free_blocks_for(s, request, start + count + drafts)) return preempt_last(s);
+    take_blocks(&request.sequence.cache, start + count + drafts);
     Segment segment = {.cache = &request.sequence.cache,
                        .state = &request.sequence.state,
                        .ropes = request.sequence.ropes,
@@ -285,7 +282,8 @@ void finish_pass(Scheduler& s) {
     request.sequence.ids.insert(request.sequence.ids.end(), segment.tokens.begin(), segment.tokens.end());
     const int64_t committed_rows = segment.logit_rows - segment.drafts;
     Error e;
-    if (!are_logits_finite(s, row, committed_rows)) e = error("NaN or infinity; the weights may be damaged", "logits");
+    if (!are_logits_finite(s, row, committed_rows))
+      e = error("NaN or infinity; the weights may be damaged", kNonFiniteLogits);
     if (!e) {
       add_prompt_logprobs(request.text, logits_of(s, row, committed_rows), s.model->config.vocab_size,
                           workers_of(s.prefill_team));

@@ -15,11 +15,8 @@ struct LogitsTarget {
   bool all = false;
   float* logits = nullptr;
   const LogitsSink* sink = nullptr;  // receives the logits of each pass before the next one overwrites them
-  bool are_drafts = false;           // all tokens but the first are drafts
   int64_t candidates = 0;            // see Segment
 };
-
-static_assert(kMaxDrafts <= kStateTokens, "a state head handles all drafts of a pass at once");
 
 constexpr int64_t kSinkRows = 64;  // rows per pass with a LogitsSink: bounds the memory for logits
 
@@ -33,7 +30,7 @@ Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t 
   Sequence& sequence = session.sequence;
   const int64_t count = std::ssize(tokens);
   const int64_t vocab = session.model->config.vocab_size;
-  const int64_t chunk = target.sink ? std::min(session.prefill_chunk, kSinkRows) : session.prefill_chunk;
+  const int64_t chunk = std::min(session.options.pass_rows, target.sink ? kSinkRows : count);
   int64_t done = 0;
   while (done < count) {
     if (done > 0 && session.interrupted && *session.interrupted) break;
@@ -48,15 +45,10 @@ Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t 
                        .position = start + done,
                        .logit_rows = logit_rows,
                        .hidden = session.input_hidden.data(),
-                       .drafts = target.are_drafts ? rows - 1 : 0,
                        .candidates = target.candidates};
     run_pass(session, {&segment, 1}, logits);
     done += rows;
-    if (session.on_hidden) {
-      session.on_hidden(std::span(sequence.ids).first(start), tokens.first(done),
-                        std::span(session.hidden).first(rows * session.model->config.hidden_size));
-    }
-    if (!are_logits_finite(session, 0, target.are_drafts ? 1 : logit_rows)) return {done, false};
+    if (!are_logits_finite(session, 0, logit_rows)) return {done, false};
     if (logit_rows > 0) session.last_logit_row = logit_rows - 1;
     if (target.sink) (*target.sink)(done - rows, {logits, static_cast<size_t>(logit_rows * vocab)});
   }
@@ -93,13 +85,6 @@ Error non_finite_error(Session& session) {
                "logits");
 }
 
-// Upper bound of the memory that an open session will use but has not touched yet, so that the kernel counts it as
-// free.
-int64_t untouched_bytes(const Session& session) {
-  return mapped_bytes(*session.model) + session.pool.memory.bytes + session.sequence.state.bytes() +
-         session.sequence.state.draft_bytes();
-}
-
 Error evaluate_to(Session& session, std::span<const int32_t> tokens, const LogitsTarget& target) {
   const ModelConfig& c = session.model->config;
   Sequence& sequence = session.sequence;
@@ -125,42 +110,43 @@ Error evaluate_to(Session& session, std::span<const int32_t> tokens, const Logit
   return done < count ? interruption(done, count) : Error{};
 }
 
+bool is_interrupted(const Session& session) { return session.interrupted && *session.interrupted; }
+
+// Runs the passes of the only request. Returns its result if it ends by an interruption, during the prompt as an error.
+Error run_request(Session& session, int64_t id, GenerateResult* out) {
+  while (step(session)) {
+    if (!is_interrupted(session) || session.running.empty() || session.running[0]->is_decoding()) continue;
+    const ScheduledRequest& request = *session.running[0];
+    const int64_t evaluated = request.evaluated(), total = request.total();
+    *out = std::move(session.running[0]->text.result);
+    cancel(session, id);
+    if (out->ids.empty()) return interruption(evaluated, total);
+    out->finish_reason = FinishReason::stop;  // longrope: the text was evaluated again with other factors
+  }
+  return {};
+}
+
 }  // namespace
 
 Error open_session(const Model& model, Team& team, const SessionOptions& options, std::unique_ptr<Session>* out) {
-  const ModelConfig& c = model.config;
-  const int64_t limit = context_length(c);
   if (options.prefill_chunk < 1) {
     return error("out of range", "prefill chunk", "at least 1", std::to_string(options.prefill_chunk));
   }
-  if (options.drafts < 0 || options.drafts > kMaxDrafts) {
-    return error("out of range", "drafts", "0 to " + std::to_string(kMaxDrafts), std::to_string(options.drafts));
-  }
   auto session = std::make_unique<Session>();
-  session->prefill_chunk = options.prefill_chunk;
-  session->max_drafts = options.drafts;
-  if (Error e = make_runner(model, team, options.prefill_team, options.kernels, session.get())) return e;
-  const int64_t positions = options.capacity > 0 ? std::min(options.capacity, limit) : limit;
-  const KvShape shape = kv_shape_of(c, options.kv, model.shares());
-  const int64_t other_bytes = options.also_open ? untouched_bytes(*options.also_open) : 0;
-  const RecurrentState state = recurrent_state_of(c, options.drafts);
-  const int64_t rows = std::min(options.prefill_chunk, positions);
-  const int64_t hidden = options.keeps_hidden || model.reads_hidden() ? rows * c.hidden_size : 0;
-  const int64_t input_hidden = model.reads_hidden() ? hidden : 0;
-  const int64_t rows_bytes = (options.drafts * c.vocab_size + hidden + input_hidden) * sizeof(float);
-  if (Error e = allocate_scratch(
-          session.get(), rows, positions, shape.bytes(positions),
-          state.bytes() + state.draft_bytes() + rows_bytes + other_bytes, std::to_string(positions) + " positions",
-          options.also_open ? ", " + megabytes_text(other_bytes) + " for the other open model" : "")) {
-    return e;
-  }
-  session->hidden.resize(hidden);
-  session->input_hidden.resize(input_hidden);
-  if (Error e = allocate_kv_pool(shape, KvShape::chunks_of(positions), &session->pool)) return e;
-  if (Error e = make_sequence(c, &session->pool, positions, options.drafts, &session->sequence)) return e;
-  if (Error e = open_followers(session.get(), rows, positions, session->pool)) return e;
-  session->snapshots.limit_bytes = options.snapshot_bytes;
-  session->sequence.snapshots.pool = &session->snapshots;
+  const SchedulerOptions scheduler = {.kv = options.kv,
+                                      .sequences = 1,
+                                      .context = options.capacity,
+                                      .pass_rows = options.prefill_chunk,
+                                      .snapshot_bytes = options.snapshot_bytes,
+                                      .kernels = options.kernels,
+                                      .prefill_team = options.prefill_team,
+                                      .also_open = options.also_open,
+                                      .keeps_hidden = options.keeps_hidden,
+                                      .keeps_last_text = true};
+  if (Error e = open_scheduler(model, team, scheduler, session.get())) return e;
+  session->sequence = std::move(session->free_sequences.back());
+  session->free_sequences.clear();
+  if (model.reads_hidden()) session->input_hidden.resize(session->hidden.size());
   *out = std::move(session);
   return {};
 }
@@ -169,21 +155,47 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, floa
   return evaluate_to(session, tokens, {.all = all, .logits = logits, .candidates = candidates});
 }
 
-Error evaluate_drafts(Session& session, std::span<const int32_t> tokens, float* logits, int64_t candidates) {
-  if (std::ssize(tokens) > std::min(session.max_drafts + 1, session.prefill_chunk)) {
-    return error("too many", "drafts", "at most " + std::to_string(session.max_drafts), std::to_string(tokens.size()));
-  }
-  return evaluate_to(session, tokens, {.all = true, .logits = logits, .are_drafts = true, .candidates = candidates});
-}
-
 Error evaluate(Session& session, std::span<const int32_t> tokens, const LogitsSink& sink) {
   std::vector<float> logits(kSinkRows * session.model->config.vocab_size);
   return evaluate_to(session, tokens, {.all = true, .logits = logits.data(), .sink = &sink});
 }
 
 void keep_snapshot(Session& session) {
-  apply_drafts(*session.kernels, std::ssize(session.sequence.ids), &session.sequence.state);
   take_snapshot(&session.sequence.snapshots, session.sequence.state, std::ssize(session.sequence.ids));
+}
+
+Error generate(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
+               const OnToken& on_token, GenerateResult* out) {
+  GenerateResult result;
+  Error failure;
+  int64_t regions = session.team->regions(), barriers = session.team->barriers();
+  TextRequest request = {.prompt = {prompt.begin(), prompt.end()}, .options = options};
+  request.speculates = session.speculates;
+  request.on_token = [&](int32_t id, const GenerateResult& so_far) {
+    if (so_far.ids.size() == 1) regions = session.team->regions(), barriers = session.team->barriers();
+    return on_token(id);
+  };
+  request.on_end = [&](const Error& e, GenerateResult ended) { failure = e, result = std::move(ended); };
+  int64_t id = 0;
+  if (Error e = submit(session, std::move(request), &id)) return e;
+  session.free_sequences.push_back(std::move(session.sequence));
+  const Error interrupted = run_request(session, id, &result);
+  session.sequence = std::move(session.free_sequences.back());
+  session.free_sequences.clear();
+  if (interrupted) return interrupted;
+  if (failure.where == kNonFiniteLogits) {  // evaluates the text again for the name of the first such stage
+    std::vector<int32_t> text(prompt.begin(), prompt.end());
+    text.insert(text.end(), result.ids.begin(), result.ids.end());
+    std::vector<float> logits(session.model->config.vocab_size);
+    if (Error e = evaluate(session, text, false, logits.data())) return e;
+  }
+  if (failure) return failure;
+  if (!result.ids.empty()) {
+    result.regions = session.team->regions() - regions;
+    result.barriers = session.team->barriers() - barriers;
+  }
+  *out = std::move(result);
+  return {};
 }
 
 }  // namespace pinion

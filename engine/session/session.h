@@ -1,4 +1,5 @@
-// A session: one sequence that is evaluated and continued alone, as in a conversation.
+// A session: one sequence that is evaluated and continued alone, as in a conversation. generate() is a scheduler with
+// one request, which continues the session's sequence and leaves it in place.
 #pragma once
 
 #include <atomic>
@@ -9,16 +10,12 @@
 #include <vector>
 
 #include "engine/session/continuation.h"
-#include "engine/session/drafts.h"
 #include "engine/session/pass_runner.h"
-#include "engine/session/prompt_cache.h"
+#include "engine/session/scheduler.h"
 
 namespace pinion {
 
 constexpr int64_t kDefaultPrefillChunk = 256;
-
-struct Session;
-struct Speculation;
 
 struct SessionOptions {
   KvType kv = KvType::q8;
@@ -27,25 +24,14 @@ struct SessionOptions {
   const Kernels* kernels = nullptr;                // null: the best for this CPU
   int64_t snapshot_bytes = kDefaultSnapshotBytes;  // limit for snapshots of a recurrent state; 0: no snapshots
   Team* prefill_team = nullptr;                    // for passes of several tokens; null: the team for single tokens
-  int64_t drafts = 0;                              // maximum in a pass, at most kMaxDrafts
-  const Session* also_open = nullptr;              // another session, whose untouched memory is not counted as free
+  const Scheduler* also_open = nullptr;            // its untouched memory is not counted as free
   bool keeps_hidden = false;                       // record hidden states, for drafts of an MTP layer
 };
 
-// Receives the hidden states [rows][hidden] of the last rows of `tokens`, which follow the tokens `before`.
-using HiddenSink = std::function<void(std::span<const int32_t> before, std::span<const int32_t> tokens,
-                                      std::span<const float> hidden)>;
-
-struct Session : PassRunner {
-  int64_t prefill_chunk = 0;
-  int64_t max_drafts = 0;  // in a pass
-  KvPool pool;             // of this sequence only
-  SnapshotPool snapshots;  // of this sequence only
-  Sequence sequence;
-  std::unique_ptr<PromptCache> prompt_cache;       // set by the owner; null: nothing is stored
-  int64_t last_logit_row = 0;                      // argument of panel_best() for the last computed logits
-  Speculation* speculation = nullptr;              // drafts for decoding; null: one token per pass
-  HiddenSink on_hidden;                            // called after each pass if hidden states are recorded; may be empty
+struct Session : Scheduler {
+  Sequence sequence;                               // moves to the request during generate()
+  bool speculates = false;                         // generate() uses drafts; see add_draft_model()
+  int64_t last_logit_row = 0;                      // argument of panel_best() for the last logits of evaluate()
   std::vector<float> input_hidden;                 // MTP layer: the main model's hidden state before each next token
   const std::atomic<bool>* interrupted = nullptr;  // if true, a prompt stops before its next pass; may be null
 };
@@ -60,15 +46,11 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
 // so far; NaN or infinity in the logits (the message names the first layer), after which the session is empty.
 Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits, int64_t candidates = 0);
 
-// Appends a token and drafts of its successors, and computes the logits of all: [tokens][vocab]. Checks only the first
-// row for NaN and infinity. rewind() can drop the drafts. At most SessionOptions::drafts drafts, and one prefill chunk.
-Error evaluate_drafts(Session& session, std::span<const int32_t> tokens, float* logits, int64_t candidates = 0);
-
 // Appends tokens and passes the logits of all to `sink`, pass by pass: [rows][vocab] of the tokens from index `first`.
 using LogitsSink = std::function<void(int64_t first, std::span<const float> logits)>;
 Error evaluate(Session& session, std::span<const int32_t> tokens, const LogitsSink& sink);
 
-// Writes accepted drafts to the recurrent state and takes a snapshot of it, to which rewind() can return.
+// Takes a snapshot of the recurrent state, to which rewind() can return.
 void keep_snapshot(Session& session);
 
 // Continues `prompt`, the whole text of the sequence. A prefix that the session holds is not evaluated again. Errors:

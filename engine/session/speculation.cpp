@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/forward/rope.h"
-#include "engine/session/pass_runner.h"
+#include "engine/session/session.h"
 #include "kernels/base/clock.h"
 
 namespace pinion {
@@ -69,8 +68,8 @@ void align_text(DraftModel& model, std::span<const int32_t> before, std::span<co
 
 // ---- Number of drafts ----
 
-// Expectation for a pass with some drafts.
-struct DraftedPass {
+// Expectation for some drafts.
+struct DraftsExpected {
   int64_t drafts = 0;
   double tokens = 1;     // expected number of tokens that the text gains
   double all_agree = 1;  // probability that all drafts are accepted
@@ -82,71 +81,29 @@ struct DraftedPass {
   }
 };
 
-// Expected tokens per second if the draft model draws `drawn` drafts and the pass has those of `pass`.
-double token_rate(const DraftDepth& depth, const DraftedPass& pass, int64_t drawn) {
-  const double pass_seconds = expected_seconds(depth.passes, depth.other_rows + pass.drafts + 1);
-  return (static_cast<double>(depth.other_rows) + pass.tokens) /
-         (pass_seconds + static_cast<double>(drawn) * depth.draft_seconds);
+// Expected tokens per second if the draft model draws `drawn` drafts and the pass has the expected ones.
+double token_rate(const Speculation& speculation, const DraftedPass& pass, const DraftsExpected& expected,
+                  int64_t drawn) {
+  const double pass_seconds = expected_seconds(pass.seconds, pass.rows + expected.drafts);
+  return (static_cast<double>(pass.rows - 1) + expected.tokens) /
+         (pass_seconds + static_cast<double>(drawn) * speculation.draft_seconds);
 }
 
 // True if more drafts pay, assuming that each is accepted as often as recent ones.
-bool do_more_pay(const DraftDepth& depth, DraftedPass pass) {
-  const double now = token_rate(depth, pass, pass.drafts);
-  while (pass.drafts < kMaxDrafts) {
-    pass.add(depth.overall_rate);
-    if (token_rate(depth, pass, pass.drafts) > now) return true;
+bool do_more_pay(const Speculation& speculation, const DraftedPass& pass, DraftsExpected expected) {
+  const double now = token_rate(speculation, pass, expected, expected.drafts);
+  while (expected.drafts < kMaxDrafts) {
+    expected.add(speculation.acceptance.overall_rate);
+    if (token_rate(speculation, pass, expected, expected.drafts) > now) return true;
   }
   return false;
 }
 
-// Draws drafts from the model while they pay. Drops a drawn draft that is too unlikely to pay for its row.
-void draft_from_model(Speculation& speculation, const Continuation& text, int64_t max_drafts) {
-  DraftDepth& depth = speculation.depth;
-  begin_drafts(*speculation.model, text.history, text.sampler);
-  DraftedPass pass;
-  const bool is_fixed = depth.fixed_drafts > 0;
-  const int64_t limit = is_fixed ? std::min(max_drafts, depth.fixed_drafts) : max_drafts;
-  while (pass.drafts < limit) {
-    if (!is_fixed && !do_more_pay(depth, pass) && (pass.drafts > 0 || !is_retry_due(depth.skipped[0]))) return;
-    const double start = now_seconds();
-    const int64_t unread = std::ssize(speculation.model->text) - std::ssize(speculation.model->session->sequence.ids);
-    std::optional<ModelDraft> draft;
-    speculation.failure = next_draft(*speculation.model, &draft);
-    if (!draft) return;
-    const double seconds = now_seconds() - start;
-    // With more than two unread tokens the time includes the evaluation of earlier text: only an upper bound.
-    if (unread <= 2 || seconds < depth.draft_seconds) note_seconds(depth.draft_seconds, seconds);
-    const size_t bucket = bucket_of_probability(draft->probability);
-    DraftedPass with = pass;
-    with.add(depth.rates[bucket]);
-    const int64_t drawn = pass.drafts + 1;
-    const bool pays = token_rate(depth, with, drawn) >= token_rate(depth, pass, drawn);
-    if (!is_fixed && !pays && !is_retry_due(depth.skipped[bucket])) return;
-    pass = with;
-    speculation.drafts.ids.push_back(draft->id);
-    speculation.drafts.buckets.push_back(bucket);
-  }
-}
-
-// Returns false if the rules predict no tokens.
-bool draft_from_rules(Speculation& speculation, const Continuation& text, int64_t max_drafts) {
-  const std::vector<int32_t> ids = text.rules ? text.rules->jump_forward() : std::vector<int32_t>();
-  const int64_t count = std::min({choose_depth(speculation.depth, kJumpForwardMatch), max_drafts, std::ssize(ids)});
-  speculation.drafts.ids.assign(ids.begin(), ids.begin() + count);
-  speculation.drafts.buckets.assign(count, bucket_of_match(kJumpForwardMatch));
-  return !ids.empty();
-}
-
-void draft_from_text(Speculation& speculation, int64_t max_drafts) {
-  const SuffixAutomaton& a = speculation.text;
-  const int64_t known = std::ssize(a.text) - a.match_end;
-  const int64_t count = std::min({choose_depth(speculation.depth, a.match_length), max_drafts, known});
-  const std::span<const int32_t> ids = std::span(a.text).subspan(a.match_end, count);
-  speculation.drafts.ids.assign(ids.begin(), ids.end());
-  speculation.drafts.buckets.assign(ids.size(), bucket_of_match(a.match_length));
-}
-
 }  // namespace
+
+DraftModel::~DraftModel() = default;
+
+bool reads_hidden(const DraftModel& model) { return model.session->model->reads_hidden(); }
 
 Error check_draft_model(const ModelConfig& config) {
   if (can_truncate(config)) return {};
@@ -202,37 +159,35 @@ Error next_draft(DraftModel& model, std::optional<ModelDraft>* out) {
   return {};
 }
 
-void use_speculation(Speculation* speculation, Session* session) {
-  session->speculation = speculation;
-  session->on_hidden = {};
-  DraftModel* model = speculation ? speculation->model.get() : nullptr;
-  if (!model || !reads_hidden(*model) || session->hidden.empty()) return;
-  session->on_hidden = [speculation](auto before, auto tokens, auto hidden) {
-    if (!speculation->failure) receive_hidden(*speculation->model, before, tokens, hidden);
-  };
-}
-
-void begin_text(Speculation& speculation, const Session& session, std::span<const int32_t> history) {
-  if (speculation.model) {
-    // An MTP layer is not interrupted: its passes are short, and it could not receive missed hidden states again.
-    if (!reads_hidden(*speculation.model)) speculation.model->session->interrupted = session.interrupted;
-    speculation.model->vocab_size = session.model->config.vocab_size;
-  } else {
-    set_text(speculation.text, history);
-  }
-}
-
-void add_token(Speculation& speculation, int32_t id) {
-  if (!speculation.model) append(speculation.text, id);
-}
-
-void find_drafts(Speculation& speculation, const Continuation& text, int64_t max_drafts) {
-  speculation.drafts.ids.clear(), speculation.drafts.buckets.clear();
-  if (max_drafts < 1 || speculation.failure) return;
-  if (speculation.model) {
-    draft_from_model(speculation, text, max_drafts);
-  } else if (!draft_from_rules(speculation, text, max_drafts)) {
-    draft_from_text(speculation, max_drafts);
+void draft_from_model(Speculation& speculation, const Continuation& text, const DraftedPass& pass) {
+  if (pass.max_drafts < 1 || speculation.failure) return;
+  DraftModel& model = *speculation.model;
+  Acceptance& acceptance = speculation.acceptance;
+  begin_drafts(model, text.history, text.sampler);
+  DraftsExpected expected;
+  const bool is_fixed = pass.fixed_drafts > 0;
+  const int64_t limit = is_fixed ? std::min(pass.max_drafts, pass.fixed_drafts) : pass.max_drafts;
+  while (expected.drafts < limit) {
+    const bool may_pay = is_fixed || do_more_pay(speculation, pass, expected);
+    if (!may_pay && (expected.drafts > 0 || !is_retry_due(acceptance.skipped[0]))) return;
+    const double start = now_seconds();
+    const int64_t unread = std::ssize(model.text) - std::ssize(model.session->sequence.ids);
+    std::optional<ModelDraft> draft;
+    speculation.failure = next_draft(model, &draft);
+    if (!draft) return;
+    const double seconds = now_seconds() - start;
+    // With more than two unread tokens the time includes the evaluation of earlier text: only an upper bound.
+    if (unread <= 2 || seconds < speculation.draft_seconds) note_seconds(speculation.draft_seconds, seconds);
+    const size_t bucket = bucket_of_probability(draft->probability);
+    DraftsExpected with = expected;
+    with.add(acceptance.rates[bucket]);
+    const bool pays =
+        token_rate(speculation, pass, with, with.drafts) >= token_rate(speculation, pass, expected, with.drafts);
+    if (!is_fixed && !pays && !is_retry_due(acceptance.skipped[bucket])) return;
+    expected = with;
+    if (speculation.tokens.empty()) speculation.tokens.assign(1, text.history.back());
+    speculation.tokens.push_back(draft->id);
+    speculation.buckets.push_back(bucket);
   }
 }
 

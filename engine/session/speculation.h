@@ -13,11 +13,12 @@
 #include "engine/session/continuation.h"
 #include "engine/session/drafts.h"
 #include "engine/session/sampler.h"
-#include "engine/session/session.h"
 #include "kernels/base/error.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {
+
+struct Session;
 
 // A smaller model or an MTP layer, with a session that follows the text of the main model.
 //
@@ -31,9 +32,11 @@ struct DraftModel {
   std::vector<int32_t> text;  // the text and the drafts after it
   std::vector<float> logits;  // [vocab] after the whole text
   int64_t unread_rows = 0;    // MTP layer: rows of Session::input_hidden that are not evaluated yet
+
+  ~DraftModel();
 };
 
-inline bool reads_hidden(const DraftModel& model) { return model.session->model->reads_hidden(); }
+bool reads_hidden(const DraftModel& model);
 
 // Fails if the model cannot draft because its sequence cannot be truncated, which rejected drafts require.
 Error check_draft_model(const ModelConfig& config);
@@ -56,31 +59,27 @@ struct ModelDraft {
 // context, if the draft is outside the main model's vocabulary, or after an interruption.
 Error next_draft(DraftModel& model, std::optional<ModelDraft>* out);
 
-// The drafts of one pass.
-struct Drafts {
-  std::vector<int32_t> ids;
-  std::vector<size_t> buckets;  // see Acceptance
-};
-
-// The source of drafts and the measurements for their number, kept across the answers of a chat.
+// The drafts of one text at a time, and the measurements for their number, which the next text inherits.
 struct Speculation {
-  SuffixAutomaton text;                    // the text so far; unused with a draft model
-  std::unique_ptr<DraftModel> model = {};  // null: drafts come from the text
-  DraftDepth depth = {};
-  Drafts drafts = {};  // for the next pass
-  Error failure = {};  // of the draft model; stops drafting
+  std::unique_ptr<DraftModel> model = {};  // null: drafts come from the rules and from the text itself
+  SuffixAutomaton text = {};               // of the evaluated tokens, without a draft model
+  std::vector<int32_t> jump_forward = {};  // TextRules::jump_forward(); preferred to drafts from the text
+  Acceptance acceptance = {};
+  double draft_seconds = 0;          // running mean of a draft model's pass
+  std::vector<int32_t> tokens = {};  // for the next pass: the drawn token and the drafts after it; empty: no drafts
+  std::vector<size_t> buckets = {};  // of the drafts; see Acceptance
+  Error failure = {};                // of the draft model; stops drafting
 };
 
-// Attaches speculation to a session; null detaches it. An MTP layer receives the hidden states of all later passes.
-void use_speculation(Speculation* speculation, Session* session);
+// A pass that drafts lengthen.
+struct DraftedPass {
+  const PassSeconds& seconds;
+  int64_t rows = 1;  // without these drafts, one of the text itself
+  int64_t max_drafts = 0;
+  int64_t fixed_drafts = 0;  // for tests: number of drafts; 0: as many as pay
+};
 
-// Call it before a prompt is continued. history: the prompt.
-void begin_text(Speculation& speculation, const Session& session, std::span<const int32_t> history);
-
-// Call it for every drawn token.
-void add_token(Speculation& speculation, int32_t id);
-
-// Sets speculation.drafts to at most `max_drafts` drafts after the text. After an error there are none, then and later.
-void find_drafts(Speculation& speculation, const Continuation& text, int64_t max_drafts);
+// Sets the tokens and buckets to drafts of the model while they pay. After an error there are none, then and later.
+void draft_from_model(Speculation& speculation, const Continuation& text, const DraftedPass& pass);
 
 }  // namespace pinion

@@ -89,7 +89,7 @@ std::vector<int64_t> sizes_of_logits(const Model& model, int64_t candidates, int
 void expect_few_logits_sent(const Model& alone, const Model& shared) {
   Team team({-1});
   std::unique_ptr<Session> session, of_one;
-  ASSERT_FALSE(open_session(shared, team, {.drafts = 3}, &session));
+  ASSERT_FALSE(open_session(shared, team, {}, &session));
   ASSERT_FALSE(open_session(alone, team, {}, &of_one));
   Exchange::Traffic& traffic = shared.exchange->traffic;
   traffic.records_sizes = true;
@@ -104,9 +104,8 @@ void expect_few_logits_sent(const Model& alone, const Model& shared) {
                            .stop_after = 100};
     const GenerateResult expected = pinion::alone(*of_one, text);
     for (const bool drafts : {false, true}) {
-      Speculation speculation;
-      speculation.depth.fixed_drafts = 3;
-      use_speculation(drafts ? &speculation : nullptr, session.get());
+      session->fixed_drafts = 3;
+      session->speculates = drafts;
       rewind(session->sequence, 0);
       traffic.sizes.clear();
       const GenerateResult result = pinion::alone(*session, text);
@@ -121,7 +120,6 @@ void expect_few_logits_sent(const Model& alone, const Model& shared) {
       }
       EXPECT_EQ(traffic.sizes, sizes);
     }
-    use_speculation(nullptr, session.get());
   }
 }
 

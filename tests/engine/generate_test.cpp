@@ -129,7 +129,7 @@ TEST(Generate, InterruptedPromptContinuesLater) {
   rewind(session->sequence, 3);
   session->interrupted = &interrupted;
   EXPECT_EQ(generate(*session, prompt, options, keep_going, &rest).message(),
-            "prompt: interrupted after 8 of 27 tokens");
+            "prompt: interrupted after 11 of 30 tokens");
   EXPECT_EQ(session->sequence.ids.size(), 11u);
   interrupted = false;
   ASSERT_FALSE(generate(*session, prompt, options, keep_going, &rest));

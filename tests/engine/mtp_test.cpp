@@ -24,7 +24,6 @@ struct Pair {
   std::unique_ptr<Model> model, layer;
   Team team;
   std::unique_ptr<Session> session;
-  Speculation speculation;
 
   explicit Pair(std::vector<int32_t> workers = {-1}) : team(std::move(workers)) {}
 
@@ -34,15 +33,16 @@ struct Pair {
   }
 
   void open(SessionOptions options) {
-    options.drafts = kMaxDrafts;
     ASSERT_EQ(open_session(*model, team, options, &session).message(), "");
     auto drafting = std::make_unique<DraftModel>();
     ASSERT_EQ(open_session(*layer, team, options, &drafting->session).message(), "");
-    speculation.model = std::move(drafting);
+    add_draft_model(*session, std::move(drafting));
   }
 
+  DraftModel& drafting() { return *session->free_drafts.at(0)->model; }
+
   GenerateResult run(const TextCase& c, bool speculates) {
-    use_speculation(speculates ? &speculation : nullptr, session.get());
+    session->speculates = speculates;
     GenerateResult result;
     int64_t seen = 0;
     const Error e = generate(*session, c.prompt, c.options, [&](int32_t) { return ++seen < c.stop_after; }, &result);
@@ -70,7 +70,7 @@ void expect_all_accepted(MadeFrom from, Quant quant) {
       if (i % 3 == 1) c.prompt.insert(c.prompt.begin(), last.begin(), last.end());  // a continued text
       if (i % 3 == 2)
         c.prompt.insert(c.prompt.begin(), last.begin(), last.begin() + std::ssize(last) / 2);  // a shortened text
-      pair.speculation.depth.fixed_drafts = 1 + i % kMaxDrafts;
+      pair.session->fixed_drafts = 1 + i % kMaxDrafts;
       const GenerateResult with = pair.run(c, true);
       EXPECT_EQ(with.accepted, with.drafted);
       drafted += with.drafted;
@@ -107,7 +107,7 @@ TEST(Mtp, DraftsDoNotChangeTheText) {
           const auto kept = below(random, 3) * last.size() / 2;
           c.prompt.insert(c.prompt.begin(), last.begin(), last.begin() + static_cast<std::ptrdiff_t>(kept));
           if (std::ssize(c.prompt) > 150) c.prompt.resize(5);
-          pair.speculation.depth.fixed_drafts = i % 4 == 0 ? 0 : 1 + i % kMaxDrafts;
+          pair.session->fixed_drafts = i % 4 == 0 ? 0 : 1 + i % kMaxDrafts;
           const GenerateResult with = pair.run(c, true);
           const GenerateResult alone = pair.run(c, false);
           expect_same_text(alone, with);
@@ -140,7 +140,7 @@ TEST(Mtp, WrongDraftsLeaveNoState) {
     TextCase c = random_text(random, pair.model->config.vocab_size, 40);
     c.options.ignore_eos = true;
     c.stop_after = 1000;
-    pair.speculation.depth.fixed_drafts = 1 + i;
+    pair.session->fixed_drafts = 1 + i;
     std::vector<int32_t> text = c.prompt;
     for (int turn = 0; turn < 3; ++turn) {  // each continues the last
       c.prompt = text;
@@ -149,10 +149,10 @@ TEST(Mtp, WrongDraftsLeaveNoState) {
       text.insert(text.end(), with.ids.begin(), with.ids.end());
     }
     // generate() does not evaluate the last token.
-    use_speculation(&fresh.speculation, fresh.session.get());
-    const std::span<const int32_t> read = std::span(text).first(text.size() - 1);
-    ASSERT_FALSE(evaluate(*fresh.session, read, false, nullptr));
-    EXPECT_EQ(draft_logits(*pair.speculation.model, text), draft_logits(*fresh.speculation.model, text));
+    c.prompt.assign(text.begin(), text.end() - 1);
+    c.options.max_tokens = 0;
+    fresh.run(c, true);
+    EXPECT_EQ(draft_logits(pair.drafting(), text), draft_logits(fresh.drafting(), text));
   }
 }
 
@@ -161,7 +161,7 @@ TEST(Mtp, MayMissPartOfAText) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(pair.load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
   ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16, .keeps_hidden = true}));
-  pair.speculation.depth.fixed_drafts = 3;
+  pair.session->fixed_drafts = 3;
   TextCase c = {.prompt = {}, .options = {.max_tokens = 8, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
   for (int32_t i = 0; i < 60; ++i) c.prompt.push_back(4 + i * i % 100);
   pair.run(c, false);
@@ -169,7 +169,7 @@ TEST(Mtp, MayMissPartOfAText) {
   const GenerateResult with = pair.run(c, true);
   EXPECT_GT(with.drafted, 0);
   expect_same_text(pair.run(c, false), with);
-  EXPECT_GT(std::ssize(pair.speculation.model->session->sequence.ids), std::ssize(c.prompt));
+  EXPECT_GT(std::ssize(pair.drafting().session->sequence.ids), std::ssize(c.prompt));
 }
 
 // A full cache of the layer stops drafts, not the text.
@@ -178,8 +178,8 @@ TEST(Mtp, FullCacheStopsDrafts) {
   ASSERT_NO_FATAL_FAILURE(pair.load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
   ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16, .keeps_hidden = true}));
   SessionOptions shorter = {.capacity = 40, .prefill_chunk = 16};
-  ASSERT_FALSE(open_session(*pair.layer, pair.team, shorter, &pair.speculation.model->session));
-  pair.speculation.depth.fixed_drafts = 3;
+  ASSERT_FALSE(open_session(*pair.layer, pair.team, shorter, &pair.drafting().session));
+  pair.session->fixed_drafts = 3;
   TextCase c = {.prompt = {}, .options = {.max_tokens = 50, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
   for (const int32_t length : {5, 90, 20}) {
     c.prompt.assign(static_cast<size_t>(length), 4 + length);
@@ -327,7 +327,7 @@ TEST(Mtp, SessionMemoryCountsHiddenRows) {
   ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16, .keeps_hidden = true}));
   EXPECT_EQ(pair.session->hidden.size(), 16 * width);
   EXPECT_TRUE(pair.session->input_hidden.empty());
-  const Session& layer = *pair.speculation.model->session;
+  const Session& layer = *pair.drafting().session;
   EXPECT_EQ(layer.hidden.size(), 16 * width);
   EXPECT_EQ(layer.input_hidden.size(), 16 * width);
   // The size in the out-of-memory error includes the hidden states and the model's own session.

@@ -46,18 +46,5 @@ TEST(SuffixAutomaton, MatchesNaiveSearch) {
   }
 }
 
-TEST(SuffixAutomaton, SetTextHandlesChangedTexts) {
-  SuffixAutomaton a, fresh;
-  const std::vector<int32_t> first = {1, 2, 3, 1, 2}, longer = {1, 2, 3, 1, 2, 3}, other = {1, 2, 4, 2};
-  for (const std::vector<int32_t>& text : {first, longer, other}) {
-    set_text(a, text);
-    fresh = {};
-    for (const int32_t id : text) append(fresh, id);
-    EXPECT_EQ(a.text, text);
-    EXPECT_EQ(a.match_length, fresh.match_length);
-    EXPECT_EQ(a.match_end, fresh.match_end);
-  }
-}
-
 }  // namespace
 }  // namespace pinion

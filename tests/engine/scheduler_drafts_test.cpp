@@ -137,8 +137,9 @@ void expect_texts_of_generate(const Model& model, const Model& small, Team& team
     expect_same_text(alone(*session, text), batch.results[id]);
   }
   EXPECT_GT(batch.drafted, 100);
-  EXPECT_EQ(scheduler->free_draft_models.size(), 3u);
-  for (const auto& drafting : scheduler->draft_models) EXPECT_FALSE(drafting->failure) << drafting->failure.message();
+  EXPECT_EQ(std::ranges::count_if(scheduler->free_drafts, [](const auto& drafts) { return drafts->model != nullptr; }),
+            3);
+  for (const auto& drafts : scheduler->free_drafts) EXPECT_FALSE(drafts->failure) << drafts->failure.message();
   EXPECT_GT(batch.accepted, is_always_right ? batch.drafted / 2 : 0);
   expect_nothing_held(*scheduler);
 }
@@ -162,6 +163,27 @@ TEST(SchedulerDrafts, MtpLayers) {
   ASSERT_FALSE(load_model(made.path, {.quant = Quant::none}, &model));
   ASSERT_FALSE(load_mtp(made.path, {.quant = Quant::none}, *model, &layer));
   expect_texts_of_generate(*model, *layer, team, true);
+}
+
+// Drafts pass from one text to the next: they may continue it only if it begins with all of the earlier text.
+TEST(SchedulerDrafts, ALaterTextStartsAgain) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  session->speculates = true;
+  GenerateResult result;
+  const auto text_after = [&](const std::vector<int32_t>& prompt) {
+    EXPECT_FALSE(generate(*session, prompt, {.max_tokens = 4}, [](int32_t) { return true; }, &result));
+    return session->free_drafts.at(0)->text.text;
+  };
+  std::vector<int32_t> prompt = {5, 6, 7, 5, 6};
+  for (const bool continues : {true, false}) {
+    EXPECT_EQ(text_after(prompt), session->sequence.ids) << continues;
+    prompt = continues ? session->sequence.ids : std::vector<int32_t>{5, 6, 8};
+    prompt.push_back(9);
+  }
+  EXPECT_EQ(text_after(prompt), session->sequence.ids);
 }
 
 }  // namespace

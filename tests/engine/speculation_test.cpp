@@ -12,8 +12,8 @@
 namespace pinion {
 namespace {
 
-GenerateResult run(Session& session, const TextCase& c, Speculation* speculation) {
-  session.speculation = speculation;
+GenerateResult run(Session& session, const TextCase& c, bool speculates) {
+  session.speculates = speculates;
   GenerateResult result;
   int64_t seen = 0;
   const Error e = generate(session, c.prompt, c.options, [&](int32_t) { return ++seen < c.stop_after; }, &result);
@@ -35,13 +35,12 @@ TEST(Speculation, TextsAreUnchanged) {
   for (const KvType kv : {KvType::q8, KvType::bf16, KvType::f32}) {
     for (const int64_t capacity : {0, 70}) {
       std::unique_ptr<Session> session;
-      ASSERT_FALSE(open_session(*model, team, {.kv = kv, .capacity = capacity, .drafts = kMaxDrafts}, &session));
-      Speculation speculation;
+      ASSERT_FALSE(open_session(*model, team, {.kv = kv, .capacity = capacity}, &session));
       for (int i = 0; i < 80; ++i) {
         const TextCase c = random_text(random, model->config.vocab_size, 60);
-        const GenerateResult alone = run(*session, c, nullptr);
-        speculation.depth.fixed_drafts = 1 + i % kMaxDrafts;
-        const GenerateResult with = run(*session, c, &speculation);
+        const GenerateResult alone = run(*session, c, false);
+        session->fixed_drafts = 1 + i % kMaxDrafts;
+        const GenerateResult with = run(*session, c, true);
         compare(alone, with);
         drafted += with.drafted, accepted += with.accepted;
         ++ends[static_cast<size_t>(with.finish_reason)];
@@ -63,15 +62,14 @@ TEST(Speculation, TextsAreUnchangedInAllFamilies) {
     std::unique_ptr<Model> model;
     ASSERT_EQ(load_model(entry.path(), {}, &model).message(), "");
     std::unique_ptr<Session> session;
-    ASSERT_FALSE(open_session(*model, team, {.drafts = kMaxDrafts}, &session));
-    Speculation speculation;
+    ASSERT_FALSE(open_session(*model, team, {}, &session));
     std::mt19937 random(26);  // independent of the order of folders
     int64_t drafted = 0;
     for (int i = 0; i < 6; ++i) {
       const TextCase c = random_text(random, model->config.vocab_size, 60);
-      const GenerateResult alone = run(*session, c, nullptr);
-      speculation.depth.fixed_drafts = 1 + static_cast<int64_t>(below(random, kMaxDrafts));
-      const GenerateResult with = run(*session, c, &speculation);
+      const GenerateResult alone = run(*session, c, false);
+      session->fixed_drafts = 1 + static_cast<int64_t>(below(random, kMaxDrafts));
+      const GenerateResult with = run(*session, c, true);
       compare(alone, with);
       drafted += with.drafted;
       if (HasFailure()) return;
@@ -97,15 +95,14 @@ TEST(Speculation, TextsAreUnchangedWithADraftModel) {
   Team team({-1});
   std::mt19937 random(27);
   std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {.drafts = kMaxDrafts}, &session));
-  Speculation speculation;
-  speculation.model = draft_model(*small, team);
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  add_draft_model(*session, draft_model(*small, team));
   int64_t drafted = 0, accepted = 0;
   for (int i = 0; i < 120; ++i) {
     const TextCase c = random_text(random, model->config.vocab_size, 60);
-    const GenerateResult alone = run(*session, c, nullptr);
-    speculation.depth.fixed_drafts = i % 5 == 0 ? 0 : 1 + i % kMaxDrafts;
-    const GenerateResult with = run(*session, c, &speculation);
+    const GenerateResult alone = run(*session, c, false);
+    session->fixed_drafts = i % 5 == 0 ? 0 : 1 + i % kMaxDrafts;
+    const GenerateResult with = run(*session, c, true);
     compare(alone, with);
     drafted += with.drafted, accepted += with.accepted;
     if (HasFailure()) return;
@@ -120,18 +117,17 @@ TEST(Speculation, ModelAgreesWithItself) {
   Team team({-1});
   std::mt19937 random(28);
   std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {.drafts = kMaxDrafts}, &session));
-  Speculation speculation;
-  speculation.model = draft_model(*model, team);
-  speculation.depth.fixed_drafts = 4;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  add_draft_model(*session, draft_model(*model, team));
+  session->fixed_drafts = 4;
   for (int i = 0; i < 40; ++i) {
     TextCase c = random_text(random, model->config.vocab_size, 60);
     c.stop_after = 1000;
     c.options.ignore_eos = true;
     c.options.rules = {};  // the draft model knows those of the first draft only
-    const GenerateResult with = run(*session, c, &speculation);
+    const GenerateResult with = run(*session, c, true);
     EXPECT_EQ(with.accepted, with.drafted);
-    compare(run(*session, c, nullptr), with);
+    compare(run(*session, c, false), with);
   }
 }
 
@@ -142,13 +138,12 @@ TEST(Speculation, DraftModelWithSmallerVocabulary) {
   small->config.vocab_size = 64;
   Team team({-1});
   std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {.drafts = kMaxDrafts}, &session));
-  Speculation speculation;
-  speculation.model = draft_model(*small, team);
-  speculation.depth.fixed_drafts = 4;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  add_draft_model(*session, draft_model(*small, team));
+  session->fixed_drafts = 4;
   const TextCase c = greedy_text({5, 400, 6}, 30);
-  const GenerateResult with = run(*session, c, &speculation);
-  compare(run(*session, c, nullptr), with);
+  const GenerateResult with = run(*session, c, true);
+  compare(run(*session, c, false), with);
   EXPECT_EQ(with.drafted, 0);
 }
 
@@ -157,13 +152,12 @@ TEST(Speculation, DraftModelWithShorterContext) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {.drafts = kMaxDrafts}, &session));
-  Speculation speculation;
-  speculation.model = draft_model(*model, team, 20);
-  speculation.depth.fixed_drafts = 4;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  add_draft_model(*session, draft_model(*model, team, 20));
+  session->fixed_drafts = 4;
   const TextCase c = greedy_text({5, 400, 6}, 40);
-  const GenerateResult with = run(*session, c, &speculation);
-  compare(run(*session, c, nullptr), with);
+  const GenerateResult with = run(*session, c, true);
+  compare(run(*session, c, false), with);
   EXPECT_GT(with.drafted, 8);
   EXPECT_LE(with.drafted, 20);
 }
@@ -176,15 +170,14 @@ TEST(Speculation, FailedDraftModelStopsDrafting) {
   small->final_norm.weight = norm.data();
   Team team({-1});
   std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {.drafts = kMaxDrafts}, &session));
-  Speculation speculation;
-  speculation.model = draft_model(*small, team);
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  add_draft_model(*session, draft_model(*small, team));
   const TextCase c = greedy_text({5, 400, 6}, 30);
-  const GenerateResult with = run(*session, c, &speculation);
-  compare(run(*session, c, nullptr), with);
+  const GenerateResult with = run(*session, c, true);
+  compare(run(*session, c, false), with);
   EXPECT_EQ(with.drafted, 0);
-  EXPECT_TRUE(speculation.failure.message().starts_with("the draft model's logits: NaN or infinity"))
-      << speculation.failure.message();
+  const std::string failure = session->free_drafts.at(0)->failure.message();
+  EXPECT_TRUE(failure.starts_with("the draft model's logits: NaN or infinity")) << failure;
 }
 
 // Drafts outside the main model's vocabulary are dropped.
@@ -212,30 +205,17 @@ TEST(DraftModel, DraftsAreInMainVocabulary) {
   EXPECT_LT(found, kTexts);
 }
 
-TEST(Speculation, TooManyDraftsAreRefused) {
-  const auto model = load_stories(Quant::w8a8);
-  Team team({-1});
-  std::unique_ptr<Session> session;
-  EXPECT_EQ(open_session(*model, team, {.drafts = 16}, &session).message(),
-            "drafts: out of range: want 0 to 15, have 16");
-  ASSERT_FALSE(open_session(*model, team, {.drafts = 2}, &session));
-  std::vector<float> logits(4 * 512);
-  EXPECT_TRUE(evaluate_drafts(*session, std::vector<int32_t>{5, 6, 7, 8}, logits.data()));
-  EXPECT_FALSE(evaluate_drafts(*session, std::vector<int32_t>{5, 6, 7}, logits.data()));
-}
-
 // A draft model that was slow for a while, because of other programs, is tried again.
 TEST(Speculation, SlowDraftModelIsRetried) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {.drafts = kMaxDrafts}, &session));
-  Speculation speculation;
-  speculation.model = draft_model(*model, team);
-  speculation.depth.draft_seconds = 1000;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  add_draft_model(*session, draft_model(*model, team));
+  session->free_drafts.at(0)->draft_seconds = 1000;
   const TextCase c = greedy_text({5, 40, 6}, 400);
-  run(*session, c, &speculation);
-  EXPECT_LT(speculation.depth.draft_seconds, 900);
+  run(*session, c, true);
+  EXPECT_LT(session->free_drafts.at(0)->draft_seconds, 900);
 }
 
 TEST(Speculation, DraftModelMustBeTruncatable) {
@@ -252,19 +232,29 @@ TEST(Speculation, SessionEqualsOneWithoutDrafts) {
   Team team({-1});
   std::unique_ptr<Session> one, other;
   ASSERT_FALSE(open_session(*model, team, {}, &one));
-  ASSERT_FALSE(open_session(*model, team, {.drafts = kMaxDrafts}, &other));
-  Speculation speculation;
-  speculation.depth.fixed_drafts = 4;
+  ASSERT_FALSE(open_session(*model, team, {}, &other));
+  other->fixed_drafts = 4;
   TextCase c = {.prompt = {}, .options = {.max_tokens = 20, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
   for (int i = 0; i < 30; ++i) c.prompt.push_back(10 + i % 5);
   for (int turn = 0; turn < 5; ++turn) {
-    const GenerateResult alone = run(*one, c, nullptr), with = run(*other, c, &speculation);
+    const GenerateResult alone = run(*one, c, false), with = run(*other, c, true);
     compare(alone, with);
     EXPECT_EQ(with.reused_tokens, alone.reused_tokens);
     EXPECT_EQ(other->sequence.ids, one->sequence.ids);
     c.prompt.insert(c.prompt.end(), alone.ids.begin(), alone.ids.end());
     c.prompt.push_back(11);
   }
+}
+
+// One text and the measurements for the number of its drafts.
+struct DraftDepth : Acceptance {
+  PassSeconds passes;
+};
+
+int64_t choose_depth(DraftDepth& depth, int64_t match_length) {
+  Drafter drafter = {.acceptance = &depth, .match_length = match_length, .max_drafts = kMaxDrafts};
+  choose_depths(depth.passes, 1, kMaxDrafts + 1, 1e9, {&drafter, 1});
+  return drafter.drafts;
 }
 
 TEST(DraftDepth, ChoosesWhatPays) {

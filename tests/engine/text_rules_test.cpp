@@ -39,7 +39,7 @@ struct Stories {
   Team team{{-1, -1}};
   std::unique_ptr<Session> session;
 
-  Stories() { EXPECT_FALSE(open_session(*model, team, {.drafts = kMaxDrafts}, &session)); }
+  Stories() { EXPECT_FALSE(open_session(*model, team, {}, &session)); }
   Error generate_with(const TextCase& text, GenerateResult* result) {
     return generate(*session, text.prompt, text.options, [](int32_t) { return true; }, result);
   }
@@ -73,9 +73,7 @@ TEST(TextRules, JumpForwardTokensAreDrafted) {
   Stories s;
   GenerateResult plain, with;
   ASSERT_FALSE(s.generate_with(with_rules(40), &plain));
-  Speculation speculation;
-  speculation.depth.fixed_drafts = 5;
-  s.session->speculation = &speculation;
+  s.session->fixed_drafts = 5;
   ASSERT_FALSE(s.generate_with(with_rules(40), &with));
   expect_same_text(plain, with);
   EXPECT_GT(with.accepted, 12);
