@@ -25,6 +25,8 @@ struct Evaluated {
   bool are_logits_finite;
 };
 
+bool is_interrupted(const Session& session) { return session.interrupted && *session.interrupted; }
+
 // Evaluates tokens from position `start` on, a prefill chunk per pass.
 Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t start, const LogitsTarget& target) {
   Sequence& sequence = session.sequence;
@@ -33,7 +35,7 @@ Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t 
   const int64_t chunk = std::min(session.options.pass_rows, target.sink ? kSinkRows : count);
   int64_t done = 0;
   while (done < count) {
-    if (done > 0 && session.interrupted && *session.interrupted) break;
+    if (done > 0 && is_interrupted(session)) break;
     const int64_t rows = std::min(chunk, count - done);
     const bool is_last = done + rows == count;
     const int64_t logit_rows = !target.logits ? 0 : target.all ? rows : int64_t{is_last};
@@ -65,7 +67,7 @@ Error non_finite_error(Session& session) {
   const std::vector<int32_t> ids = session.sequence.ids;
   if (session.model->reads_hidden()) {
     session.sequence.ids.clear();
-    return error("NaN or infinity from the MTP layer", "logits");
+    return error("NaN or infinity from the MTP layer", kNonFiniteLogits);
   }
   std::vector<float> logits(session.model->config.vocab_size);
   Trace trace(session.model->config.layers);
@@ -82,7 +84,7 @@ Error non_finite_error(Session& session) {
   return error("NaN or infinity, first from " + layer +
                    std::string(kStageTraits[static_cast<size_t>(point.stage)].name) +
                    "; the weights may be damaged (`pinion pack --check` compares cached ones)",
-               "logits");
+               kNonFiniteLogits);
 }
 
 Error evaluate_to(Session& session, std::span<const int32_t> tokens, const LogitsTarget& target) {
@@ -109,8 +111,6 @@ Error evaluate_to(Session& session, std::span<const int32_t> tokens, const Logit
   if (!are_logits_finite) return non_finite_error(session);
   return done < count ? interruption(done, count) : Error{};
 }
-
-bool is_interrupted(const Session& session) { return session.interrupted && *session.interrupted; }
 
 // Runs the passes of the only request. Returns its result if it ends by an interruption, during the prompt as an error.
 Error run_request(Session& session, int64_t id, GenerateResult* out) {
