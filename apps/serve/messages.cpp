@@ -10,12 +10,6 @@
 namespace pinion {
 namespace {
 
-struct MessagesRequest {
-  GenerationFields fields;
-  bool single_call = false;
-  ChatPrompt prompt;
-};
-
 // The blocks of a content by type.
 struct MessageContent {
   std::string text, thoughts;                                                // joined
@@ -80,7 +74,7 @@ OrderedJson convert_tool(const OrderedJson& tool) {
   return {{"type", "function"}, {"function", std::move(function)}};
 }
 
-Error read_message_tool_choice(const OrderedJson& json, MessagesRequest* request, ChatInput* out) {
+Error read_message_tool_choice(const OrderedJson& json, ChatRequest* request, ChatInput* out) {
   const OrderedJson& choice = field_of(json, "tool_choice");
   if (choice.is_null()) return {};
   const std::string type = text_of(choice, "type");
@@ -120,7 +114,7 @@ Error read_tools(const OrderedJson& json, ChatInput* out) {
 }
 
 // Like take_chat_input(), moves the large fields out of `json`.
-Error take_messages_input(OrderedJson& json, MessagesRequest* request, ChatInput* out) {
+Error take_messages_input(OrderedJson& json, ChatRequest* request, ChatInput* out) {
   if (!json.is_object()) return error("wrong type", "request", "an object");
   OrderedJson& messages = out->conversation.messages;
   if (const OrderedJson& system = field_of(json, "system"); !system.is_null()) {
@@ -146,7 +140,7 @@ Error take_messages_input(OrderedJson& json, MessagesRequest* request, ChatInput
 }
 
 // `only_count`: the request is for count_tokens, so max_tokens is optional.
-Error read_messages_request(const ServerState& server, const std::string& body, bool only_count, MessagesRequest* out) {
+Error read_messages_request(const ServerState& server, const std::string& body, bool only_count, ChatRequest* out) {
   Slot slot(*server.parse_slots);
   OrderedJson json;
   ChatInput input;
@@ -183,7 +177,7 @@ std::string signature_of(const std::string& thought) {
 // Content blocks, each of one type, in the order of the text.
 class MessageFormatter : public ResponseFormatter {
  public:
-  MessageFormatter(const ServerState& server, const MessagesRequest& request)
+  MessageFormatter(const ServerState& server, const ChatRequest& request)
       : streams_(request.fields.streams),
         single_call_(request.single_call),
         parser_(request.prompt.reply),
@@ -303,22 +297,18 @@ class MessageFormatter : public ResponseFormatter {
 
 Reply message_error(const ApiError& failure) { return error_reply(Api::anthropic, failure); }
 
-const ApiError kNoChatTemplate{.message = "the model has no chat template"};
-
 }  // namespace
 
 Reply answer_messages(const ServerState& server, const HttpRequest& http) {
   if (!server.chat_template) return message_error(kNoChatTemplate);
-  MessagesRequest request;
+  ChatRequest request;
   if (Error e = read_messages_request(server, http.body, false, &request)) return message_error(field_error(e));
-  return generation_reply(server, Api::anthropic, request.fields, http,
-                          submit_chat_requests(server, request.fields, request.prompt, request.single_call),
-                          std::make_unique<MessageFormatter>(server, request));
+  return chat_reply(server, Api::anthropic, request, http, std::make_unique<MessageFormatter>(server, request));
 }
 
 Reply count_tokens(const ServerState& server, const HttpRequest& http) {
   if (!server.chat_template) return message_error(kNoChatTemplate);
-  MessagesRequest request;
+  ChatRequest request;
   if (Error e = read_messages_request(server, http.body, true, &request)) return message_error(field_error(e));
   return json_reply({{"input_tokens", request.prompt.ids.size()}});
 }
