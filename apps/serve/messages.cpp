@@ -102,13 +102,19 @@ Error read_thinking(const OrderedJson& json, ChatInput* out) {
   return {};
 }
 
-Error read_tools(const OrderedJson& json, ChatInput* out) {
+// Anthropic's own tools ("bash_20250124", "web_search_20250305") have a type and no schema; no template knows them.
+Error read_tools(const OrderedJson& json, GenerationFields* fields, ChatInput* out) {
   const OrderedJson& tools = field_of(json, "tools");
   if (tools.is_null()) return {};
   if (!tools.is_array()) return error("wrong type", "request: tools", "a list");
   for (const OrderedJson& tool : tools) {
     if (!tool.is_object()) return error("wrong type", "request: tools", "objects");
-    out->conversation.tools.push_back(convert_tool(tool));
+    const std::string type = text_of(tool, "type");
+    if (type.empty() || type == "custom" || tool.contains("input_schema")) {
+      out->conversation.tools.push_back(convert_tool(tool));
+    } else {
+      note_ignored("tools: ", type, fields);
+    }
   }
   return {};
 }
@@ -133,7 +139,7 @@ Error take_messages_input(OrderedJson& json, ChatRequest* request, ChatInput* ou
     return error("the last text of the assistant ends with white space", "request: messages", "none there");
   }
   if (Error e = read_thinking(json, out)) return e;
-  if (Error e = read_tools(json, out)) return e;
+  if (Error e = read_tools(json, &request->fields, out)) return e;
   if (Error e = read_message_tool_choice(json, request, out)) return e;
   for (const char* name : {"system", "messages", "tools", "tool_choice", "thinking"}) json.erase(name);
   return {};
