@@ -111,6 +111,8 @@ Error parse_body(const std::string& body, OrderedJson* out);
 // The body's fields; whole numbers such as 5.0 are integers.
 Json request_fields(const OrderedJson& body);
 
+class ResponseStore;
+
 // Shared by all endpoints. Constant once the first request is admitted.
 struct ServerState {
   std::string model;        // name in replies
@@ -127,6 +129,7 @@ struct ServerState {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: the model has none
   std::shared_ptr<GrammarCompiler> grammars;          // for structured outputs
+  std::shared_ptr<ResponseStore> responses;           // of /v1/responses
   InferenceService* service = nullptr;
   // One slot a core, counted before the team pins this thread; at least two, so that a slow template blocks no others.
   std::shared_ptr<Slots> parse_slots = std::make_shared<Slots>(std::max(2u, std::thread::hardware_concurrency()));
@@ -159,9 +162,10 @@ std::span<const PageFile> page_files();
 // endpoints.cpp
 Endpoint show_page_file, show_health, list_models, show_model, show_fingerprint, show_metrics;
 Endpoint tokenize_text, detokenize_ids;
-Endpoint complete_text;                  // completions.cpp
-Endpoint complete_chat;                  // chat.cpp
-Endpoint answer_messages, count_tokens;  // messages.cpp
+Endpoint complete_text;                                    // completions.cpp
+Endpoint complete_chat;                                    // chat.cpp
+Endpoint answer_messages, count_tokens;                    // messages.cpp
+Endpoint create_response, show_response, delete_response;  // responses.cpp
 // ollama.cpp
 Endpoint ollama_version, ollama_tags, ollama_ps, ollama_embed, ollama_show, ollama_pull, ollama_chat, ollama_generate;
 

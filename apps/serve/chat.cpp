@@ -10,12 +10,6 @@
 namespace pinion {
 namespace {
 
-struct ChatRequest {
-  GenerationFields fields;
-  bool single_call = false;  // the reply ends after its first tool call
-  ChatPrompt prompt;
-};
-
 Error read_chat_request(const ServerState& server, const std::string& body, ChatRequest* out) {
   Slot slot(*server.parse_slots);
   OrderedJson json;
@@ -49,9 +43,6 @@ Error read_chat_request(const ServerState& server, const std::string& body, Chat
 OrderedJson call_json(const std::string& id, const std::string& name, const std::string& arguments) {
   return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}};
 }
-
-// Some templates (Mistral's) accept nine letters and digits only.
-std::string call_id() { return response_id("").substr(16 - 9); }
 
 class ChatFormatter : public OpenaiFormatter {
  public:
@@ -185,15 +176,10 @@ class ChatFormatter : public OpenaiFormatter {
 }  // namespace
 
 Reply complete_chat(const ServerState& server, const HttpRequest& http) {
-  if (!server.chat_template) {
-    return error_reply(Api::openai,
-                       {.message = "the model has no chat template; /v1/completions continues plain text"});
-  }
+  if (!server.chat_template) return error_reply(Api::openai, kNoChatTemplate);
   ChatRequest request;
   if (Error e = read_chat_request(server, http.body, &request)) return error_reply(Api::openai, field_error(e));
-  return generation_reply(server, Api::openai, request.fields, http,
-                          submit_chat_requests(server, request.fields, request.prompt, request.single_call),
-                          std::make_unique<ChatFormatter>(server, request));
+  return chat_reply(server, Api::openai, request, http, std::make_unique<ChatFormatter>(server, request));
 }
 
 }  // namespace pinion

@@ -267,14 +267,17 @@ std::vector<ToolEvent> parse_event(ToolCallParser& parser, const RequestEvent& e
   return parts;
 }
 
-Submitted submit_chat_requests(const ServerState& server, GenerationFields fields, const ChatPrompt& prompt,
-                               bool single_call) {
-  fields.continues_prompt |= !prompt.reply.begun.empty();
-  const auto is_mark = [format = prompt.reply.format](std::string_view token) {
+Reply chat_reply(const ServerState& server, Api api, const ChatRequest& request, const HttpRequest& http,
+                 std::unique_ptr<ResponseFormatter> formatter) {
+  const ToolCallOptions& reply = request.prompt.reply;
+  GenerationFields fields = request.fields;
+  fields.continues_prompt |= !reply.begun.empty();
+  const auto is_mark = [format = reply.format](std::string_view token) {
     return is_thinking_mark(token) || is_tool_mark(format, token);
   };
-  return submit_requests(server, fields, {prompt.ids}, is_mark,
-                         single_call ? std::make_shared<const ToolCallOptions>(prompt.reply) : nullptr);
+  const auto single_call = request.single_call ? std::make_shared<const ToolCallOptions>(reply) : nullptr;
+  Submitted submitted = submit_requests(server, fields, {request.prompt.ids}, is_mark, single_call);
+  return generation_reply(server, api, fields, http, std::move(submitted), std::move(formatter));
 }
 
 }  // namespace pinion

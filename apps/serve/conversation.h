@@ -10,6 +10,7 @@
 namespace pinion {
 
 constexpr const char* kTextOnly = "only text input is supported, not images, audio or files";
+const ApiError kNoChatTemplate{.message = "the model has no chat template; /v1/completions continues plain text"};
 
 // The text of a content part or block. Media have a text such as "[image]" in their place, and set *has_media.
 std::string part_text(const OrderedJson& part, bool* has_media);
@@ -52,9 +53,15 @@ Error take_chat_input(OrderedJson& body, ChatInput* out);
 // template without a known format of tool calls when a call is forced.
 Error make_chat_prompt(const ServerState& server, ChatInput input, GenerationFields* fields, ChatPrompt* out);
 
-// submit_requests() for replies parsed with `prompt.reply`. `single_call`: they end after their first tool call.
-Submitted submit_chat_requests(const ServerState& server, GenerationFields fields, const ChatPrompt& prompt,
-                               bool single_call);
+struct ChatRequest {
+  GenerationFields fields;
+  bool single_call = false;  // the reply ends after its first tool call
+  ChatPrompt prompt;
+};
+
+// generation_reply() for replies parsed with `prompt.reply`.
+Reply chat_reply(const ServerState& server, Api api, const ChatRequest& request, const HttpRequest& http,
+                 std::unique_ptr<ResponseFormatter> formatter);
 
 std::vector<ToolEvent> parse_event(ToolCallParser& parser, const RequestEvent& event);
 

@@ -20,7 +20,8 @@ constexpr const char* kHarmless =
     " model name user metadata store service_tier safety_identifier request_id priority betas prediction stream_options"
     " cache_salt cache_prompt cache_control prompt_cache_key prompt_cache_retention id_slot return_progress"
     " timings_per_token parallel_tool_calls spaces_between_special_tokens guided_decoding_backend mirostat_tau"
-    " mirostat_eta keep_alive num_ctx num_batch num_gpu main_gpu num_thread low_vram use_mmap use_mlock numa f16_kv"
+    " mirostat_eta client_metadata keep_alive num_ctx num_batch num_gpu main_gpu num_thread low_vram use_mmap "
+    "use_mlock numa f16_kv"
     " vocab_only ";
 
 // Fields that would change the answer and are not built. A value of the JSON list `neutral` changes nothing.
@@ -43,6 +44,8 @@ constexpr RefusedFields kRefused[] = {
     {" functions function_call ", "[]", "tools and tool_choice"},
     {" chat_template template ", "[\"\"]", "the template of the model's folder"},
     {" context documents mcp_servers lora ", "[[]]", "messages"},
+    {" background ", "[false]"},
+    {" conversation ", "[]", "previous_response_id"},
     {" modalities ", "[[\"text\"]]"},
     {" audio web_search_options guided_whitespace_pattern ", "[]"},
 };
@@ -117,6 +120,11 @@ std::string header_text(std::string name) {
 }
 
 }  // namespace
+
+void note_ignored(const char* where, const std::string& name, GenerationFields* fields) {
+  const std::string text = where + header_text(name);
+  if (std::ranges::find(fields->ignored, text) == fields->ignored.end()) fields->ignored.push_back(text);
+}
 
 void read_generation_fields(JsonFields& fields, const ServerState& server, GenerationFields* out,
                             std::string_view stop) {

@@ -47,7 +47,7 @@ void allow_page(const httplib::Request& request, httplib::Response& response) {
   response.set_header("Access-Control-Expose-Headers", "*");
   response.set_header("Vary", "Origin");
   if (request.method != "OPTIONS") return;
-  response.set_header("Access-Control-Allow-Methods", "GET, HEAD, POST");
+  response.set_header("Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE");
   response.set_header("Access-Control-Allow-Headers", request.get_header_value("Access-Control-Request-Headers"));
   response.set_header("Access-Control-Allow-Private-Network", "true");
   response.set_header("Access-Control-Max-Age", "600");
@@ -173,11 +173,15 @@ struct HttpListener::State {
   std::atomic<int> replies{0};       // being computed or sent
   std::atomic<int64_t> body_bytes{0};
 
-  const Route* find(const std::string& path) const {
-    const auto route = std::ranges::find_if(routes, [&](const Route& candidate) {
-      return path == candidate.path || (is_prefix(candidate) && path.starts_with(candidate.path));
-    });
-    return route == routes.end() ? nullptr : &*route;
+  // The row of a path and method, else the first of the path.
+  const Route* find(const std::string& path, const std::string& method = {}) const {
+    const Route* found = nullptr;
+    for (const Route& route : routes) {
+      if (path != route.path && !(is_prefix(route) && path.starts_with(route.path))) continue;
+      if (accepts(route, method)) return &route;
+      if (!found) found = &route;
+    }
+    return found;
   }
 
   // The error format of a path.
@@ -212,7 +216,7 @@ struct HttpListener::State {
   // expressions, and limits bodies without a Content-Type to 8 kB.
   void handle(const httplib::Request& request, httplib::Response& response) {
     HttpConnection& connection = *HttpConnection::current();
-    const Route* route = find(request.path);
+    const Route* route = find(request.path, request.method);
     const ApiError refusal = check_request(request, connection.head(), options, route && route->is_public);
     const std::string length = request.get_header_value("Content-Length");
     const bool has_body = request.has_header("Transfer-Encoding") || length.find_first_not_of('0') != length.npos;

@@ -105,7 +105,7 @@ ApiError check_head(std::string_view head) {
 ApiError check_body(const httplib::Request& request) {
   const bool is_chunked = request.has_header("Transfer-Encoding");
   if (is_chunked && request.version == "HTTP/1.0") return {400, "Transfer-Encoding needs HTTP/1.1"};
-  if (request.method == "GET" || request.method == "HEAD") return kAccepted;
+  if (request.method == "GET" || request.method == "HEAD" || request.method == "DELETE") return kAccepted;
   if (!is_chunked && !request.has_header("Content-Length")) return {411, "send the body with its Content-Length"};
   const std::string length = request.get_header_value("Content-Length");
   if (length.size() > 9 || std::strtoul(length.c_str(), nullptr, 10) > kMaxBodyBytes) return {413, kBodyTooLarge};

@@ -10,12 +10,6 @@
 namespace pinion {
 namespace {
 
-struct MessagesRequest {
-  GenerationFields fields;
-  bool single_call = false;
-  ChatPrompt prompt;
-};
-
 // The blocks of a content by type.
 struct MessageContent {
   std::string text, thoughts;                                                // joined
@@ -80,7 +74,7 @@ OrderedJson convert_tool(const OrderedJson& tool) {
   return {{"type", "function"}, {"function", std::move(function)}};
 }
 
-Error read_message_tool_choice(const OrderedJson& json, MessagesRequest* request, ChatInput* out) {
+Error read_message_tool_choice(const OrderedJson& json, ChatRequest* request, ChatInput* out) {
   const OrderedJson& choice = field_of(json, "tool_choice");
   if (choice.is_null()) return {};
   const std::string type = text_of(choice, "type");
@@ -108,19 +102,25 @@ Error read_thinking(const OrderedJson& json, ChatInput* out) {
   return {};
 }
 
-Error read_tools(const OrderedJson& json, ChatInput* out) {
+// Anthropic's own tools ("bash_20250124", "web_search_20250305") have a type and no schema; no template knows them.
+Error read_tools(const OrderedJson& json, GenerationFields* fields, ChatInput* out) {
   const OrderedJson& tools = field_of(json, "tools");
   if (tools.is_null()) return {};
   if (!tools.is_array()) return error("wrong type", "request: tools", "a list");
   for (const OrderedJson& tool : tools) {
     if (!tool.is_object()) return error("wrong type", "request: tools", "objects");
-    out->conversation.tools.push_back(convert_tool(tool));
+    const std::string type = text_of(tool, "type");
+    if (type.empty() || type == "custom" || tool.contains("input_schema")) {
+      out->conversation.tools.push_back(convert_tool(tool));
+    } else {
+      note_ignored("tools: ", type, fields);
+    }
   }
   return {};
 }
 
 // Like take_chat_input(), moves the large fields out of `json`.
-Error take_messages_input(OrderedJson& json, MessagesRequest* request, ChatInput* out) {
+Error take_messages_input(OrderedJson& json, ChatRequest* request, ChatInput* out) {
   if (!json.is_object()) return error("wrong type", "request", "an object");
   OrderedJson& messages = out->conversation.messages;
   if (const OrderedJson& system = field_of(json, "system"); !system.is_null()) {
@@ -139,14 +139,14 @@ Error take_messages_input(OrderedJson& json, MessagesRequest* request, ChatInput
     return error("the last text of the assistant ends with white space", "request: messages", "none there");
   }
   if (Error e = read_thinking(json, out)) return e;
-  if (Error e = read_tools(json, out)) return e;
+  if (Error e = read_tools(json, &request->fields, out)) return e;
   if (Error e = read_message_tool_choice(json, request, out)) return e;
   for (const char* name : {"system", "messages", "tools", "tool_choice", "thinking"}) json.erase(name);
   return {};
 }
 
 // `only_count`: the request is for count_tokens, so max_tokens is optional.
-Error read_messages_request(const ServerState& server, const std::string& body, bool only_count, MessagesRequest* out) {
+Error read_messages_request(const ServerState& server, const std::string& body, bool only_count, ChatRequest* out) {
   Slot slot(*server.parse_slots);
   OrderedJson json;
   ChatInput input;
@@ -183,7 +183,7 @@ std::string signature_of(const std::string& thought) {
 // Content blocks, each of one type, in the order of the text.
 class MessageFormatter : public ResponseFormatter {
  public:
-  MessageFormatter(const ServerState& server, const MessagesRequest& request)
+  MessageFormatter(const ServerState& server, const ChatRequest& request)
       : streams_(request.fields.streams),
         single_call_(request.single_call),
         parser_(request.prompt.reply),
@@ -303,22 +303,18 @@ class MessageFormatter : public ResponseFormatter {
 
 Reply message_error(const ApiError& failure) { return error_reply(Api::anthropic, failure); }
 
-const ApiError kNoChatTemplate{.message = "the model has no chat template"};
-
 }  // namespace
 
 Reply answer_messages(const ServerState& server, const HttpRequest& http) {
   if (!server.chat_template) return message_error(kNoChatTemplate);
-  MessagesRequest request;
+  ChatRequest request;
   if (Error e = read_messages_request(server, http.body, false, &request)) return message_error(field_error(e));
-  return generation_reply(server, Api::anthropic, request.fields, http,
-                          submit_chat_requests(server, request.fields, request.prompt, request.single_call),
-                          std::make_unique<MessageFormatter>(server, request));
+  return chat_reply(server, Api::anthropic, request, http, std::make_unique<MessageFormatter>(server, request));
 }
 
 Reply count_tokens(const ServerState& server, const HttpRequest& http) {
   if (!server.chat_template) return message_error(kNoChatTemplate);
-  MessagesRequest request;
+  ChatRequest request;
   if (Error e = read_messages_request(server, http.body, true, &request)) return message_error(field_error(e));
   return json_reply({{"input_tokens", request.prompt.ids.size()}});
 }

@@ -59,11 +59,9 @@ OrderedJson ollama_model(const ServerState& server) {
 }
 
 // /api/chat has "messages" and replies with "message"; /api/generate has "prompt" and replies with "response".
-struct OllamaRequest {
-  GenerationFields fields;
+struct OllamaRequest : ChatRequest {
   bool is_chat = true;
   bool is_preload = false;  // loads the model, generates nothing
-  ChatPrompt prompt;
 };
 
 // "options": generation_config.json's names, and Ollama's own.
@@ -237,9 +235,7 @@ Reply ollama_generation(const ServerState& server, const HttpRequest& http, bool
     json.update({{"done", true}, {"done_reason", "load"}});
     return json_reply(json);
   }
-  return generation_reply(server, Api::ollama, request.fields, http,
-                          submit_chat_requests(server, request.fields, request.prompt, false),
-                          std::make_unique<OllamaFormatter>(server, request));
+  return chat_reply(server, Api::ollama, request, http, std::make_unique<OllamaFormatter>(server, request));
 }
 
 }  // namespace

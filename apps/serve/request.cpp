@@ -1,7 +1,6 @@
 #include "apps/serve/request.h"
 
 #include <algorithm>
-#include <atomic>
 #include <ctime>
 #include <random>
 
@@ -75,7 +74,7 @@ bool write_stream(StreamedReply& reply, StreamWriter& writer) {
   std::optional<RequestEvent> event = std::move(reply.first);
   while (event) {
     if (event->failure) {
-      return writer.write(error_event(reply.api, failure_error(event->failure_kind, event->failure)));
+      return writer.write(reply.formatter->fail(reply.api, failure_error(event->failure_kind, event->failure)));
     }
     text += reply.formatter->put(*event);
     if (reply.events.are_over()) text += reply.formatter->finish();
@@ -172,10 +171,11 @@ OrderedJson logprobs_json(const Tokenizer& tokenizer, std::optional<int32_t> bef
 }
 
 std::string response_id(const char* prefix) {
-  static const uint64_t kStart = std::random_device{}();
-  static std::atomic<uint64_t> count{0};
-  return std::string(prefix) + hash_text(kStart << 32 | ++count);
+  static thread_local std::random_device random;
+  return prefix + hash_text(uint64_t{random()} << 32 | random());
 }
+
+std::string call_id() { return response_id("").substr(16 - 9); }
 
 OpenaiFormatter::OpenaiFormatter(const ServerState& server, const GenerationFields& fields, const char* id_prefix,
                                  const char* object, size_t choice_count)

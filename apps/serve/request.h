@@ -43,6 +43,9 @@ int64_t read_max_tokens(JsonFields& fields, const ServerState& server, std::init
 // names of the unknown ones.
 void check_other_fields(JsonFields& fields, std::string_view prefix, std::vector<std::string>* ignored);
 
+// Appends a client's word to `ignored`, once.
+void note_ignored(const char* where, const std::string& name, GenerationFields* fields);
+
 struct Submitted {
   std::unique_ptr<RequestGroup> group;
   ApiError failure = {.status = 0, .message = {}};  // status 0: success
@@ -72,7 +75,8 @@ std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> befor
 // A token with its log probability and the most likely ones, in the format of OpenAI's chat API and of Ollama.
 OrderedJson logprobs_json(const Tokenizer& tokenizer, std::optional<int32_t> before, const Logprobs& logprobs);
 
-std::string response_id(const char* prefix);  // unique
+std::string response_id(const char* prefix);  // unique, not to be guessed: it admits to a stored response
+std::string call_id();                        // some templates (Mistral's) accept nine letters and digits only
 
 // Converts the events of a request group to an API's format.
 class ResponseFormatter {
@@ -82,6 +86,9 @@ class ResponseFormatter {
   virtual std::string begin() { return {}; }               // first bytes of a stream
   virtual std::string put(const RequestEvent& event) = 0;  // next bytes of a stream; ignored for a whole reply
   virtual std::string finish() = 0;                        // last bytes of a stream, or all of a whole reply
+
+  // Last bytes of a stream that fails.
+  virtual std::string fail(Api api, const ApiError& failure) { return error_event(api, failure); }
 };
 
 // Common part of OpenAI's two formats: head, chunks, usage.

@@ -13,7 +13,7 @@
 #include "apps/serve/api.h"
 #include "apps/serve/conversation.h"
 #include "apps/serve/http.h"
-#include "apps/serve/request.h"
+#include "apps/serve/responses.h"
 #include "engine/forward/rope.h"
 #include "engine/team/memory.h"
 
@@ -38,6 +38,9 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/completions", Api::openai, complete_text},
     {"POST", "/v1/messages", Api::anthropic, answer_messages},
     {"POST", "/v1/messages/count_tokens", Api::anthropic, count_tokens},
+    {"POST", "/v1/responses", Api::openai, create_response},
+    {"GET", "/v1/responses/", Api::openai, show_response},
+    {"DELETE", "/v1/responses/", Api::openai, delete_response},
     {"GET", "/api/version", Api::ollama, ollama_version},
     {"GET", "/api/tags", Api::ollama, ollama_tags},
     {"GET", "/api/ps", Api::ollama, ollama_ps},
@@ -187,6 +190,7 @@ int serve(const ServeOptions& options) {
   if (Error e = load_chat_template(options.run.model, &server.chat_template)) return fail(e);
   if (server.chat_template) note_unknown_tool_format(*server.chat_template);
   server.grammars = std::make_shared<GrammarCompiler>(server.tokenizer);
+  server.responses = std::make_shared<ResponseStore>();
   if (Error e = sampler_options(options.run.model, options.sampling, &server.sampler)) return fail(e);
 
   Runtime runtime;

@@ -44,25 +44,6 @@ Error set_choice(OutputConstraint* out, const std::string& field, const OrderedJ
   return set_constraint(out, field, Kind::kGbnf, std::move(rule));
 }
 
-// {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}; in Anthropic's API {"type": "json_schema",
-// "schema": {...}}.
-Error read_response_format(const OrderedJson& format, const std::string& field, OutputConstraint* out) {
-  if (format.is_null()) return {};
-  const std::string type = text_of(format, "type");
-  if (type == "text") return {};
-  if (type == "json_object") {
-    const OrderedJson& schema = field_of(format, "schema");
-    return schema.is_null() ? set_constraint(out, field, Kind::kJsonSchema, kAnyObject)
-                            : set_schema(out, field, schema);
-  }
-  if (type == "json_schema") {
-    const OrderedJson& named = field_of(format, "json_schema");
-    return set_schema(out, field, named.is_null() ? field_of(format, "schema") : field_of(named, "schema"));
-  }
-  return error("unknown value", "request: " + field, "{\"type\": \"text\"}, json_object or json_schema",
-               "\"" + type + "\"");
-}
-
 // vLLM: {"json": schema}, {"regex": text}, {"grammar": text}, {"choice": texts}, {"json_object": true}
 Error read_structured_outputs(const OrderedJson& given, const std::string& field, OutputConstraint* out) {
   if (given.is_null()) return {};
@@ -132,6 +113,23 @@ void allow_free_parts(const Tokenizer& tokenizer, const ChatPrompt& chat, Gramma
 }
 
 }  // namespace
+
+Error read_response_format(const OrderedJson& format, const std::string& field, OutputConstraint* out) {
+  if (format.is_null()) return {};
+  const std::string type = text_of(format, "type");
+  if (type == "text") return {};
+  if (type == "json_object") {
+    const OrderedJson& schema = field_of(format, "schema");
+    return schema.is_null() ? set_constraint(out, field, Kind::kJsonSchema, kAnyObject)
+                            : set_schema(out, field, schema);
+  }
+  if (type == "json_schema") {
+    const OrderedJson& named = field_of(format, "json_schema");
+    return set_schema(out, field, named.is_null() ? field_of(format, "schema") : field_of(named, "schema"));
+  }
+  return error("unknown value", "request: " + field, "{\"type\": \"text\"}, json_object or json_schema",
+               "\"" + type + "\"");
+}
 
 Error take_output_constraint(OrderedJson& body, Api api, OutputConstraint* out) {
   switch (api) {

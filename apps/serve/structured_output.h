@@ -19,6 +19,10 @@ struct OutputConstraint {
 // constraints at once.
 Error take_output_constraint(OrderedJson& body, Api api, OutputConstraint* out);
 
+// {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}; in the APIs of Anthropic and of responses
+// {"type": "json_schema", "schema": {...}}.
+Error read_response_format(const OrderedJson& format, const std::string& field, OutputConstraint* out);
+
 // Compiles the constraint into fields->options. `chat`: prompt of a conversation, whose reply may begin with thoughts
 // or call tools instead; null for a completion. A new grammar moves `slot` to the grammar slots. Errors: those of
 // GrammarCompiler, and a minimum number of tokens.

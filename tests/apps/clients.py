@@ -1,5 +1,6 @@
 """Tests a running server with the official clients: clients.py URL. Exits with 77 if they are not installed."""
 
+import json
 import sys
 
 try:
@@ -58,6 +59,29 @@ def ask_openai():
     assert client.chat.completions.create(**asked, tools=tools).choices[0].message.content
 
 
+def ask_responses():
+    client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
+    asked = {"model": "demo", "input": story, "max_output_tokens": 40, "extra_body": {"seed": 3}}
+    whole = client.responses.create(**asked)
+    assert whole.output_text and whole.status in ("completed", "incomplete")
+    kinds = [event.type for event in client.responses.create(**asked, stream=True)]
+    assert kinds[0] == "response.created" and kinds[-1] == "response." + whole.status
+    brief = {"model": "demo", "input": "Who are you?", "temperature": 0}
+    with client.responses.stream(**brief) as stream:
+        text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        final = stream.get_final_response()
+    assert text == final.output_text
+    choice = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"]}
+    form = {"format": {"type": "json_schema", "name": "a", "schema": choice}}
+    assert json.loads(client.responses.create(**brief, text=form).output_text)["a"] in ("x", "y")
+    more = client.responses.create(model="demo", input="And you?", previous_response_id=final.id, max_output_tokens=9)
+    assert more.usage.input_tokens > final.usage.total_tokens - 2
+    assert client.responses.retrieve(more.id) == more
+    client.responses.delete(more.id)
+    fails(openai.NotFoundError, lambda: client.responses.retrieve(more.id))
+    assert fails(openai.BadRequestError, lambda: client.responses.create(model="demo", input=5)).param == "input"
+
+
 def ask_anthropic():
     client = anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
     asked = {"model": "demo", "max_tokens": 40, "messages": story, "extra_body": {"seed": 3}}
@@ -102,6 +126,7 @@ def ask_ollama():
 
 
 ask_openai()
+ask_responses()
 ask_anthropic()
 ask_ollama()
 print("all three clients work")

@@ -284,6 +284,36 @@ TEST(ServeApis, SingleToolCallEndsReply) {
   EXPECT_EQ(message["usage"]["output_tokens"], 1);
 }
 
+// Anthropic's own tools have no schema; fields of Claude Code that change nothing or are left out.
+TEST(ServeApis, AnthropicToolsOfTheServerAreLeftOut) {
+  const Caller model;
+  Server server(model.path);
+  const json own = {{"name", "weather"}, {"input_schema", {{"type", "object"}}}};
+  const json cached = {{"type", "text"}, {"text", "Who?"}, {"cache_control", {{"type", "ephemeral"}}}};
+  const json request = {{"messages", {{{"role", "user"}, {"content", {cached}}}}}, {"max_tokens", 1}, {"tools", {own}}};
+  json more = request;
+  more["tools"].push_back({{"type", "web_search_20250305"}, {"name", "web_search"}, {"max_uses", 3}});
+  more["tools"].push_back({{"type", "bash_20250124"}, {"name", "bash"}});
+  more["tools"][0]["type"] = "custom";
+  more["tools"][0]["cache_control"] = {{"type", "ephemeral"}};
+  more.update({{"thinking", {{"type", "adaptive"}}},
+               {"output_config", {{"effort", "high"}}},
+               {"metadata", {{"user_id", "a"}}},
+               {"context_management", {{"edits", json::array()}}}});
+  const auto post = [&](const char* path, const json& body) {
+    return server.client().Post(path, body.dump(), "application/json");
+  };
+  const httplib::Result found = post("/v1/messages?beta=true", more), expected = post("/v1/messages", request);
+  ASSERT_EQ(found->status, 200) << found->body;
+  const auto tokens = [](const httplib::Result& result) {
+    const json usage = json::parse(result->body)["usage"];
+    return usage["input_tokens"].get<int>() + usage["cache_read_input_tokens"].get<int>();
+  };
+  EXPECT_EQ(tokens(found), tokens(expected));
+  EXPECT_EQ(found->get_header_value("X-Pinion-Ignored"),
+            "tools: web_search_20250305, tools: bash_20250124, context_management");
+}
+
 TEST(ServeApis, AnthropicThinkingBlocks) {
   const Folder model;
   copy_stories(model);

@@ -38,10 +38,12 @@ TEST(ServeFailures, LateFailureIsLastEvent) {
       {"/v1/chat/completions", "text/event-stream", "data: {\"error\":{\"message\":"},
       {"/v1/messages", "text/event-stream", "event: error\ndata: {\"type\":\"error\","},
       {"/api/chat", "application/x-ndjson", "{\"error\":"},
+      {"/v1/responses", "text/event-stream", "event: response.failed\ndata: {\"type\":\"response.failed\","},
   };
   for (const Stream& stream : streams) {
     Server server(kDemo);
     const json body = {{"prompt", "Once"},
+                       {"input", "Once"},
                        {"messages", kHello},
                        {"max_tokens", 7000},
                        {"ignore_eos", true},
