@@ -1,0 +1,117 @@
+// Tool calls of a server are held to the request's tools: random text whose calls always parse and fit.
+#include "tests/apps/server.h"
+
+namespace pinion {
+namespace {
+
+const json kMessages = {{{"role", "user"}, {"content", "Tell me a story about an owl."}}};
+const json kWeather = json::parse(R"({"type": "object", "properties": {
+    "city": {"type": "string", "maxLength": 12}, "days": {"type": "integer", "minimum": 1, "maximum": 9},
+    "unit": {"enum": ["C", "F"]}}, "required": ["city", "days"]})");
+const json kClose =
+    json::parse(R"({"type": "object", "properties": {"now": {"type": "boolean"}}, "required": ["now"]})");
+
+json tool(const std::string& name, const json& schema) {
+  return {{"type", "function"}, {"function", {{"name", name}, {"parameters", schema}}}};
+}
+const json kTools = {tool("weather", kWeather), tool("close", kClose)};
+
+// A model of random text with a form of calls.
+struct Caller : Folder {
+  explicit Caller(const std::string& form) {
+    const std::string end = form.find(">>>") < form.size() ? ">>>" : "";
+    copy_stories(*this);
+    write_file(path / "chat_template.jinja",
+               "{# " + form + " #}{% for m in messages %}{{ m.content }}\n{% endfor %}{{ tools }}" + end);
+  }
+};
+
+const char* const kForms[] = {
+    "<tool_call>{\"name\": n, \"arguments\": a}",  // Hermes
+    "<function=f><parameter=k>",                   // Qwen3-Coder
+    "<arg_key>",                                   // GLM
+    "[TOOL_CALLS]",                                // Mistral
+    "List of tools: <|tool_list_start|>[",         // LFM2
+    "'<|tool_call>call:' + name",                  // Gemma 4
+    "ipython \"parameters\": ",                    // Llama
+    "<|channel|><|message|>",                      // gpt-oss
+    "'>>>all\\n' + content",                       // functionary 3.2
+};
+
+void expect_fits(const std::string& name, const std::string& text) {
+  const json arguments = json::parse(text, nullptr, false);
+  ASSERT_TRUE(arguments.is_object()) << text;
+  if (name == "close") {
+    EXPECT_TRUE(arguments.size() == 1 && arguments["now"].is_boolean()) << text;
+    return;
+  }
+  ASSERT_EQ(name, "weather");
+  ASSERT_TRUE(arguments.contains("city") && arguments["city"].is_string()) << text;
+  const auto characters = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  EXPECT_LE(std::ranges::count_if(arguments["city"].get<std::string>(), characters), 12) << text;
+  ASSERT_TRUE(arguments.contains("days") && arguments["days"].is_number_integer()) << text;
+  EXPECT_TRUE(arguments["days"] >= 1 && arguments["days"] <= 9) << text;
+  EXPECT_TRUE(!arguments.contains("unit") || arguments["unit"] == "C" || arguments["unit"] == "F") << text;
+  EXPECT_EQ(arguments.size(), 2 + arguments.contains("unit")) << text;
+}
+
+// The choice of a reply; that of the stream is put together.
+json choice_of(const Server& server, json body, bool streams) {
+  if (!streams) return server.post("/v1/chat/completions", body)["choices"][0];
+  json message = {{"content", ""}, {"tool_calls", json::array()}}, reason;
+  for (const json& chunk : server.stream("/v1/chat/completions", std::move(body))) {
+    const json& choice = chunk["choices"][0];
+    const json& delta = choice["delta"];
+    if (delta.contains("content"))
+      message["content"] = message["content"].get<std::string>() + delta.value("content", "");
+    for (const json& call : delta.value("tool_calls", json::array())) {
+      if (call.contains("id")) message["tool_calls"].push_back({{"function", call["function"]}});
+      json& function = message["tool_calls"][call["index"].get<size_t>()]["function"];
+      if (!call.contains("id"))
+        function["arguments"] = function.value("arguments", "") + call["function"].value("arguments", "");
+    }
+    reason = choice["finish_reason"];
+  }
+  return {{"message", message}, {"finish_reason", reason}};
+}
+
+json request(int seed, const json& choice) {
+  return {{"messages", kMessages},
+          {"tools", kTools},
+          {"tool_choice", choice},
+          {"max_tokens", 200},
+          {"seed", seed},
+          {"temperature", 1.5},
+          {"parallel_tool_calls", seed % 3 == 0}};
+}
+
+TEST(ServeToolCalls, RequiredCallsFitTheirTools) {
+  for (const char* form : kForms) {
+    const Caller model(form);
+    Server server(model.path);
+    int whole = 0;
+    for (int seed = 0; seed < 6; ++seed) {
+      const json named = {{"type", "function"}, {"function", {{"name", "weather"}}}};
+      const json body = request(seed, seed % 2 ? json("required") : named);
+      const json choice = choice_of(server, body, false), streamed = choice_of(server, body, true);
+      const json calls = choice["message"].value("tool_calls", json::array());
+      ASSERT_EQ(streamed["message"]["tool_calls"].size(), calls.size()) << form;
+      EXPECT_EQ(streamed["finish_reason"], choice["finish_reason"]);
+      for (size_t i = 0; i < calls.size(); ++i) {
+        const json& function = calls[i]["function"];
+        EXPECT_EQ(streamed["message"]["tool_calls"][i]["function"], function);
+        expect_fits(function["name"], function["arguments"]);
+        EXPECT_TRUE(seed % 2 != 0 || function["name"] == "weather");
+      }
+      if (choice["finish_reason"] == "length") continue;
+      ++whole;
+      EXPECT_EQ(choice["finish_reason"], "tool_calls") << form << choice;
+      EXPECT_GE(calls.size(), 1u);
+      EXPECT_TRUE(choice["message"]["content"].is_null()) << form << choice;
+    }
+    EXPECT_GT(whole, 0) << form;
+  }
+}
+
+}  // namespace
+}  // namespace pinion
