@@ -19,7 +19,7 @@ const Json kSchemas = Json::parse(R"({
           "kind": {"enum": ["a", "b c"]},
           "flag": {"type": "boolean"},
           "note": {"type": ["string", "null"]},
-          "short": {"type": "string", "maxLength": 4},
+          "short": {"type": "string", "maxLength": 4}, "long": {"type": "string", "maxLength": 200},
           "day": {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}$"},
           "point": {"$ref": "#/$defs/point"},
           "list": {"type": "array", "items": {"type": "string"}, "maxItems": 2}},

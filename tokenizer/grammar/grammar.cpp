@@ -227,7 +227,8 @@ GrammarCompiler::~GrammarCompiler() = default;
 const GrammarCompiler::VocabularyCompiler& GrammarCompiler::compiler_of(LazyCompiler& lazy, int stride) {
   std::call_once(lazy.once, [&] {
     const auto vocabulary = vocabulary_of(*tokenizer_, stride);
-    lazy.compiler.reset(new VocabularyCompiler{vocabulary, xgrammar::GrammarCompiler(vocabulary->info, 1, false)});
+    lazy.compiler.reset(
+        new VocabularyCompiler{vocabulary, xgrammar::GrammarCompiler(vocabulary->info, 1, true, kMaxCacheBytes)});
   });
   return *lazy.compiler;
 }

@@ -289,11 +289,13 @@ std::string CallGrammar::respell(string_view grammar, const std::string& prefix,
 
 // The value of a schema that complete_schema() made.
 Error CallGrammar::add_schema(Schema schema, std::string* rule) {
-  if (is_braces_) exclude_escapes(schema, "");
+  const bool is_plain = is_braces_ && !is_counter_;
+  const std::string no_mark = is_plain ? line_without(regex_escaped(row_.syntax)) : "";
+  if (is_plain) exclude_escapes(schema, no_mark);
   std::string text = schema.dump();
   if (text.find("\"$ref\"") != std::string::npos) {
     schema["$defs"] = definitions_;
-    if (is_braces_) exclude_escapes(schema["$defs"], "");
+    if (is_plain) exclude_escapes(schema["$defs"], no_mark);
     text = schema.dump();
   }
   const auto [found, is_new] =
@@ -348,9 +350,10 @@ Error CallGrammar::add_text_value(const std::vector<Schema>& leaves, std::string
       one = free_text(ends);
     } else {
       Schema plain = leaf;
-      exclude_escapes(plain, line_without(regex_escaped(row_.tags.value_end)));
+      if (!is_counter_) exclude_escapes(plain, line_without(regex_escaped(row_.tags.value_end)));
       const std::string pattern = plain.value("pattern", "");
-      if (!pattern.empty() && automaton_states(pattern).value_or(0) == 0) return error("too many states", "pattern");
+      if (!is_counter_ && !pattern.empty() && automaton_states(pattern).value_or(0) == 0)
+        return error("too many states", "pattern");
       is_raw_ = true;
       const Error e = add_schema(plain, &one);
       is_raw_ = false;
