@@ -6,14 +6,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
 #include "loader/files/json.h"
 #include "tokenizer/answers/json_scanner.h"
 #include "tokenizer/answers/tool_formats.h"
+#include "tokenizer/grammar/call_spelling.h"
 #include "tokenizer/grammar/hooks.h"
 #include "tokenizer/grammar/sources.h"
-#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {
@@ -25,56 +24,12 @@ constexpr int kMaxChoiceDepth = 8;
 constexpr const char* kAnyText = R"(^([\x01-\x7F]|[\x80-\u07FF]|[\u0800-\uD7FF]|[\uE000-\uFFFF]|[^\x00-\uFFFF])*$)";
 constexpr string_view kCdata = "<![CDATA[";
 
-// Rules in place of the library's: escapes are whole characters, not half a surrogate pair, and numbers are bounded.
-constexpr std::pair<string_view, string_view> kBasicRules[] = {
-    {"basic_hex", "[0-9A-Fa-f]"},
-    {"basic_escape", R"(["\\/bfnrt] | "u" ([0-9A-Ca-cE-Fe-f] basic_hex basic_hex basic_hex | [Dd] [0-7] basic_hex )"
-                     R"(basic_hex | [Dd] [89ABab] basic_hex basic_hex "\\u" [Dd] [C-Fc-f] basic_hex basic_hex))"},
-    {"basic_integer", R"("0" | "-"? [1-9] [0-9]{0,17})"},
-    {"basic_number", R"("-"? ("0" | [1-9] [0-9]{0,17}) ("." [0-9]{1,17})? ([eE] [-+]? [0-9]{1,2})?)"},
-};
-
-std::string in_quotes(string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : std::string(1, c);
-  }
-  return out + '"';
-}
-
-// The content of a literal that XGrammar printed.
-std::string without_quotes(string_view literal) {
-  constexpr string_view kEscapes = "abfnrtv0e", kMeanings("\a\b\f\n\r\t\v\0\x1B", 9);
-  std::string out;
-  for (size_t i = 1; i + 1 < literal.size(); ++i) {
-    const char c = literal[i] == '\\' ? literal[++i] : '\0';
-    const size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
-    if (digits > 0) {
-      append_utf8(static_cast<char32_t>(std::stoul(std::string(literal.substr(i + 1, digits)), nullptr, 16)), &out);
-      i += digits;
-    } else {
-      const size_t known = c == '\0' ? string_view::npos : kEscapes.find(c);
-      out += known == string_view::npos ? literal[i] : kMeanings[known];
-    }
-  }
-  return out;
-}
-
-// Bytes of the literal or character class at the front of a grammar.
-size_t atom_bytes(string_view text) {
-  const char end = text.front() == '[' ? ']' : '"';
-  size_t at = 1;
-  while (text[at] != end) at += text[at] == '\\' ? 2 : 1;
-  return at + 1;
-}
-
-bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 std::string regex_escaped(string_view text) {
   std::string out;
   for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x80 && !is_name(c)) out += '\\';
+    if (static_cast<unsigned char>(c) < 0x80 && !is_word(c)) out += '\\';
     out += c;
   }
   return out;
@@ -103,9 +58,9 @@ class CallGrammar {
         is_python_(row.body == ToolBody::kPython),
         is_braces_(row.body == ToolBody::kBraces) {
     split_form();
-    for (const auto& [name, body] : kBasicRules) rules_.append(name).append(" ::= ").append(body) += '\n';
+    rules_ = basic_rules();
     const auto any = xgrammar::Grammar::FromJSONSchema("{}", false, std::nullopt, separators());
-    rules_ += respell(any.ToString(), "", true);
+    rules_ += respell(any.ToString(), "", true, spelling());
     if (!is_braces_) return;
     const std::string mark = " " + in_quotes(row.syntax) + " ";
     rules_ += "basic_string ::=" + mark + free_text({row.syntax}) + mark + "\n";
@@ -121,11 +76,10 @@ class CallGrammar {
   std::pair<std::string, std::string> separators() const {
     return is_braces_ ? std::pair(",", ":") : std::pair(", ", ": ");
   }
+  CallSpelling spelling() const { return {row_.body, is_raw_, std::string(is_braces_ ? row_.syntax : "")}; }
   std::string add_rule(const std::string& body);
   std::string free_text(const std::vector<string_view>& ends);
   Error add_schema(Schema schema, std::string* rule);
-  std::string respell(string_view grammar, const std::string& prefix, bool keeps_basic);
-  std::string respelled_literal(string_view literal, string_view behind) const;
   const Schema& resolved(const Schema& schema) const;
   void leaves_of(const Schema& schema, int depth, std::vector<Schema>* out) const;
   Error add_arguments(const Schema& schema, int depth, std::string* rule);
@@ -166,7 +120,7 @@ void CallGrammar::split_form() {
 // The text of a form as a grammar: special tokens by their ids, any number for a number, white space may be missing.
 std::string CallGrammar::literal(string_view text) {
   constexpr size_t kMaxTokenBytes = 64;
-  const auto is_word = [](char c) { return is_name(c) || c == '"'; };
+  const auto is_part = [](char c) { return is_word(c) || c == '"'; };
   std::string out, plain;
   const auto flush = [&] {
     if (!plain.empty()) out += in_quotes(plain) + ' ';
@@ -191,7 +145,7 @@ std::string CallGrammar::literal(string_view text) {
     } else if (mark != row_.open.end()) {
       bytes = mark->size();
       plain += *mark;
-    } else if (spaces > 0 && !(!plain.empty() && is_word(plain.back()) && is_word(text[spaces]))) {
+    } else if (spaces > 0 && !(!plain.empty() && is_part(plain.back()) && is_part(text[spaces]))) {
       flush();
       bytes = spaces;
       out += "(" + in_quotes(text.substr(0, spaces)) + ")? ";
@@ -222,71 +176,6 @@ std::string CallGrammar::free_text(const std::vector<string_view>& ends) {
   return add_rule("Regex(" + in_quotes(lines) + ")");
 }
 
-// A literal of a JSON grammar in the spelling of this form. `behind`: the grammar behind it.
-std::string CallGrammar::respelled_literal(string_view text, string_view behind) const {
-  const std::string content = without_quotes(text);
-  if (is_python_) {
-    if (content == "true") return in_quotes("True");
-    if (content == "false") return in_quotes("False");
-    if (content == "null") return in_quotes("None");
-  }
-  if (!is_braces_ && !is_raw_) return std::string(text);
-  const std::string mark(is_braces_ ? row_.syntax : "");
-  if (content == "\"") return in_quotes(mark);
-  if (content.size() < 2 || content.front() != '"') return std::string(text);
-  const std::string value = json_string(content);
-  return in_quotes(behind.starts_with(" \":\"") ? value : mark + value + mark);
-}
-
-// Renames the rules of a grammar that XGrammar printed, except the basic ones, and respells its literals.
-// keeps_basic: returns the basic rules; else all others.
-std::string CallGrammar::respell(string_view grammar, const std::string& prefix, bool keeps_basic) {
-  std::set<string_view> digit_rules;
-  std::string out;
-  for (size_t begin = 0; begin < grammar.size();) {
-    string_view line = grammar.substr(begin, grammar.find('\n', begin) - begin);
-    begin += line.size() + 1;
-    if (line.ends_with(" ::= (([0-9]))")) digit_rules.insert(line.substr(0, line.find(' ')));
-  }
-  for (size_t begin = 0; begin < grammar.size();) {
-    string_view line = grammar.substr(begin, grammar.find('\n', begin) - begin);
-    begin += line.size() + 1;
-    const string_view name = line.substr(0, line.find(' '));
-    const bool is_replaced =
-        std::ranges::find(kBasicRules, name, [](const auto& row) { return row.first; }) != std::end(kBasicRules);
-    if (name.starts_with("basic_") != keeps_basic || is_replaced || (is_braces_ && name == "basic_string")) continue;
-    if (is_xml_ || is_python_ || is_braces_) line = line.substr(0, line.find(" (=("));  // not followed as in JSON
-    const bool is_regex = line.find(" ::= Regex(") != string_view::npos;
-    for (size_t at = 0; at < line.size();) {
-      if (line[at] == '"' || line[at] == '[') {
-        const size_t bytes = atom_bytes(line.substr(at));
-        const string_view atom = line.substr(at, bytes);
-        at += bytes;
-        out += atom[0] == '"' && !is_regex ? respelled_literal(atom, line.substr(at)) : std::string(atom);
-      } else if (is_name(line[at])) {
-        size_t bytes = 1;
-        while (at + bytes < line.size() && is_name(line[at + bytes])) ++bytes;
-        const string_view word = line.substr(at, bytes);
-        at += bytes;
-        const bool is_rule = std::isdigit(static_cast<unsigned char>(word[0])) == 0 && !word.starts_with("basic_") &&
-                             line.substr(at, 1) != "(";
-        out += (is_rule ? prefix : "") + std::string(word);
-        // A model may write digits without end.
-        constexpr string_view kUnbounded = ", -1}";
-        const size_t range = digit_rules.contains(word) ? line.find(kUnbounded, at) : string_view::npos;
-        if (range == at + 2) {
-          out += std::string(line.substr(at, 2)) + ", 17}";
-          at = range + kUnbounded.size();
-        }
-      } else {
-        out += line[at++];
-      }
-    }
-    out += '\n';
-  }
-  return out;
-}
-
 // The value of a schema that complete_schema() made.
 Error CallGrammar::add_schema(Schema schema, std::string* rule) {
   const bool is_plain = is_braces_ && !is_counter_;
@@ -306,7 +195,7 @@ Error CallGrammar::add_schema(Schema schema, std::string* rule) {
   warning.clear();
   try {
     rules_ += respell(xgrammar::Grammar::FromJSONSchema(text, false, std::nullopt, separators()).ToString(),
-                      found->second, false);
+                      found->second, false, spelling());
   } catch (const std::exception& e) {
     return error(e.what(), "schema");
   }
