@@ -142,12 +142,84 @@ TEST_P(ToolGrammar, GeneratesValidCalls) {
       ++calls;
       EXPECT_EQ(violation(tool, arguments), "") << arguments << "\n" << options.forced_prefix << text;
     }
-    if (getenv("DBG")) printf("%s\n----\n", text.c_str());
     whole += is_over;
     EXPECT_TRUE(!is_over || !tool.empty()) << options.forced_prefix << text;
   }
   EXPECT_GT(calls, 3);
   EXPECT_GT(whole, 1);
+}
+
+// Texts behind the opening of a call, "!": not allowed.
+TEST(ToolGrammars, TakeCallsOfTheirForm) {
+  const Json schemas = {{"f", Json::parse(R"({"type": "object", "properties": {"s": {"type": "string"},
+      "i": {"type": "integer"}, "k": {"enum": ["x", "y"]}}, "required": ["s"]})")}};
+  const struct {
+    ToolFormat format;
+    const char *taken, *refused;
+  } cases[] = {
+      {ToolFormat::kHermes, R"(f", "arguments": {"s": "a\"\u00e9\ud83d\ude00\n", "i": -3}})",
+       R"(f", "arguments": {"s": "a\ud83d"})"},  // half a character
+      {ToolFormat::kHermes, R"(f", "arguments": {"s": "<tool_call>"}})", R"(g", )"},
+      {ToolFormat::kHermes, R"(f", "arguments": {"s": "", "k": "x"}})", R"(f", "arguments": {"k": "x")"},
+      {ToolFormat::kHermes, "f\", \"arguments\": {\"s\": \"\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"f",
+       R"(f", "x")"},
+      {ToolFormat::kLlama, R"(f", "parameters": {"s": "b"}})", R"(f", "parameters": {"s": "b"}} and)"},
+      {ToolFormat::kMistralArgs, R"(f[ARGS]{"s": "b"})", R"(f[ARGS]["s"])"},
+      {ToolFormat::kDeepSeekR1, "f\n```json\n{\"s\": \"`\"}\n```<｜tool▁call▁end｜>", "f\n```json\n{}"},
+      {ToolFormat::kQwenXml, "f>\n<parameter=s>\na \"b\" </p>\n</parameter>\n</function>\n</tool_call>",
+       "f>\n<parameter=i>"},
+      {ToolFormat::kQwenXml, "f>\n<parameter=s>\n{1}\n</parameter>\n<parameter=i>\n12\n</parameter>\n</function>",
+       "f>\n<parameter=s>\n\n</parameter>\n<parameter=i>\nx"},
+      {ToolFormat::kGlm, "f\n<arg_key>s</arg_key>\n<arg_value>a\\</arg_value>\n</tool_call>", "f\n</tool_call>"},
+      {ToolFormat::kDeepSeekV4, "f\">\n<｜DSML｜parameter name=\"s\" string=\"true\">1</｜DSML｜parameter>",
+       "f\">\n<｜DSML｜parameter name=\"s\" string=\"false\">"},
+      {ToolFormat::kLfm2, R"(f(s="a\"", i=1, k="x")]<|tool_call_end|>)", "f(s=a"},
+      {ToolFormat::kGemma4, "f{s:<|\"|>a\"b\n<|\"|>,i:1,k:<|\"|>x<|\"|>}<tool_call|>", "f{s:\"a\""},
+      {ToolFormat::kHarmony, R"(f <|constrain|>json<|message|>{"s": "b"})", R"(f<|message|>{"t")"},
+  };
+  const auto tokenizer = load_named("qwen2");
+  GrammarCompiler compiler(tokenizer);
+  for (const auto& [format, taken, refused] : cases) {
+    std::shared_ptr<const Grammar> grammar;
+    EXPECT_FALSE(compiler.compile(source_of(format, schemas, true), "tools", true, &grammar));
+    const auto takes = [&](const std::string& text) {
+      ToolCallOptions options{.format = format, .tools = tools_of(schemas)};
+      options.forced_prefix = forced_call(format, "", "");
+      const ToolCallParser parser(options);
+      return !GrammarMatcher(*grammar, {}).begin_with(std::string(parser.open_call()) + text);
+    };
+    EXPECT_TRUE(takes(taken)) << taken;
+    EXPECT_FALSE(takes(refused)) << refused;
+  }
+}
+
+TEST(ToolGrammars, AllowNoSpecialTokensInStrings) {
+  const auto tokenizer = load_named("qwen2");
+  const int32_t special = token_id(*tokenizer, "<|im_end|>");
+  ASSERT_GE(special, 0);
+  GrammarCompiler compiler(tokenizer);
+  for (const auto& [format, begun] :
+       {std::pair{ToolFormat::kHermes, R"(<tool_call>{"name": "any", "arguments": {"a": "b)"},
+        {ToolFormat::kQwenXml, "<tool_call><function=any><parameter=a>b"},
+        {ToolFormat::kGemma4, "<|tool_call>call:any{a:<|\"|>b"}}) {
+    std::shared_ptr<const Grammar> grammar;
+    EXPECT_FALSE(compiler.compile(source_of(format, kSchemas, false), "tools", false, &grammar));
+    GrammarMatcher matcher(*grammar, {});
+    EXPECT_FALSE(matcher.begin_with(begun)) << begun;
+    std::vector<uint32_t> bits(static_cast<size_t>(vocab_size(*tokenizer) + 31) / 32);
+    EXPECT_FALSE(matcher.fill_mask(bits));
+    EXPECT_EQ(bits[static_cast<size_t>(special) / 32] >> (special % 32) & 1, 0u) << begun;
+  }
+}
+
+TEST(ToolGrammars, LooseToolsTakeAnyObject) {
+  const Json schemas = {{"odd", {{"contains", 1}}}, {"f", kSchemas["f"]}};
+  GrammarCompiler compiler(load_named("qwen2"));
+  std::shared_ptr<const Grammar> grammar;
+  EXPECT_FALSE(compiler.compile(source_of(ToolFormat::kHermes, schemas, false), "tools", true, &grammar));
+  EXPECT_EQ(loose_tools(*grammar), std::vector<std::string>{"odd"});
+  EXPECT_FALSE(GrammarMatcher(*grammar, {}).begin_with(R"(<tool_call>{"name": "odd", "arguments": {"x": [1]}})"));
+  EXPECT_TRUE(GrammarMatcher(*grammar, {}).begin_with(R"(<tool_call>{"name": "f", "arguments": {"x")"));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ToolGrammar, testing::Range(1, static_cast<int>(ToolFormat::kLast) + 1));

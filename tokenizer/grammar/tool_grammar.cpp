@@ -341,6 +341,7 @@ Error CallGrammar::add_tool(const std::string& name, const Schema& schema) {
   }
   if (is_json_call_) end = "}";
   if (row_.body == ToolBody::kPattern && !is_json_call_) end = row_.syntax.substr(row_.syntax.find("%a") + 2);
+  std::ranges::replace(end, ' ', '\n');  // of a pattern: white space
   if (is_xml_) end = row_.tags.end;
   if (is_python_) end = ")";
   if (is_braces_) end = "}";
