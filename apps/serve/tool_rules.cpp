@@ -71,7 +71,12 @@ class ToolRules : public TextRules {
   }
 
   void begin_call(std::string begun) {
-    const auto begins = [&](std::string_view mark) { return !mark.empty() && begun.starts_with(mark); };
+    // A mark that may be a word of an answer, such as "functools", needs a bracket or a line end behind the name.
+    const auto begins = [&](std::string_view mark) {
+      const bool is_certain = mark.find_first_of("<[=") != mark.npos;
+      return !mark.empty() && begun.starts_with(mark) &&
+             (is_certain || begun.find_first_of("[{\n", mark.size()) != begun.npos);
+    };
     const bool has_mark = std::ranges::any_of(row_.open, begins) || begins(kHarmonyCall);
     // Without a mark, the text may also be an answer.
     if (begun.empty() || (!has_mark && !options_->is_forced)) return;

@@ -150,6 +150,22 @@ TEST(ServeToolCalls, BegunCallsFitTheirTools) {
   EXPECT_GT(calls, 0);
 }
 
+// A mark that may be a word begins no call by itself.
+TEST(ServeToolCalls, WordsOfAnswersBeginNoCalls) {
+  const Caller model("prefix calls with functools[{");
+  Server server(model.path);
+  json body = request(1, "auto");
+  body["continue_final_message"] = true;
+  const auto reply = [&](const std::string& begun) {
+    body["messages"] = {kMessages[0], {{"role", "assistant"}, {"content", begun}}};
+    return choice_of(server, body, false);
+  };
+  EXPECT_FALSE(reply("I like functools")["message"].contains("tool_calls"));
+  const json calls = reply("Well, functools[")["message"]["tool_calls"];
+  ASSERT_GE(calls.size(), 1);
+  expect_fits(calls[0]["function"]["name"], calls[0]["function"]["arguments"]);
+}
+
 // A call that max_tokens cuts is not reported.
 TEST(ServeToolCalls, CutCallsAreNoCalls) {
   const Caller model(kForms[0]);
