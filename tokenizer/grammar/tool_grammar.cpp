@@ -93,8 +93,8 @@ class CallGrammar {
   bool is_raw_ = false;        // strings have no quotes
   bool is_json_call_ = false;  // {"name": ..., "arguments": ...}
   bool is_list_ = false;       // of calls, between brackets
-  std::string outer_, head_,
-      item_;  // the form before the name: before the mark of a call, up to the list, up to the name
+  // The form before the name: up to the mark of a call, from there into the list of calls, and the rest.
+  std::string outer_, head_, item_;
   std::string rules_, calls_;
   std::map<std::string, std::string> rule_of_schema_;
   std::map<std::string, int32_t> marks_;   // special tokens of the form
@@ -193,13 +193,17 @@ Error CallGrammar::add_schema(Schema schema, std::string* rule) {
   if (!is_new) return {};
   std::string& warning = grammar_warning();
   warning.clear();
+  std::string failure;
   try {
     rules_ += respell(xgrammar::Grammar::FromJSONSchema(text, false, std::nullopt, separators()).ToString(),
                       found->second, false, spelling());
+    failure = warning;
   } catch (const std::exception& e) {
-    return error(e.what(), "schema");
+    failure = e.what();
   }
-  return warning.empty() ? Error{} : error(warning, "schema");
+  if (failure.empty()) return {};
+  rule_of_schema_.erase(found);
+  return error(failure, "schema");
 }
 
 const Schema& CallGrammar::resolved(const Schema& schema) const {
