@@ -119,7 +119,8 @@ class ChatFormatter : public OpenaiFormatter {
         choice.deltas.push_back({{"tool_calls", OrderedJson::array({{{"index", event.index},
                                                                      {"function", {{"arguments", event.text}}}}})}});
         break;
-      case ToolEvent::Kind::kCallEnded:
+      case ToolEvent::Kind::kCallEnded:  // a whole reply has no half call
+        if (!event.is_complete && !streams_) choice.calls.pop_back();
         break;
     }
   }

@@ -258,6 +258,7 @@ Error make_chat_prompt(const ServerState& server, ChatInput input, GenerationFie
     if (ends_prompt && out->reply.begun.empty()) out->reply.forced_prefix = mark;
   }
   out->is_forced = input.choice == ToolChoice::required || input.choice == ToolChoice::named;
+  out->tool = input.tool;
   return out->is_forced ? force_call(server, input, out) : Error{};
 }
 

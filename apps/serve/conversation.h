@@ -36,7 +36,8 @@ struct ChatInput {
 struct ChatPrompt {
   std::vector<int32_t> ids;
   ToolCallOptions reply;      // parses the model's reply
-  bool is_forced = false;     // the reply is nothing but a call
+  bool is_forced = false;     // the reply is nothing but calls
+  std::string tool = {};      // the only one that may be called; empty: any
   bool may_think = true;      // false: the prompt has closed a thought
   std::string thought_close;  // end mark of the thought that the prompt has opened; empty: none
 };

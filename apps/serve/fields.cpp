@@ -112,14 +112,13 @@ std::vector<std::vector<int32_t>> read_bad_words(JsonFields& fields, const Serve
   return banned;
 }
 
-// Characters that a header may hold.
+}  // namespace
+
 std::string header_text(std::string name) {
   constexpr size_t kMaxBytes = 64;
   std::ranges::replace_if(name, [](char c) { return c <= ' ' || c > '~'; }, '?');
   return name.substr(0, kMaxBytes);
 }
-
-}  // namespace
 
 void note_ignored(const char* where, const std::string& name, GenerationFields* fields) {
   const std::string text = where + header_text(name);

@@ -278,6 +278,7 @@ class MessageFormatter : public ResponseFormatter {
         return add_delta({{"type", "input_json_delta"}, {"partial_json", part.text}});
       case ToolEvent::Kind::kCallEnded:
         end_block();
+        if (!part.is_complete && !streams_) message_["content"].erase(message_["content"].size() - 1);
     }
   }
 

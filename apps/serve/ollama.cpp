@@ -182,6 +182,7 @@ class OllamaFormatter : public ResponseFormatter {
         arguments_ += part.text;
         break;
       case ToolEvent::Kind::kCallEnded: {  // calls are sent complete
+        if (!part.is_complete) break;
         OrderedJson parsed;
         if (parse_ordered_json(arguments_, "arguments", &parsed)) parsed = OrderedJson::object();
         calls_.push_back({{"function", {{"name", name_}, {"arguments", std::move(parsed)}}}});

@@ -90,7 +90,7 @@ bool write_stream(StreamedReply& reply, StreamWriter& writer) {
 
 bool keeps_leading_blank(const ServerState& server, const GenerationFields& fields,
                          const std::vector<int32_t>& prompt) {
-  if (fields.options.rules) return true;
+  if (fields.is_constrained) return true;
   return fields.continues_prompt && has_text(*server.tokenizer, prompt);
 }
 
@@ -227,6 +227,8 @@ Reply generation_reply(const ServerState& server, Api api, const GenerationField
   constexpr size_t kMaxHeaderBytes = 2000;
   const std::string ignored = joined(fields.ignored).substr(0, kMaxHeaderBytes);
   if (!ignored.empty()) reply.headers.emplace_back("X-Pinion-Ignored", ignored);
+  const std::string loose = joined(fields.loose_tools).substr(0, kMaxHeaderBytes);
+  if (!loose.empty()) reply.headers.emplace_back("X-Pinion-Loose-Tools", loose);
   Events events(std::move(submitted.group));
   while (!events.are_over()) {
     std::optional<RequestEvent> event = events.next(http.is_client_connected);

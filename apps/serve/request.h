@@ -19,12 +19,14 @@ struct GenerationFields {
   std::vector<std::string> stops;
   int64_t choices = 1;
   bool streams = false;
-  bool include_usage = false;                // stream_options.include_usage
-  bool includes_stop = false;                // the text ends with the stop string
-  int64_t max_prompt_tokens = 0;             // the beginning of a longer prompt is dropped; 0: no limit
-  std::vector<std::string> end_tokens = {};  // special tokens that end the text as stop strings do
-  bool continues_prompt = false;             // a completion, not a reply: its leading blank is kept
-  std::vector<std::string> ignored = {};     // parts of the request without effect, for X-Pinion-Ignored
+  bool include_usage = false;                 // stream_options.include_usage
+  bool includes_stop = false;                 // the text ends with the stop string
+  int64_t max_prompt_tokens = 0;              // the beginning of a longer prompt is dropped; 0: no limit
+  std::vector<std::string> end_tokens = {};   // special tokens that end the text as stop strings do
+  bool continues_prompt = false;              // a completion, not a reply: its leading blank is kept
+  bool is_constrained = false;                // a grammar covers the whole text
+  std::vector<std::string> loose_tools = {};  // may get any object as arguments, for X-Pinion-Loose-Tools
+  std::vector<std::string> ignored = {};      // parts of the request without effect, for X-Pinion-Ignored
 };
 
 constexpr int64_t kMaxChoices = 128;
@@ -66,6 +68,8 @@ Error fill_in(const ServerState& server, std::string_view prefix, std::string_vi
               std::vector<int32_t>* out);
 
 void truncate_prompt(const GenerationFields& fields, std::vector<int32_t>* ids);  // to max_prompt_tokens
+
+std::string header_text(std::string name);  // of characters that a header may hold
 
 const char* finish_reason_name(const RequestEvent& end);  // OpenAI's: "stop" or "length"
 

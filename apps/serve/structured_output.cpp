@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "apps/cli/grammar_rules.h"
+#include "apps/serve/tool_rules.h"
 #include "tokenizer/answers/answer_text.h"
 
 namespace pinion {
@@ -156,6 +157,7 @@ Error take_output_constraint(OrderedJson& body, Api api, OutputConstraint* out) 
 
 Error constrain_output(const ServerState& server, const OutputConstraint& constraint, const ChatPrompt* chat,
                        Slot& slot, GenerationFields* fields) {
+  if (chat && (!constraint.source || chat->is_forced)) hold_calls(server, *chat, slot, fields);
   if (!constraint.source) return {};
   if (fields->options.min_tokens > 0) {
     return error("a constraint decides the length of its text", "request: min_tokens", "no " + constraint.field);
@@ -175,6 +177,8 @@ Error constrain_output(const ServerState& server, const OutputConstraint& constr
     allow_free_parts(*server.tokenizer, *chat, &options);
   }
   fields->options.rules = grammar_rules(std::move(options));
+  fields->is_constrained = true;
+  if (chat) hold_calls(server, *chat, slot, fields);
   return {};
 }
 

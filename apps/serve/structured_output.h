@@ -23,9 +23,9 @@ Error take_output_constraint(OrderedJson& body, Api api, OutputConstraint* out);
 // {"type": "json_schema", "schema": {...}}.
 Error read_response_format(const OrderedJson& format, const std::string& field, OutputConstraint* out);
 
-// Compiles the constraint into fields->options. `chat`: prompt of a conversation, whose reply may begin with thoughts
-// or call tools instead; null for a completion. A new grammar moves `slot` to the grammar slots. Errors: those of
-// GrammarCompiler, and a minimum number of tokens.
+// Compiles the constraint into fields->options, and holds the calls of a conversation to its tools. `chat`: prompt of a
+// conversation, whose reply may begin with thoughts or call tools instead; null for a completion. A new grammar moves
+// `slot` to the grammar slots. Errors: those of GrammarCompiler, and a minimum number of tokens.
 Error constrain_output(const ServerState& server, const OutputConstraint& constraint, const ChatPrompt* chat,
                        Slot& slot, GenerationFields* fields);
 

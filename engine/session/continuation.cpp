@@ -150,7 +150,7 @@ bool append_drawn(Continuation& text, std::span<const int32_t> eos_ids, int64_t 
   TextRules* rules = text.rules.get();
   std::optional<DrawnToken> drawn = std::exchange(text.drawn, {});
   if (!drawn) return end(FinishReason::stop);
-  const bool ignores_eos = text.options.ignore_eos && !rules;
+  const bool ignores_eos = text.options.ignore_eos && (!rules || rules->allowed.empty());
   const bool is_stop = std::ranges::find(text.options.stop_ids, drawn->id) != text.options.stop_ids.end();
   if (is_stop || (!ignores_eos && std::ranges::binary_search(eos_ids, drawn->id))) {
     result.end_logprobs = std::move(drawn->logprobs);

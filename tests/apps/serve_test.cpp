@@ -137,7 +137,7 @@ struct CallingModel : Folder {
     json& vocabulary = tokenizer["model"]["vocab"];
     end_of_call = vocabulary["é"];
     vocabulary.erase("é");
-    vocabulary["{\"a\":1}}"] = end_of_call;
+    vocabulary["{\"a\": 1}}"] = end_of_call;
     write_file(path / "tokenizer.json", tokenizer.dump());
   }
   int32_t end_of_call;
@@ -158,7 +158,7 @@ TEST(Serve, ToolChoiceForcesCalls) {
   ASSERT_EQ(choice["message"]["tool_calls"].size(), 1);
   const json& call = choice["message"]["tool_calls"][0];
   EXPECT_EQ(call["function"]["name"], "weather");
-  EXPECT_EQ(call["function"]["arguments"], "{\"a\":1}");
+  EXPECT_EQ(call["function"]["arguments"], "{\"a\": 1}");
   EXPECT_EQ(call["id"].get<std::string>().size(), 9);
   std::string name, arguments;
   for (const json& chunk : server.stream("/v1/chat/completions", request)) {
@@ -169,7 +169,7 @@ TEST(Serve, ToolChoiceForcesCalls) {
     }
   }
   EXPECT_EQ(name, "weather");
-  EXPECT_EQ(arguments, "{\"a\":1}");
+  EXPECT_EQ(arguments, "{\"a\": 1}");
   // Half a call is none.
   json half = request;
   const int32_t brace = server.post("/tokenize", {{"content", "{"}})["tokens"].back();

@@ -1,5 +1,6 @@
 // The text and the events of ToolCallParser. See call_readers.h.
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 #include "tokenizer/answers/call_readers.h"
@@ -16,7 +17,9 @@ const ToolJson& member(const ToolJson& object, const char* key) {
   return object.is_object() && at != object.end() ? *at : kNoMember;
 }
 
-void add_types(const ToolJson& schema, int depth, std::vector<std::string>* types) {
+// The types that a schema within `root` allows.
+void add_types(const ToolJson& root, const ToolJson& schema, int depth, std::vector<std::string>* types) {
+  if (depth == 0) return;
   const ToolJson& type = member(schema, "type");
   if (type.is_string()) types->push_back(type.get<std::string>());
   if (type.is_array()) {
@@ -24,9 +27,23 @@ void add_types(const ToolJson& schema, int depth, std::vector<std::string>* type
       if (name.is_string()) types->push_back(name.get<std::string>());
     }
   }
-  for (const char* choice : {"anyOf", "oneOf"}) {
-    if (depth == 0 || !member(schema, choice).is_array()) continue;
-    for (const ToolJson& branch : member(schema, choice)) add_types(branch, depth - 1, types);
+  if (const ToolJson& reference = member(schema, "$ref"); reference.is_string()) {  // "#/$defs/NAME"
+    const ToolJson* at = &root;
+    std::istringstream names(reference.get<std::string>());
+    std::string name;
+    for (std::getline(names, name, '/'); std::getline(names, name, '/');) at = &member(*at, name.c_str());
+    add_types(root, *at, depth - 1, types);
+  }
+  if (&type != &kNoMember) return;
+  if (schema.is_object() && schema.contains("const")) types->push_back(schema["const"].type_name());
+  for (const ToolJson& value : member(schema, "enum")) types->push_back(value.type_name());
+  for (const auto& [keyword, implied] :
+       {std::pair{"properties", "object"}, {"items", "array"}, {"minimum", "number"}}) {
+    if (&member(schema, keyword) != &kNoMember) types->push_back(implied);
+  }
+  for (const char* choice : {"anyOf", "oneOf", "allOf"}) {
+    if (!member(schema, choice).is_array()) continue;
+    for (const ToolJson& branch : member(schema, choice)) add_types(root, branch, depth - 1, types);
   }
 }
 
@@ -37,7 +54,7 @@ KnownTools::KnownTools(ToolJson tools) : list(std::move(tools)) {
   for (const ToolJson& tool : list) {
     const ToolJson& function = member(tool, "function");
     const ToolJson& name = member(function, "name");
-    if (name.is_string()) parameters[name.get<std::string>()] = &member(member(function, "parameters"), "properties");
+    if (name.is_string()) parameters[name.get<std::string>()] = &member(function, "parameters");
   }
 }
 
@@ -150,9 +167,11 @@ bool CallBuffer::has_tool(std::string_view name) const {
 }
 
 std::vector<std::string> CallBuffer::types(const std::string& tool, const std::string& parameter) const {
+  constexpr int kMaxDepth = 8;
   std::vector<std::string> types;
-  const auto properties = tools_->parameters.find(tool);
-  if (properties != tools_->parameters.end()) add_types(member(*properties->second, parameter.c_str()), 4, &types);
+  const auto found = tools_->parameters.find(tool);
+  if (found == tools_->parameters.end()) return types;
+  add_types(*found->second, member(member(*found->second, "properties"), parameter.c_str()), kMaxDepth, &types);
   return types;
 }
 

@@ -38,7 +38,7 @@ std::string_view trimmed(std::string_view text);  // without white space around 
 struct KnownTools {
   explicit KnownTools(nlohmann::ordered_json tools);
   nlohmann::ordered_json list;
-  std::map<std::string, const nlohmann::ordered_json*, std::less<>> parameters;  // properties by tool name
+  std::map<std::string, const nlohmann::ordered_json*, std::less<>> parameters;  // schemas by tool name
 };
 
 // The text that the readers have not read yet, and the events that they have made (call_buffer.cpp). The events of a

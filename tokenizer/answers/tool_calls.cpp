@@ -307,6 +307,13 @@ ToolCallParser::ToolCallParser(ToolCallOptions options) : state_(std::make_uniqu
 
 ToolCallParser::~ToolCallParser() = default;
 
+std::string_view ToolCallParser::open_call() const {
+  if (state_->is_outside() || !state_->buffer.is_held() || state_->is_broken) return {};
+  const std::string_view held = state_->buffer.held_text();
+  if (state_->row.body != ToolBody::kHarmony) return trimmed(held).empty() ? "" : held.substr(held.find(trimmed(held)));
+  return held.substr(std::min(held.find(kHarmonyCall), held.size()));
+}
+
 std::vector<ToolEvent> ToolCallParser::put(std::string_view text) {
   state_->read(text);
   return state_->take_events();

@@ -53,6 +53,9 @@ class ToolCallParser {
 
   std::vector<ToolEvent> put(std::string_view text);  // returns the events that are certain
   std::vector<ToolEvent> finish();                    // the text ends here
+  // The text of a call that has begun and has no event yet, from its opening mark on, without white space before it;
+  // empty: none.
+  std::string_view open_call() const;
 
  private:
   struct State;

@@ -65,6 +65,7 @@ enum class ToolBody {
 // bracket or a line end; the text up to the end of its tag may hold attributes.
 struct XmlTags {
   std::string_view name, name_end, key, key_end, value_end, end;
+  std::string_view type = {};  // begins an attribute behind the key: string="true" or "false", or type="string" etc.
 };
 
 struct ToolFormatRow {
@@ -83,6 +84,8 @@ struct ToolFormatRow {
   // given. None ends in a space, since vocabularies join a space with the next word.
   std::string_view force_before = {}, force_after = {};
 };
+
+constexpr std::string_view kHarmonyCall = "to=functions.";  // begins a call in a header of kHarmony
 
 const ToolFormatRow& tool_format_row(ToolFormat format);
 

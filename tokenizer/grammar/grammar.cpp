@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <exception>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
@@ -17,6 +18,7 @@
 namespace pinion {
 
 constexpr int kManyCharacters = 64;
+constexpr char kSpecial = '\xFF';
 constexpr int kSpareOfPatterns = 32;  // characters that suffice to end most strings with a pattern
 
 // Properties of a token that decide whether it still fits into a string with a maximum length.
@@ -37,10 +39,15 @@ struct Grammar {
   // If a schema has maxLength, `compiled` lacks it: a mask with counters would take a tenth of a second. `bounded` is
   // the same schema with maxLength, for a vocabulary of single bytes, and only counts the characters that still fit.
   std::optional<xgrammar::CompiledGrammar> bounded = {};
-  bool is_json = false;  // of a schema, so digits of numbers are counted
+  bool is_json = false;                       // strings are JSON's
+  bool counts_digits = false;                 // of numbers
+  std::map<std::string, int32_t> marks = {};  // special tokens that it allows
+  std::vector<std::string> loose = {};        // loose_tools()
 
   size_t bytes() const { return compiled.MemorySizeBytes() + (bounded ? bounded->MemorySizeBytes() : 0); }
 };
+
+const std::vector<std::string>& loose_tools(const Grammar& grammar) { return grammar.loose; }
 
 namespace {
 
@@ -110,13 +117,16 @@ xgrammar::CompiledGrammar compile_source(xgrammar::GrammarCompiler compiler, con
     case GrammarSource::Kind::kRegex:
       return compiler.CompileRegex(source.text);
     case GrammarSource::Kind::kGbnf:
+    case GrammarSource::Kind::kToolCalls:
       break;
   }
   return compiler.CompileGrammar(source.text);
 }
 
 // Rewrites a source so that XGrammar reads it as its author means it (sources.h).
-Error rewrite_source(const GrammarSource& source, const std::string& where, std::string* text) {
+Error rewrite_source(const GrammarSource& source, const std::string& where, const Tokenizer& tokenizer,
+                     std::string* text) {
+  if (source.kind == GrammarSource::Kind::kToolCalls) return complete_calls(source.text, tokenizer, text);
   if (source.kind == GrammarSource::Kind::kJsonSchema) return complete_schema(source.text, where, text);
   if (source.kind == GrammarSource::Kind::kRegex) return plain_pattern(source.text, where, text);
   *text = source.text;
@@ -134,7 +144,8 @@ TokenShape shape_of(const std::string& bytes) {
   return {static_cast<uint8_t>(std::min<int64_t>(count, kManyCharacters)), bytes.find('"') != bytes.npos};
 }
 
-// Every `stride`-th token, and all tokens of one byte, so that every text can be spelled.
+// Every `stride`-th token, and all tokens of one byte, so that every text can be spelled. Special tokens, which
+// grammars name by their ids, get a text that no character begins.
 std::shared_ptr<const GrammarVocabulary> vocabulary_of(const Tokenizer& tokenizer, int stride) {
   const int32_t size = vocab_size(tokenizer);
   std::vector<std::string> tokens(size);
@@ -142,10 +153,10 @@ std::shared_ptr<const GrammarVocabulary> vocabulary_of(const Tokenizer& tokenize
   std::vector<uint32_t> unusual(size / 32 + 1);
   for (int32_t id = 0; id < size; ++id) {
     std::string bytes = token_bytes(tokenizer, id);
-    if (id % stride != 0 && bytes.size() != 1) continue;
+    if (id % stride != 0 && bytes.size() > 1) continue;
     shapes[id] = shape_of(bytes);
     unusual[id / 32] |= uint32_t{shapes[id].has_quote || shapes[id].characters == kManyCharacters} << id % 32;
-    tokens[id] = std::move(bytes);
+    tokens[id] = bytes.empty() ? kSpecial + token_text(tokenizer, id) : std::move(bytes);
   }
   return std::make_shared<GrammarVocabulary>(
       GrammarVocabulary{{tokens, xgrammar::VocabType::RAW, size, std::vector<int32_t>()}, shapes, unusual});
@@ -182,15 +193,30 @@ struct GrammarCompiler::VocabularyCompiler {
 
   Grammar compile(const GrammarSource& source) const {
     Schema schema;
+    if (source.kind == GrammarSource::Kind::kToolCalls) return compile_calls(source.text);
     if (source.kind == GrammarSource::Kind::kJsonSchema) schema = Schema::parse(source.text);
     Schema counter = schema;
     const bool is_json = source.kind == GrammarSource::Kind::kJsonSchema;
-    if (!drop_max_lengths(schema, false)) return {vocabulary, compile_source(compiler, source), {}, is_json};
+    if (!drop_max_lengths(schema, false)) return {vocabulary, compile_source(compiler, source), {}, is_json, is_json};
     drop_max_lengths(counter, true);
     return {vocabulary, compile_source(compiler, {.kind = source.kind, .text = schema.dump()}),
-            compile_source(xgrammar::GrammarCompiler(byte_vocabulary(), 1, false),
-                           {.kind = source.kind, .text = counter.dump()}),
-            is_json};
+            compile_counter({.kind = source.kind, .text = counter.dump()}), is_json, is_json};
+  }
+
+  static xgrammar::CompiledGrammar compile_counter(const GrammarSource& source) {
+    return compile_source(xgrammar::GrammarCompiler(byte_vocabulary(), 1, false), source);
+  }
+
+  // text: of complete_calls().
+  Grammar compile_calls(const std::string& text) const {
+    const Schema calls = Schema::parse(text);
+    const GrammarSource counter = {.kind = GrammarSource::Kind::kToolCalls, .text = calls["counter"]};
+    Grammar grammar = {vocabulary, compile_source(compiler, {.kind = counter.kind, .text = calls["grammar"]})};
+    if (!counter.text.empty()) grammar.bounded = compile_counter(counter);
+    grammar.is_json = calls["is_json"];
+    grammar.marks = calls["marks"];
+    grammar.loose = calls["loose"];
+    return grammar;
   }
 };
 
@@ -201,7 +227,8 @@ GrammarCompiler::~GrammarCompiler() = default;
 const GrammarCompiler::VocabularyCompiler& GrammarCompiler::compiler_of(LazyCompiler& lazy, int stride) {
   std::call_once(lazy.once, [&] {
     const auto vocabulary = vocabulary_of(*tokenizer_, stride);
-    lazy.compiler.reset(new VocabularyCompiler{vocabulary, xgrammar::GrammarCompiler(vocabulary->info, 1, false)});
+    lazy.compiler.reset(
+        new VocabularyCompiler{vocabulary, xgrammar::GrammarCompiler(vocabulary->info, 1, true, kMaxCacheBytes)});
   });
   return *lazy.compiler;
 }
@@ -233,7 +260,8 @@ Error GrammarCompiler::compile(const GrammarSource& source, const std::string& w
   if (source.text.size() > kMaxSourceBytes) return error("too long", where, "at most 1 MB");
   if (find(source, is_trusted, out)) return {};
   GrammarSource rewritten = {.kind = source.kind, .text = {}};
-  Error e = is_trusted ? rewrite_source(source, where, &rewritten.text) : compile_trial(source, where, &rewritten.text);
+  Error e = is_trusted ? rewrite_source(source, where, *tokenizer_, &rewritten.text)
+                       : compile_trial(source, where, &rewritten.text);
   if (e) return e;
   const GrammarTimeLimit limit(is_trusted ? GrammarMatcher::kNoLimit : kMaxCompileSeconds);
   e = call_library(path_of(source, where),
@@ -248,7 +276,7 @@ Error GrammarCompiler::compile_trial(const GrammarSource& source, const std::str
   const VocabularyCompiler* trial = nullptr;
   if (Error e = call_library(where, [&] { trial = &compiler_of(trial_, kTrialStride); })) return e;
   const auto compile_sample = [&](std::string* rewritten) {
-    if (Error e = rewrite_source(source, where, rewritten)) return e;
+    if (Error e = rewrite_source(source, where, *tokenizer_, rewritten)) return e;
     std::optional<Grammar> grammar;
     const auto compile = [&] { grammar.emplace(trial->compile({.kind = source.kind, .text = *rewritten})); };
     Error e = call_library(path_of(source, where), compile);
@@ -264,6 +292,7 @@ struct GrammarMatcher::State {
   JsonPosition position = {};       // if the grammar is a schema's
   int spare = 0;                    // lower bound of the characters that still fit into the current string
   Error failure = {};               // the first failure; the library's state is undefined after it
+  std::vector<int32_t> ends = {};   // tokens that end the text
   std::vector<uint32_t> bits = {};  // mask of the tokenizer's vocabulary, which may differ in size from the caller's
 
   const std::string& bytes_of(size_t id) const { return grammar.vocabulary->info.GetDecodedVocab()[id]; }
@@ -285,11 +314,11 @@ struct GrammarMatcher::State {
   // Clears the tokens that make a JSON string too long; inside such a string, for simplicity, also tokens of
   // kManyCharacters or more without a quote.
   void clear_too_long() {
-    if (spare < kManyCharacters) spare = room(4 * kManyCharacters);
+    if (spare < kManyCharacters) spare = room(grammar.is_json ? 4 * kManyCharacters : kManyCharacters);
     // A pattern may need more characters than "a"s fit, so its last ones are tried token by token.
     const bool has_pattern = spare > 0 && !would_accept(*bounded, kCounterMark);
     int left = std::min(spare - (has_pattern ? kSpareOfPatterns : 0), kManyCharacters);
-    if (spare == 0 && bounded->AcceptString("r")) {  // inside an escape, which "\r" completes
+    if (grammar.is_json && spare == 0 && bounded->AcceptString("r")) {  // inside an escape, which "\r" completes
       left = 1 + room(kManyCharacters - 1);
       bounded->Rollback(1);
     }
@@ -299,10 +328,11 @@ struct GrammarMatcher::State {
                          (has_pattern ? would_accept(*bounded, "\u2603") : would_accept(*matcher, "a"));
     const auto fits = [&](size_t id) {
       const TokenShape& token = grammar.vocabulary->shapes[id];
-      if (token.characters == 0) return true;  // no bytes
+      if (token.characters == 0 || std::ranges::find(ends, static_cast<int32_t>(id)) != ends.end())
+        return true;  // no bytes
       if (token.has_quote || is_within_character) return would_accept(*bounded, bytes_of(id));
       if (left > 0) return token.characters <= left && token.characters < kManyCharacters;
-      return !is_full && (!position.is_in_string || would_accept(*bounded, bytes_of(id)));
+      return !is_full && ((grammar.is_json && !position.is_in_string) || would_accept(*bounded, bytes_of(id)));
     };
     const bool only_unusual_matter = left == kManyCharacters && !is_within_character;  // all other tokens fit
     for_each_allowed([&](size_t id, uint32_t* word, uint32_t bit) { *word &= fits(id) ? ~0u : ~bit; },
@@ -342,13 +372,36 @@ struct GrammarMatcher::State {
   bool accept(int32_t id) {
     if (!matcher->AcceptToken(id)) return false;
     const std::string& bytes = bytes_of(id);
-    for (const char c : bytes) position.add(c);
-    if (!bounded || bytes.empty()) return true;
     const TokenShape& token = grammar.vocabulary->shapes[id];
-    spare = token.has_quote ? 0 : std::max(0, spare - token.characters);
-    tail += bytes;
+    spare = token.has_quote || !grammar.is_json ? 0 : std::max(0, spare - token.characters);
+    return count(bytes.starts_with(kSpecial) ? bytes.substr(1) : bytes);
+  }
+
+  // Counts a text that `matcher` has accepted.
+  bool count(const std::string& text) {
+    for (const char c : text) position.add(c);
+    if (!bounded || text.empty()) return true;
+    tail += text;
     if (tail.size() > 4) tail.erase(0, tail.size() - 4);
-    return bounded->AcceptString(bytes);
+    return bounded->AcceptString(text);
+  }
+
+  bool begin_with(std::string_view text) {
+    while (!text.empty()) {
+      const auto starts = [&](const auto& mark) { return text.starts_with(mark.first); };
+      const auto mark = std::ranges::find_if(grammar.marks, starts);
+      size_t bytes = 1;
+      if (mark != grammar.marks.end()) {
+        if (!matcher->AcceptToken(mark->second) || !count(mark->first)) return false;
+        bytes = mark->first.size();
+      } else {
+        bytes = std::max<size_t>(utf8_length(text), 1);
+        const std::string character(text.substr(0, bytes));
+        if (!matcher->AcceptString(character) || !count(character)) return false;
+      }
+      text.remove_prefix(bytes);
+    }
+    return true;
   }
 
   const Error& run(double max_seconds, const auto& f) {
@@ -363,8 +416,8 @@ GrammarMatcher::GrammarMatcher(const Grammar& grammar, std::span<const int32_t> 
   const int size = grammar.vocabulary->info.GetVocabSize();
   std::optional<std::vector<int>> ends(std::in_place, eos_ids.begin(), eos_ids.end());
   std::erase_if(*ends, [size](int id) { return id < 0 || id >= size; });
+  state_.reset(new State{.grammar = grammar, .ends = *ends});
   if (ends->empty()) ends.reset();
-  state_.reset(new State{.grammar = grammar});
   state_->bits.resize(xgrammar::GetBitmaskSize(size));
   state_->run(max_seconds, [&] {
     state_->matcher.emplace(grammar.compiled, ends);
@@ -386,7 +439,7 @@ Error GrammarMatcher::fill_mask(std::span<uint32_t> allowed, double max_seconds)
   const auto fill = [&] {
     state_->matcher->FillNextTokenBitmask(&tensor);
     if (state_->bounded) state_->clear_too_long();
-    if (state_->grammar.is_json && state_->position.digits > 0) state_->clear_digits();
+    if (state_->grammar.counts_digits && state_->position.digits > 0) state_->clear_digits();
   };
   if (Error e = state_->run(max_seconds, fill)) return e;
   std::ranges::fill(allowed, 0);
@@ -404,9 +457,7 @@ Error GrammarMatcher::accept(int32_t id, double max_seconds) {
 
 Error GrammarMatcher::begin_with(const std::string& text, double max_seconds) {
   bool is_accepted = false;
-  const auto accept = [&](xgrammar::GrammarMatcher& matcher) { return matcher.AcceptString(text); };
-  const auto begin = [&] { is_accepted = accept(*state_->matcher) && (!state_->bounded || accept(*state_->bounded)); };
-  if (Error e = state_->run(max_seconds, begin)) return e;
+  if (Error e = state_->run(max_seconds, [&] { is_accepted = state_->begin_with(text); })) return e;
   return is_accepted ? Error{} : error("does not allow the beginning of the answer", "grammar");
 }
 

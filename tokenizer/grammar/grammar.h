@@ -21,6 +21,7 @@ struct GrammarSource {
     kJsonSchema,  // json-schema.org; unsupported keywords are errors
     kRegex,       // must match the whole text
     kGbnf,        // GBNF, as in llama.cpp; the whole text matches the rule `root`
+    kToolCalls,   // calls of tools, from the opening mark on; see complete_calls() in sources.h
   };
   Kind kind = Kind::kJsonSchema;
   std::string text = {};
@@ -29,6 +30,9 @@ struct GrammarSource {
 };
 
 struct Grammar;  // compiled for one vocabulary, immutable
+
+// Tools whose schema the grammar cannot express, so that their arguments may be any object.
+const std::vector<std::string>& loose_tools(const Grammar& grammar);
 
 // Compiles grammars for the vocabulary of one tokenizer. Thread-safe.
 class GrammarCompiler {
@@ -79,7 +83,8 @@ class GrammarMatcher {
   GrammarMatcher(const GrammarMatcher&) = delete;
   GrammarMatcher& operator=(const GrammarMatcher&) = delete;
 
-  Error begin_with(const std::string& text, double max_seconds = kNoLimit);  // whole characters, before any token
+  // Whole characters, before any token. The marks of tool calls are tokens.
+  Error begin_with(const std::string& text, double max_seconds = kNoLimit);
   // Sets bit id % 32 of word id / 32 for each token that may come next and clears the others; the EOS tokens are set if
   // the text may end here. No bit is set if the text is complete and cannot continue. It is an error if the text is
   // incomplete and no token continues it.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 
@@ -101,5 +102,12 @@ constexpr char kCounterMark[] = "\x7F";
 // Translates a pattern of a whole text that is not in JSON. A dot does not match \n, as in other regex libraries.
 // Errors: as above.
 Error plain_pattern(std::string_view pattern, const std::string& where, std::string* out);
+
+// tool_grammar.cpp
+
+// Makes the grammar of the calls of tools: JSON {"format": ToolFormat, "is_forced": bool, "tools": {NAME: schema}}
+// becomes {"grammar": EBNF, "counter": EBNF of the maximum lengths or "", "marks": {special token: id}, "is_json":
+// bool, "loose": [NAME]}. Loose tools have schemas that the grammar cannot express; their arguments may be any object.
+Error complete_calls(std::string_view text, const Tokenizer& tokenizer, std::string* out);
 
 }  // namespace pinion
