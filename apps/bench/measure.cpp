@@ -254,16 +254,13 @@ Error choose_teams(const BenchOptions& options, std::vector<NamedTeam>* out) {
   RunOptions run = options.run;
   run.team.threads = std::ranges::min(options.threads);
   note_unused_tuning(run, tuning);
-  for (size_t begin = 0; begin <= options.run.cores.size();) {
-    const size_t end = std::min(options.run.cores.find(';', begin), options.run.cores.size());
-    const std::string cores = options.run.cores.substr(begin, end - begin);
+  for (const std::string_view cores : split(options.run.cores, ';')) {
+    run.cores = cores;
     for (const int32_t threads : options.threads) {
-      run.cores = cores;
       run.team.threads = threads;
-      out->push_back({cores, Plan{}});
+      out->push_back({run.cores, Plan{}});
       if (Error e = make_plan(run, topology, tuning, &out->back().plan)) return e;
     }
-    begin = end + 1;
   }
   return {};
 }

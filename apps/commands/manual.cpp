@@ -6,6 +6,7 @@
 #include <span>
 
 #include "apps/commands.h"
+#include "kernels/base/text.h"
 #include "loader/files/json.h"
 
 namespace pinion {
@@ -38,13 +39,6 @@ std::string escaped(std::string_view text, std::string_view letters) {
     out += c;
   }
   return out;
-}
-
-// "golden check" with another separator.
-std::string respaced(std::string_view path, std::string_view separator) {
-  std::string text;
-  for (const char c : path) text += c == ' ' ? separator : std::string_view(&c, 1);
-  return text;
 }
 
 enum class ValueKind : uint8_t { none, folder, file, choice, other };
@@ -130,7 +124,7 @@ std::string zsh_option(const OptionText& option) {
 }
 
 std::string zsh_function(const std::string& path) {
-  return "_pinion" + (path.empty() ? "" : "_" + respaced(path, "_"));
+  return "_pinion" + (path.empty() ? "" : "_" + replaced(path, " ", "_"));
 }
 
 std::string zsh_body(const CommandNode& node) {
@@ -184,7 +178,7 @@ std::string fish_option(const OptionText& option) {
 // True if the line has the words of the path but none of the sub-commands.
 std::string fish_condition(const CommandNode& node) {
   if (node.path.empty()) return "__fish_use_subcommand";
-  std::string text = "__fish_seen_subcommand_from " + respaced(node.path, "; and __fish_seen_subcommand_from ");
+  std::string text = "__fish_seen_subcommand_from " + replaced(node.path, " ", "; and __fish_seen_subcommand_from ");
   if (node.command->commands.empty()) return text;
   return text + "; and not __fish_seen_subcommand_from " + joined(command_names(*node.command), " ");
 }
@@ -203,15 +197,7 @@ std::string fish_script(const CommandText& root) {
 
 // The manual page uses the macros of man(7). Escapes text for roff.
 std::string roff_text(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\')
-      out += "\\e";
-    else if (c == '-')
-      out += "\\-";
-    else
-      out += c;
-  }
+  const std::string out = replaced(replaced(text, "\\", "\\e"), "-", "\\-");
   return out.starts_with('.') || out.starts_with('\'') ? "\\&" + out : out;
 }
 

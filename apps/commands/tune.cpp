@@ -21,6 +21,7 @@
 #include "engine/measure/bandwidth.h"
 #include "engine/measure/statistics.h"
 #include "kernels/access_pattern.h"
+#include "kernels/base/text.h"
 
 namespace pinion {
 namespace {
@@ -372,9 +373,7 @@ void print_speeds(const std::vector<double>& speeds, bool is_saved, bool as_json
   for (size_t i = 0; i < speeds.size(); ++i) {
     const double share = bounds[i + 1] - bounds[i];
     list.push_back({{"board", i}, {"read_gb_per_s", speeds[i] / 1e9}, {"part", share}});
-    char row[96];
-    std::snprintf(row, sizeof row, "| %zu | %.2f | %.3f |\n", i, speeds[i] / 1e9, share);
-    table += row;
+    table += formatted("| %zu | %.2f | %.3f |\n", i, speeds[i] / 1e9, share);
   }
   if (as_json) return print_json({{"boards", list}, {"kept", is_saved}});
   print(table + (is_saved ? "\nsaved on each board in its own file, here " + board_speed_file() + "\n"

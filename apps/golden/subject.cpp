@@ -9,6 +9,7 @@
 #include "apps/get/http.h"
 #include "engine/session/session.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/text.h"
 #include "loader/files/json.h"
 
 namespace pinion {
@@ -160,9 +161,7 @@ Json completion_json(const Golden& golden, const GoldenPrompt& prompt) {
 
 // Checks the hash of the whole answer and the partial ones: sixteen hexadecimal digits each.
 Error check_hashes(const GoldenAnswer& answer, const std::string& where) {
-  const auto is_hash = [](const std::string& text) {
-    return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == text.npos;
-  };
+  const auto is_hash = [](const std::string& text) { return is_hexadecimal(text, 16); };
   // The logits that ended the text count as well, but have no id.
   const int64_t ids = std::ssize(answer.ids), partial = std::ssize(answer.partial_hashes);
   const bool is_complete = partial == ids / kTokensPerHash || partial == (ids + 1) / kTokensPerHash;

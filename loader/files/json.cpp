@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "kernels/base/text.h"
 #include "loader/files/hints.h"
 #include "loader/files/mapped_file.h"
 
@@ -199,10 +199,7 @@ Error parse_any(std::string_view text, const std::string& where, AnyJson* out, J
 }
 
 std::string range_text(const char* kind, double min, double max, bool bounded) {
-  if (!bounded) return kind;
-  char text[96];
-  std::snprintf(text, sizeof text, "%s from %.12g to %.12g", kind, min, max);
-  return text;
+  return bounded ? formatted("%s from %.12g to %.12g", kind, min, max) : kind;
 }
 
 Error check_integer(const Json& value, int64_t min, int64_t max) {

@@ -10,8 +10,6 @@
 namespace pinion {
 namespace {
 
-constexpr char kUpperHexDigits[] = "0123456789ABCDEF";
-
 // Refuses models and variants of BPE that are not implemented.
 Error check_variants(JsonFields& model) {
   const std::string type = model.text("type", "BPE");
@@ -125,8 +123,7 @@ Error read_model(JsonFields model, const FlatJson& vocabulary, const FlatJson& m
   find_cuts(bpe);
   bpe->unknown_id = bpe->tokens.find(unknown);
   for (int byte = 0; byte_fallback && byte < 256; ++byte) {
-    const std::string name = {'<', '0', 'x', kUpperHexDigits[byte / 16], kUpperHexDigits[byte % 16], '>'};
-    bpe->byte_ids[byte] = bpe->tokens.find(name);
+    bpe->byte_ids[byte] = bpe->tokens.find(fallback_token(static_cast<char>(byte)));
   }
   return model.error;
 }
