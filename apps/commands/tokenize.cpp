@@ -87,13 +87,6 @@ int run_tokenize(const TokenizeOptions& options) {
   return kSuccess;
 }
 
-Error check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
-  const int32_t count = vocab_size(tokenizer);
-  const auto outside = std::ranges::find_if(ids, [&](int32_t id) { return id >= count; });
-  if (outside == ids.end()) return {};
-  return error("outside the vocabulary", "token id", "0 to " + std::to_string(count - 1), std::to_string(*outside));
-}
-
 int run_detokenize(const TokenizeOptions& options) {
   std::vector<int32_t> ids;
   if (options.ids) {
