@@ -93,23 +93,9 @@ ModelSummary summarise(Model& model, std::span<const PackJob> jobs, KvType kv) {
   return out;
 }
 
-std::string_view rope_name(RopeKind kind) {
-  switch (kind) {
-    case RopeKind::none:
-      return "plain";
-    case RopeKind::linear:
-      return "linear";
-    case RopeKind::dynamic:
-      return "dynamic";
-    case RopeKind::yarn:
-      return "yarn";
-    case RopeKind::llama3:
-      return "llama3";
-    case RopeKind::longrope:
-      return "longrope";
-  }
-  return "";
-}
+// By RopeKind.
+constexpr std::string_view kRopeNames[] = {"plain", "linear", "dynamic", "yarn", "llama3", "longrope"};
+static_assert(std::size(kRopeNames) == static_cast<size_t>(RopeKind::longrope) + 1);
 
 // Compares the weights with the free memory; "positions" is the part of the context whose KV cache fits as well.
 OrderedJson fits_json(const ModelConfig& config, const RunOptions& run, const ModelSummary& summary,
@@ -199,7 +185,7 @@ OrderedJson inspect_json(const Model& model, const GenerationDefaults& defaults,
       {"sliding_window_layers", sliding},
       {"sliding_window", std::ranges::max(config.windows)},
       {"recurrent_layers", recurrent_layers(config)},
-      {"rope", rope_name(config.ropes.front().kind)},
+      {"rope", kRopeNames[static_cast<size_t>(config.ropes.front().kind)]},
       {"rope_theta", config.ropes.front().theta},
       {"rope_factor", config.ropes.front().factor},
       {config.layer_norm ? "layer_norm_eps" : "rms_norm_eps", decimal_of(config.norm_eps)},
