@@ -123,7 +123,7 @@ Value sum(const Slots& a) {
 }
 
 std::optional<Value> find_named(const Arguments& arguments, std::string_view name) {
-  const auto found = std::ranges::find(arguments.named, name, [](const auto& pair) { return pair.first; });
+  const auto found = std::ranges::find(arguments.named, name, &std::pair<std::string, Value>::first);
   return found == arguments.named.end() ? std::nullopt : std::optional(found->second);
 }
 
@@ -219,12 +219,7 @@ Value join(const Slots& a) {
 Value items(const Slots& a) {
   if (a[0].is_undefined()) return empty_generator();
   if (a[0].pairs() == nullptr) fail("Can only get item pairs from a mapping.");
-  return iterator("generator", [kept = a[0], at = size_t{0}](Value* out) mutable {
-    if (at == kept.pairs()->size()) return false;
-    const Pair& pair = (*kept.pairs())[at++];
-    *out = Value::tuple({pair.key, pair.value});
-    return true;
-  });
+  return iterator("generator", iterate(run(a.interpreter, *find(methods(a[0]), "items"), {{a[0]}, {}})));
 }
 
 Value or_default(const Slots& a) {
