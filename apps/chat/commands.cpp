@@ -8,6 +8,7 @@
 
 #include "apps/chat/chat.h"
 #include "apps/cli/output_file.h"
+#include "apps/cli/turns.h"
 #include "engine/session/session_image.h"
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
@@ -19,8 +20,7 @@ namespace {
 
 bool ends_with_role(const Chat& chat, const char* role) {
   const OrderedJson& messages = chat.conversation.messages;
-  if (!messages.is_array() || messages.empty() || !messages.back().contains("role")) return false;
-  return messages.back()["role"] == role;
+  return messages.is_array() && !messages.empty() && has_role(messages.back(), role);
 }
 
 Error write_messages(const Chat& chat, const std::string& path, bool* is_ordinary) {

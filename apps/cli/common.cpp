@@ -253,20 +253,8 @@ Error read_calibration(const RunOptions& options, LoadOptions* out) {
   return use_calibration(text, options.calibrate, out);
 }
 
-void note_ignored_fields(const ModelConfig& config) {
-  if (const std::string fields = ignored_fields_note(config); !fields.empty()) note(fields);
-}
-
-void note_incomplete_files(const Checkpoint& checkpoint) {
-  for (const std::string& text : unwritten_notes(checkpoint)) note(text);
-}
-
-void note_about_model(const Model& model) {
-  for (const std::string& text : model_notes(model)) note(text);
-}
-
-void note_unused_tuning(const RunOptions& options, const Tuning& tuning) {
-  if (const std::string why = tuning_note(options, tuning); !why.empty()) note(why);
+void note_all(const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) note(text);
 }
 
 Error make_plan(const RunOptions& options, Plan* out) {
@@ -283,7 +271,7 @@ Error open_with_progress(const RunOptions& run, const Tokenizer* tokenizer, Runt
     if (Error e = read_calibration(run, &load)) return e;
     if (Error e = open_model(run, load, [](const std::string& text) { note(text); }, tokenizer, out)) return e;
   }
-  note_about_model(*out->model);
+  note_all(model_notes(*out->model));
   return {};
 }
 

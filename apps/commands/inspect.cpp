@@ -261,8 +261,7 @@ int run_inspect(const InspectOptions& options) {
   Model model;
   std::vector<PackJob> jobs;
   const Error bound = bind_model(run.model, load, &model, &jobs);
-  note_ignored_fields(model.config);
-  note_incomplete_files(model.checkpoint);
+  note_all(file_notes(model));
   for (const Error& peculiarity : model.notes) note(peculiarity.message());
   if (bound) return fail(bound);
   GenerationDefaults defaults;
