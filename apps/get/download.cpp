@@ -1,6 +1,7 @@
 #include "apps/get/download.h"
 
 #include <fcntl.h>
+#include <nettle/nettle-meta.h>
 #include <nettle/sha1.h>
 #include <nettle/sha2.h>
 #include <sys/file.h>
@@ -17,6 +18,7 @@
 
 #include "apps/cli/console.h"
 #include "apps/cli/output_file.h"
+#include "kernels/base/text.h"
 #include "loader/files/mapped_file.h"
 #include "loader/files/user_folders.h"
 
@@ -30,42 +32,30 @@ constexpr int64_t kMaxAnswerBytes = int64_t{64} << 20;
 // Computes the hash of a file in the repository's form: SHA-256 of the bytes, or git's SHA-1 of a blob.
 class ContentHash {
  public:
-  explicit ContentHash(const RemoteFile& file) : is_sha256_(file.is_sha256) {
-    sha256_init(&sha256_);
-    sha1_init(&sha1_);
+  explicit ContentHash(const RemoteFile& file) : hash_(file.is_sha256 ? &nettle_sha256 : &nettle_sha1) {
+    hash_->init(&context_);
     const std::string header = "blob " + std::to_string(file.bytes);
-    if (!is_sha256_) sha1_update(&sha1_, header.size() + 1, reinterpret_cast<const uint8_t*>(header.c_str()));
+    if (!file.is_sha256) add(std::as_bytes(std::span(header.c_str(), header.size() + 1)));
   }
 
   void add(std::span<const std::byte> part) {
-    const auto* bytes = reinterpret_cast<const uint8_t*>(part.data());
-    if (is_sha256_) {
-      sha256_update(&sha256_, part.size(), bytes);
-    } else {
-      sha1_update(&sha1_, part.size(), bytes);
-    }
+    hash_->update(&context_, part.size(), reinterpret_cast<const uint8_t*>(part.data()));
   }
 
   std::string hexadecimal() {
     std::array<uint8_t, SHA256_DIGEST_SIZE> digest;
-    const size_t bytes = is_sha256_ ? SHA256_DIGEST_SIZE : SHA1_DIGEST_SIZE;
-    if (is_sha256_) {
-      sha256_digest(&sha256_, bytes, digest.data());
-    } else {
-      sha1_digest(&sha1_, bytes, digest.data());
-    }
+    hash_->digest(&context_, hash_->digest_size, digest.data());
     std::string text;
-    for (const uint8_t byte : std::span(digest).first(bytes)) {
-      text += "0123456789abcdef"[byte >> 4];
-      text += "0123456789abcdef"[byte & 15];
-    }
+    for (const uint8_t byte : std::span(digest).first(hash_->digest_size)) text += formatted("%02x", byte);
     return text;
   }
 
  private:
-  bool is_sha256_;
-  sha256_ctx sha256_;
-  sha1_ctx sha1_;
+  const nettle_hash* hash_;
+  union {
+    sha256_ctx sha256;
+    sha1_ctx sha1;
+  } context_;
 };
 
 struct Failure {
@@ -214,12 +204,7 @@ bool has_content(const fs::path& path, const RemoteFile& file) {
 Error download_text(Source& source, const std::string& url, std::string* out) {
   return with_retries(source, [&](bool*) {
     out->clear();
-    return attempt(source, {.url = url, .token = source.token},
-                   [&](const ClientResponse&, std::span<const std::byte> part) {
-                     if (std::ssize(*out) + std::ssize(part) > kMaxAnswerBytes) return error("too long an answer", url);
-                     out->append(reinterpret_cast<const char*>(part.data()), part.size());
-                     return Error();
-                   });
+    return attempt(source, {.url = url, .token = source.token}, text_sink(out, kMaxAnswerBytes, url));
   });
 }
 

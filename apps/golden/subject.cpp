@@ -121,13 +121,8 @@ Error ask(Connection& server, const std::string& path, const Json& body, Json* o
     request.idle_timeout_s = 0;  // the server sends nothing before the answer is complete
   }
   std::string text;
-  const Sink sink = [&](const ClientResponse&, std::span<const std::byte> part) {
-    if (std::ssize(text) + std::ssize(part) > kMaxJsonBytes) return error("too long an answer", request.url);
-    text.append(reinterpret_cast<const char*>(part.data()), part.size());
-    return Error();
-  };
   ClientResponse response;
-  if (Error e = ask_in_turn(server, request, sink, &response)) return e;
+  if (Error e = ask_in_turn(server, request, text_sink(&text, kMaxJsonBytes, request.url), &response)) return e;
   if (Error e = failure_of(response, server, request.url)) return e;
   return parse_json(text, request.url, out);
 }
