@@ -1,22 +1,14 @@
 #include "apps/get/repository.h"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/text.h"
+#include "loader/checkpoint/model_folder.h"
 #include "loader/files/json.h"
 
 namespace pinion {
 namespace {
-
-// Files besides the weights that the loader and the tokenizer read.
-constexpr std::string_view kWanted[] = {
-    "config.json",         "generation_config.json",  kIndexName,
-    "tokenizer.json",      "tokenizer.model",         "tekken.json",
-    "added_tokens.json",   "special_tokens_map.json", "tokenizer_config.json",
-    "chat_template.jinja", "chat_template.json",
-};
 
 constexpr int64_t kMaxFileBytes = int64_t{1} << 43;  // 8 TB, so that sums of sizes do not overflow
 
@@ -87,8 +79,7 @@ Error parse_repository(std::string_view text, const std::string& where, Reposito
     JsonFields file{entry, where};
     RemoteFile remote{.name = file.text("rfilename")};
     if (file.error) return file.error;
-    const bool is_wanted = std::ranges::find(kWanted, remote.name) != std::end(kWanted);
-    if (!is_wanted && !(is_weights(remote.name) && is_plain(remote.name))) continue;
+    if (!is_model_file(remote.name) && !(is_weights(remote.name) && is_plain(remote.name))) continue;
     if (Error e = read_file(entry, where, &remote)) return e;
     out->files.push_back(std::move(remote));
   }
