@@ -2,7 +2,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <ctime>
 #include <filesystem>
 
@@ -24,12 +23,10 @@ bool ends_with_role(const Chat& chat, const char* role) {
 }
 
 Error write_messages(const Chat& chat, const std::string& path, bool* is_ordinary) {
-  const std::string text = chat.conversation.messages.dump(1) + "\n";
   OutputFile file;
   if (Error e = file.open(path)) return e;
   *is_ordinary = file.is_ordinary();
-  if (Error e = file.write(text.data(), text.size())) return e;
-  return file.finish();
+  return file.finish(chat.conversation.messages.dump(1) + "\n");
 }
 
 Error read_messages(const std::string& path, OrderedJson* out) {

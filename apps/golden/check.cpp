@@ -7,7 +7,6 @@
 #include "engine/session/session.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/text.h"
-#include "kernels/cpu.h"
 #include "loader/files/json.h"
 
 namespace pinion {
@@ -268,9 +267,7 @@ Error check_here(const CheckOptions& options, const Golden& golden,
   settled.run.load.check_cache = true;
   std::shared_ptr<const Tokenizer> tokenizer;
   if (Error e = check_model_folder(settled.run.model)) return e;
-  if (has_tokenizer(settled.run.model)) {
-    if (Error e = load_model_tokenizer(settled.run.model, &tokenizer)) return e;
-  }
+  if (Error e = load_tokenizer_if_any(settled.run.model, &tokenizer)) return e;
   Runtime runtime;
   if (Error e = open_with_progress(settled.run, tokenizer.get(), &runtime)) return e;
   if (golden.calibration != runtime.model->calibration) {

@@ -83,9 +83,7 @@ LoadOptions load_options_for(const pinion_model_options& options, const RunOptio
 Error open_shared(const pinion_model_options& options, OpenModel* model) {
   const RunOptions& run = model->run;
   if (Error e = check_model_folder(run.model)) return e;
-  if (has_tokenizer(run.model)) {
-    if (Error e = load_model_tokenizer(run.model, &model->tokenizer)) return e;
-  }
+  if (Error e = load_tokenizer_if_any(run.model, &model->tokenizer)) return e;
   const Callbacks callbacks = {options.user, options.on_progress, options.on_message};
   LoadOptions load = load_options_for(options, run, callbacks);
   if (options.calibration) {

@@ -2,7 +2,6 @@
 
 #include "apps/library/interface.h"
 #include "apps/model/open.h"
-#include "engine/forward/rope.h"
 #include "engine/session/session_image.h"
 
 namespace pinion {

@@ -2,14 +2,11 @@
 #include <memory>
 
 #include "apps/library/interface.h"
+#include "apps/library/owned.h"
 #include "loader/files/json.h"
 
 namespace pinion {
 namespace {
-
-struct Free {
-  void operator()(void* memory) const { std::free(memory); }
-};
 
 Error no_tokenizer(const OpenModel& model) { return error("has no tokenizer", model.run.model); }
 
@@ -113,7 +110,7 @@ pinion_status pinion_chat_render(const pinion_model* model, const pinion_chat* c
       return failed(PINION_ERROR_ARGUMENT,
                     error("the prompt has a character that ends C's texts", "chat", {}, "\\u0000"));
     }
-    std::unique_ptr<char, Free> text_copy(text ? copy_of(prompt.text) : nullptr);
+    std::unique_ptr<char, Closes<pinion_free>> text_copy(text ? copy_of(prompt.text) : nullptr);
     if (ids) give_ids(prompt.ids, ids, count);
     if (text) *text = text_copy.release();
     return PINION_OK;

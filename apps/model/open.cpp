@@ -143,6 +143,10 @@ Error load_model_tokenizer(const std::string& model, std::shared_ptr<const Token
   return check_rows(**out, config.vocab_size);
 }
 
+Error load_tokenizer_if_any(const std::string& model, std::shared_ptr<const Tokenizer>* out) {
+  return has_tokenizer(model) ? load_model_tokenizer(model, out) : Error{};
+}
+
 Error encode_prompt(const std::string& model, const Tokenizer& tokenizer, const std::string& text,
                     std::vector<int32_t>* out) {
   ModelConfig config;

@@ -53,6 +53,9 @@ bool has_tokenizer(const std::string& folder);
 // Fails when the vocabulary exceeds the model's embedding rows, see check_rows().
 Error load_model_tokenizer(const std::string& model, std::shared_ptr<const Tokenizer>* out);
 
+Error load_tokenizer_if_any(const std::string& model,
+                            std::shared_ptr<const Tokenizer>* out);  // null: the folder has none
+
 // Encodes a prompt. Stops early and fails when it exceeds the model's context.
 Error encode_prompt(const std::string& model, const Tokenizer& tokenizer, const std::string& text,
                     std::vector<int32_t>* out);
