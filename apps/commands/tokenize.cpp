@@ -2,7 +2,6 @@
 // files of a model folder but no weights.
 #include "tokenizer/tokens/tokenizer.h"
 
-#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 
