@@ -4,6 +4,7 @@
 #include <charconv>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/base/text.h"
@@ -103,10 +104,12 @@ struct Builder {
   bool single(Value value) {
     next_flat = nullptr;
     if (!count_value()) return false;
-    if (flat.out) {
-      flat.add_single(value);
+    if (!flat.out) {
+      insert(std::move(value));
+    } else if constexpr (std::is_same_v<Value, std::string>) {
+      flat.add_text(value);
     } else {
-      insert(value);
+      flat.add_single(value);
     }
     return true;
   }
@@ -144,16 +147,7 @@ struct Builder {
   bool number_integer(int64_t value) { return single(value); }
   bool number_unsigned(uint64_t value) { return single(value); }
   bool number_float(double value, const std::string&) { return single(value); }
-  bool string(std::string& value) {
-    next_flat = nullptr;
-    if (!count_value()) return false;
-    if (flat.out) {
-      flat.add_text(value);
-    } else {
-      insert(std::move(value));
-    }
-    return true;
-  }
+  bool string(std::string& value) { return single(std::move(value)); }
   bool binary(typename AnyJson::binary_t&) { return false; }  // never occurs in JSON texts
   bool start_object(size_t) { return enter(AnyJson::object(), FlatJson::Kind::kObject); }
   bool end_object() { return leave(); }

@@ -4,9 +4,9 @@
 #include <initializer_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string_view>
 
+#include "kernels/base/text.h"
 #include "kernels/layout.h"
 
 namespace pinion {
@@ -237,8 +237,7 @@ constexpr const char* kNotes =
     "pad_token_id static_groups sym tokenizer true_sequential use_cuda_fp16 use_exllama";
 
 Error ignore_notes(JsonFields& fields) {
-  std::istringstream names(kNotes);
-  for (std::string name; names >> name;) fields.find(name);
+  for (const std::string_view name : split(kNotes, ' ')) fields.find(name);
   return refuse_unread(fields);
 }
 
