@@ -1,6 +1,5 @@
 // pinion bench --prompt-cache DIR: the time to the first token of a text that is read for the first time, of one that
 // shares all but its end with it, and of the same text after a restart.
-#include <algorithm>
 #include <filesystem>
 #include <utility>
 

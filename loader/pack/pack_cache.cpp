@@ -10,7 +10,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string_view>

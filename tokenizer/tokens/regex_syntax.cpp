@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "tokenizer/tokens/regex.h"
-#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {
