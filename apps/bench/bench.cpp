@@ -36,9 +36,7 @@ int run_bench(BenchOptions options) {
     if (Error e = measure_prompt_cache(options, runtime)) return fail(e);
   }
   if (options.plot.empty()) return kSuccess;
-  const std::string picture = plot_svg(records);
-  if (Error e = plot.write(picture.data(), picture.size())) return fail(e);
-  if (Error e = plot.finish()) return fail(e);
+  if (Error e = plot.finish(plot_svg(records))) return fail(e);
   return kSuccess;
 }
 

@@ -11,6 +11,7 @@
 #include "apps/cli/common.h"
 #include "apps/cli/sensors.h"
 #include "engine/forward/probes.h"
+#include "kernels/base/text.h"
 
 namespace pinion {
 
@@ -125,9 +126,6 @@ struct BenchRecord {
 
   int32_t threads() const { return static_cast<int32_t>(cpus.size()); }
 };
-
-// printf's format of a value; empty without one.
-std::string formatted(const char* layout, const std::optional<double>& value);
 
 // Measures a decode test while the other boards follow. run() runs it once.
 Error measure_boards(Exchange& exchange, const BenchTest& test, double bytes_per_token,

@@ -94,23 +94,23 @@ Error measure_boards(Exchange& exchange, const BenchTest& test, double bytes_per
 std::string boards_text(const BenchRecord& record) {
   const BoardsCost& c = *record.boards;
   std::string text =
-      "\n" + test_name(record.test) + " on " + std::to_string(c.boards) + " boards" +
-      formatted(", %.3f of the weights here", c.share) + formatted(": %.3f ms a token = ", c.seconds * 1e3) +
-      formatted("%.3f computing + ", c.compute_seconds * 1e3) +
-      formatted("%.3f exchanging + ", c.exchange_seconds * 1e3) +
-      formatted("%.3f waiting for slower boards; ", c.waiting_seconds * 1e3) +
-      formatted("%.0f messages and ", c.gathers) + formatted("%.3f MB received a token\n", c.received_bytes / 1e6);
-  text += "model: " + formatted("%.0f exchanges", c.gathers) + formatted(" x %.4f ms", c.latency_seconds * 1e3) +
-          formatted(" + %.3f MB", c.received_bytes / 1e6) + formatted(" at %.0f MB/s", c.bytes_per_second / 1e6) +
-          formatted(" = %.3f ms", c.modelled_exchange() * 1e3) +
-          formatted("; weights at %.2f GB/s a board\n\n", c.read_bandwidth() / 1e9);
+      "\n" + test_name(record.test) +
+      formatted(
+          " on %d boards, %.3f of the weights here: %.3f ms a token = %.3f computing + %.3f exchanging + %.3f "
+          "waiting for slower boards; %.0f messages and %.3f MB received a token\n",
+          c.boards, c.share, c.seconds * 1e3, c.compute_seconds * 1e3, c.exchange_seconds * 1e3,
+          c.waiting_seconds * 1e3, c.gathers, c.received_bytes / 1e6);
+  text +=
+      formatted("model: %.0f exchanges x %.4f ms + %.3f MB at %.0f MB/s = %.3f ms; weights at %.2f GB/s a board\n\n",
+                c.gathers, c.latency_seconds * 1e3, c.received_bytes / 1e6, c.bytes_per_second / 1e6,
+                c.modelled_exchange() * 1e3, c.read_bandwidth() / 1e9);
   text += "| boards like this | ms/token | tokens/s |\n|--:|--:|--:|\n";
   for (const int32_t count : kModelledCounts) {
     const double seconds = c.modelled_token(count);
-    text += "| " + std::to_string(count) + formatted(" | %.3f", seconds * 1e3) + formatted(" | %.2f |\n", 1 / seconds);
+    text += formatted("| %d | %.3f | %.2f |\n", count, seconds * 1e3, 1 / seconds);
   }
-  return text + "\n" + std::to_string(c.boards) + " boards are faster than one from " +
-         formatted("%.3f", c.min_bytes() / 1e9) + " GB of weights a token on\n";
+  return text + formatted("\n%d boards are faster than one from %.3f GB of weights a token on\n", c.boards,
+                          c.min_bytes() / 1e9);
 }
 
 OrderedJson boards_json(const BoardsCost& c) {

@@ -1,7 +1,6 @@
 // pinion bench: runs and times the tests.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "apps/bench/bench.h"
 #include "engine/forward/rope.h"
@@ -253,17 +252,14 @@ Error choose_teams(const BenchOptions& options, std::vector<NamedTeam>* out) {
   const Tuning tuning = read_tuning(topology);
   RunOptions run = options.run;
   run.team.threads = std::ranges::min(options.threads);
-  note_unused_tuning(run, tuning);
-  for (size_t begin = 0; begin <= options.run.cores.size();) {
-    const size_t end = std::min(options.run.cores.find(';', begin), options.run.cores.size());
-    const std::string cores = options.run.cores.substr(begin, end - begin);
+  if (const std::string why = tuning_note(run, tuning); !why.empty()) note(why);
+  for (const std::string_view cores : split(options.run.cores, ';')) {
+    run.cores = cores;
     for (const int32_t threads : options.threads) {
-      run.cores = cores;
       run.team.threads = threads;
-      out->push_back({cores, Plan{}});
+      out->push_back({run.cores, Plan{}});
       if (Error e = make_plan(run, topology, tuning, &out->back().plan)) return e;
     }
-    begin = end + 1;
   }
   return {};
 }
@@ -289,14 +285,8 @@ Error run_once(Session& session, const BenchTest& test, std::vector<float>& logi
 }
 
 Rates rates_of(const std::vector<double>& rates) {
-  const auto count = static_cast<double>(rates.size());
-  Rates result;
-  result.mean = std::accumulate(rates.begin(), rates.end(), 0.0) / count;
-  result.median = median_of(rates);
-  double squares = 0;
-  for (const double rate : rates) squares += (rate - result.mean) * (rate - result.mean);
-  if (rates.size() > 1) result.deviation = std::sqrt(squares / (count - 1));
-  return result;
+  const auto [mean, standard_error] = mean_of(rates);
+  return {mean, standard_error * std::sqrt(static_cast<double>(rates.size())), median_of(rates)};
 }
 
 ProfileShares shares_of(const BenchProfile& p, bool one_token) {

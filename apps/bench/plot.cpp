@@ -2,7 +2,6 @@
 // for each profiled record.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "apps/bench/bench.h"
 
@@ -25,13 +24,7 @@ constexpr const char* kDarkStyle =
     "<style>@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .ground { fill: #0d1117 } "
     ".grid { stroke: #30363d } }</style>\n";
 
-std::string svg_number(double value, int digits = 7) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*g", digits, value);
-  return text;
-}
-
-std::string svg_figure(double value) { return svg_number(value, 4); }
+std::string svg_figure(double value) { return formatted("%.4g", value); }
 
 // " on 0-3", shortened to fit.
 std::string cores_suffix(const std::string& cores) {
@@ -42,20 +35,18 @@ std::string cores_suffix(const std::string& cores) {
 
 // anchor: start, middle or end.
 void add_text(double x, double y, const char* anchor, const std::string& text, std::string* svg) {
-  *svg += "<text x=\"" + svg_number(x) + "\" y=\"" + svg_number(y) + "\" text-anchor=\"" + anchor + "\">" +
-          xml_text(text) + "</text>\n";
+  *svg += formatted("<text x=\"%.7g\" y=\"%.7g\" text-anchor=\"%s\">", x, y, anchor) + xml_text(text) + "</text>\n";
 }
 
 void add_grid_line(double y, std::string* svg) {
-  *svg += "<line class=\"grid\" x1=\"" + svg_number(kLeft) + "\" y1=\"" + svg_number(y) + "\" x2=\"" +
-          svg_number(kWidth - kRight) + "\" y2=\"" + svg_number(y) + "\" stroke=\"#d0d7de\"/>\n";
+  *svg += formatted("<line class=\"grid\" x1=\"%.7g\" y1=\"%.7g\" x2=\"%.7g\" y2=\"%.7g\" stroke=\"#d0d7de\"/>\n",
+                    kLeft, y, kWidth - kRight, y);
 }
 
 void add_box(double x, double y, double width, double height, const std::string& colour, const std::string& title,
              std::string* svg) {
-  *svg += "<rect x=\"" + svg_number(x) + "\" y=\"" + svg_number(y) + "\" width=\"" + svg_number(width) +
-          "\" height=\"" + svg_number(height) + "\" fill=\"" + colour + "\"><title>" + xml_text(title) +
-          "</title></rect>\n";
+  *svg += formatted("<rect x=\"%.7g\" y=\"%.7g\" width=\"%.7g\" height=\"%.7g\" fill=\"", x, y, width, height) +
+          colour + "\"><title>" + xml_text(title) + "</title></rect>\n";
 }
 
 std::string stroke(const std::string& colour, bool is_roof) {
@@ -82,8 +73,8 @@ double add_legend(const std::vector<LegendEntry>& entries, double top, std::stri
     if (entry.key == Key::box) {
       add_box(x, top + 4, 12, 12, entry.colour, entry.text, svg);
     } else {
-      *svg += "<path d=\"M" + svg_number(x) + " " + svg_number(top + 10) + "h14\" " +
-              stroke(entry.colour, entry.key == Key::dashes) + "/>\n";
+      *svg += formatted("<path d=\"M%.7g %.7gh14\" ", x, top + 10) + stroke(entry.colour, entry.key == Key::dashes) +
+              "/>\n";
     }
     add_text(x + kKey, top + 14, "start", entry.text, svg);
     x += width + kGap;
@@ -114,7 +105,7 @@ void add_axes(const Axes& axes, const std::vector<int32_t>& threads, std::string
   const double step = grid_step(axes.max_rate);
   for (int i = 0; i * step <= axes.max_rate; ++i) {
     add_grid_line(axes.y(i * step), svg);
-    add_text(kLeft - 6, axes.y(i * step) + 4, "end", svg_number(i * step), svg);
+    add_text(kLeft - 6, axes.y(i * step) + 4, "end", formatted("%.7g", i * step), svg);
   }
   double free = 0;  // x after the last label
   for (const int32_t count : threads) {
@@ -135,12 +126,11 @@ void add_curve(const Axes& axes, const std::vector<Point>& points, const std::st
                std::string* svg) {
   *svg += std::string("<polyline class=\"") + (is_roof ? "roof" : "speed") + "\" fill=\"none\" " +
           stroke(colour, is_roof) + " points=\"";
-  for (const Point& p : points) *svg += svg_number(axes.x(p.threads)) + "," + svg_number(axes.y(p.rate)) + " ";
+  for (const Point& p : points) *svg += formatted("%.7g,%.7g ", axes.x(p.threads), axes.y(p.rate));
   *svg += "\"/>\n";
   for (const Point& p : points) {
-    *svg += "<circle cx=\"" + svg_number(axes.x(p.threads)) + "\" cy=\"" + svg_number(axes.y(p.rate)) + "\" r=\"" +
-            (is_roof ? "2" : "4") + "\" fill=\"" + colour + "\"><title>" + svg_figure(p.rate) +
-            " tokens/s</title></circle>\n";
+    *svg += formatted("<circle cx=\"%.7g\" cy=\"%.7g\" r=\"%d\" fill=\"%s\"><title>%.4g tokens/s</title></circle>\n",
+                      axes.x(p.threads), axes.y(p.rate), is_roof ? 2 : 4, colour.c_str(), p.rate);
   }
 }
 
@@ -260,10 +250,12 @@ std::string plot_svg(const std::vector<BenchRecord>& records) {
   for (const auto& panel : panels) top = add_panel(panel, top, &body);
   if (records[0].profile) top = add_bars(records, top, &body);
   top += kEnd;
-  const std::string width = svg_number(kWidth), height = svg_number(top);
-  return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + width + "\" height=\"" + height + "\" viewBox=\"0 0 " +
-         width + " " + height + "\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#1f2328\">\n" + kDarkStyle +
-         "<rect class=\"ground\" width=\"" + width + "\" height=\"" + height + "\" fill=\"white\"/>\n" + body +
+  return formatted(
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.7g\" height=\"%.7g\" viewBox=\"0 0 %.7g %.7g\" "
+             "font-family=\"sans-serif\" font-size=\"12\" fill=\"#1f2328\">\n",
+             kWidth, top, kWidth, top) +
+         kDarkStyle +
+         formatted("<rect class=\"ground\" width=\"%.7g\" height=\"%.7g\" fill=\"white\"/>\n", kWidth, top) + body +
          "</svg>\n";
 }
 

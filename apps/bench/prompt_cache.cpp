@@ -1,6 +1,5 @@
 // pinion bench --prompt-cache DIR: the time to the first token of a text that is read for the first time, of one that
 // shares all but its end with it, and of the same text after a restart.
-#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -86,8 +85,8 @@ Error measure_prompt_cache(const BenchOptions& options, const Runtime& runtime) 
           " | tokens read | from disk | first token (s) | of the first time |\n|---|---:|---:|---:|---:|\n");
     for (const FirstToken& row : rows) {
       print("| " + std::string(row.name) + " | " + std::to_string(row.read_tokens) + " | " +
-            std::to_string(row.disk_tokens) + " | " + formatted("%.3f", row.seconds) + " | " +
-            formatted("%.4f", row.seconds / rows[0].seconds) + " |\n");
+            std::to_string(row.disk_tokens) +
+            formatted(" | %.3f | %.4f |\n", row.seconds, row.seconds / rows[0].seconds));
     }
   }
   return {};

@@ -1,6 +1,5 @@
 // pinion bench: prints tables, CSV and JSON.
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +8,10 @@
 
 namespace pinion {
 namespace {
+
+std::string formatted_if(const char* layout, const std::optional<double>& value) {
+  return value ? formatted(layout, *value) : "";
+}
 
 OrderedJson json_or_null(const std::optional<double>& value) {
   return value ? OrderedJson(*value) : OrderedJson(nullptr);
@@ -40,8 +43,8 @@ double rate_per_sequence(const BenchRecord& r) {
 
 std::string clock_text(const BenchRecord& r) {
   if (!r.clock) return {};
-  const std::string first = formatted("%.0f", r.clock->first_mhz);
-  return r.clock->throttled() ? first + " to " + formatted("%.0f", r.clock->min_mhz) + ", throttled" : first;
+  if (!r.clock->throttled()) return formatted("%.0f", r.clock->first_mhz);
+  return formatted("%.0f to %.0f, throttled", r.clock->first_mhz, r.clock->min_mhz);
 }
 
 std::vector<ReportColumn> md_columns(const BenchOptions& options, const Runtime& runtime) {
@@ -57,18 +60,17 @@ std::vector<ReportColumn> md_columns(const BenchOptions& options, const Runtime&
       {"cores", [](const Record& r) { return r.cores; }, true},
       {"threads", [](const Record& r) { return std::to_string(r.threads()); }},
       {"test", [](const Record& r) { return test_name(r.test); }},
-      {"tokens/s",
-       [](const Record& r) { return formatted("%.2f", r.rates.mean) + formatted(" ± %.2f", r.rates.deviation); }},
+      {"tokens/s", [](const Record& r) { return formatted("%.2f ± %.2f", r.rates.mean, r.rates.deviation); }},
       {"median", [](const Record& r) { return formatted("%.2f", r.rates.median); }},
       {"MB/token", [](const Record& r) { return formatted("%.3f", r.bytes_per_token / 1e6); }},
       {"roof GB/s", [](const Record& r) { return formatted("%.2f", r.roof / 1e9); }},
       {"per text", [](const Record& r) { return r.test.batch > 0 ? formatted("%.2f", rate_per_sequence(r)) : ""; },
        true},
-      {"pass over 1 row", [](const Record& r) { return formatted("%.3f", r.pass_cost); }, true},
-      {"share of roof", [](const Record& r) { return formatted("%.3f", r.roof_share); }, true},
+      {"pass over 1 row", [](const Record& r) { return formatted_if("%.3f", r.pass_cost); }, true},
+      {"share of roof", [](const Record& r) { return formatted_if("%.3f", r.roof_share); }, true},
       {"MHz", clock_text, true},
-      {"°C", [](const Record& r) { return formatted("%.0f", r.celsius); }, true},
-      {"J/token", [](const Record& r) { return formatted("%.4g", r.joules_per_token); }, true},
+      {"°C", [](const Record& r) { return formatted_if("%.0f", r.celsius); }, true},
+      {"J/token", [](const Record& r) { return formatted_if("%.4g", r.joules_per_token); }, true},
   };
 }
 
@@ -81,15 +83,15 @@ std::vector<ReportColumn> csv_columns(bool with_profile) {
       {"tokens_per_second_stddev", [](const Record& r) { return formatted("%.3f", r.rates.deviation); }},
       {"bytes_per_token", [](const Record& r) { return formatted("%.0f", r.bytes_per_token); }},
       {"roof_gb_per_s", [](const Record& r) { return formatted("%.3f", r.roof / 1e9); }},
-      {"roof_share", [](const Record& r) { return formatted("%.4f", r.roof_share); }},
+      {"roof_share", [](const Record& r) { return formatted_if("%.4f", r.roof_share); }},
       {"tokens_per_second_median", [](const Record& r) { return formatted("%.3f", r.rates.median); }},
-      {"pass_over_one_row", [](const Record& r) { return formatted("%.4f", r.pass_cost); }, true},
+      {"pass_over_one_row", [](const Record& r) { return formatted_if("%.4f", r.pass_cost); }, true},
       {"cores", [](const Record& r) { return r.cores.empty() ? "" : '"' + r.cores + '"'; }, true},
       {"mhz_first", [](const Record& r) { return r.clock ? formatted("%.0f", r.clock->first_mhz) : ""; }, true},
       {"mhz_least", [](const Record& r) { return r.clock ? formatted("%.0f", r.clock->min_mhz) : ""; }, true},
       {"throttled", [](const Record& r) { return r.clock ? std::to_string(r.clock->throttled()) : ""; }, true},
-      {"celsius", [](const Record& r) { return formatted("%.1f", r.celsius); }, true},
-      {"joules_per_token", [](const Record& r) { return formatted("%.6g", r.joules_per_token); }, true},
+      {"celsius", [](const Record& r) { return formatted_if("%.1f", r.celsius); }, true},
+      {"joules_per_token", [](const Record& r) { return formatted_if("%.6g", r.joules_per_token); }, true},
   };
   if (!with_profile) return columns;
   static const std::vector<std::string> kHeadings = [] {
@@ -134,24 +136,24 @@ void print_profile(const BenchRecord& record) {
   const ProfileShares shares = shares_of(p, one_token(record.test));
   const double ms = ms_per_token(p);
   print("\n" + test_name(record.test) + ", " + std::to_string(record.threads()) + " threads" +
-        (record.cores.empty() ? "" : " on " + record.cores) + formatted(": %.3f ms a token", ms) +
-        formatted(", %.2f regions", per_token(p, p.regions)) +
-        formatted(" and %.1f barriers a token", per_token(p, p.barriers)) +
-        formatted(", waiting %.1f %%", shares.waiting_all * 100) +
-        formatted(", repeated by every worker %.1f %%\n\n", shares.repeated * 100));
+        (record.cores.empty() ? "" : " on " + record.cores) +
+        formatted(
+            ": %.3f ms a token, %.2f regions and %.1f barriers a token, waiting %.1f %%, repeated by every worker "
+            "%.1f %%\n\n",
+            ms, per_token(p, p.regions), per_token(p, p.barriers), shares.waiting_all * 100, shares.repeated * 100));
   print("| stage | ms/token | share | of that waiting |\n|:--|--:|--:|--:|\n");
   for (size_t i = 0; i < kStages; ++i) {
     if (shares.stages[i] == 0) continue;  // stages of other models
-    const double waiting = shares.waiting[i] / shares.stages[i];
-    print("| " + std::string(kStageTraits[i].name) + formatted(" | %.4f", shares.stages[i] * ms) +
-          formatted(" | %.3f", shares.stages[i]) + formatted(" | %.3f |\n", waiting));
+    print("| " + std::string(kStageTraits[i].name) +
+          formatted(" | %.4f | %.3f | %.3f |\n", shares.stages[i] * ms, shares.stages[i],
+                    shares.waiting[i] / shares.stages[i]));
   }
-  print("| outside" + formatted(" | %.4f", shares.outside * ms) + formatted(" | %.3f | |\n", shares.outside));
+  print(formatted("| outside | %.4f | %.3f | |\n", shares.outside * ms, shares.outside));
   print("\n| worker | CPU | ms/token waiting | share waiting |\n|--:|--:|--:|--:|\n");
   for (size_t i = 0; i < shares.workers_waiting.size(); ++i) {
     const std::string cpu = record.cpus[i] < 0 ? "any" : std::to_string(record.cpus[i]);
-    print("| " + std::to_string(i) + " | " + cpu + formatted(" | %.4f", shares.workers_waiting[i] * ms) +
-          formatted(" | %.3f |\n", shares.workers_waiting[i]));
+    print(formatted("| %zu | %s | %.4f | %.3f |\n", i, cpu.c_str(), shares.workers_waiting[i] * ms,
+                    shares.workers_waiting[i]));
   }
   if (!p.boards.empty()) print(board_stages_text(p));
 }
@@ -236,12 +238,6 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
 }
 
 }  // namespace
-
-std::string formatted(const char* layout, const std::optional<double>& value) {
-  char text[64] = "";
-  if (value) std::snprintf(text, sizeof text, layout, *value);
-  return text;
-}
 
 std::string model_name(const RunOptions& run) {
   const bool is_file = !run.synthetic.empty();

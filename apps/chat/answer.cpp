@@ -1,12 +1,11 @@
 // Generates and prints one answer, with thoughts set apart from the rest.
-#include <array>
 #include <atomic>
 #include <csignal>
-#include <cstdio>
 
 #include "apps/chat/chat.h"
 #include "apps/chat/terminal.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/text.h"
 #include "tokenizer/answers/answer_text.h"
 #include "tokenizer/tokens/unicode.h"
 
@@ -95,10 +94,8 @@ class AnswerPrinter {
       wrap_ = WordWrap(chat_.interactive ? terminal_columns() : 0);
       return;
     }
-    std::array<char, 96> line;
-    std::snprintf(line.data(), line.size(), "[thought %.1f s, %lld tokens]\n", now_seconds() - thought_start_seconds_,
-                  static_cast<long long>(thought_tokens_));
-    print(wrap_.put(line.data()));
+    print(wrap_.put(formatted("[thought %.1f s, %lld tokens]\n", now_seconds() - thought_start_seconds_,
+                              static_cast<long long>(thought_tokens_))));
   }
 
   const Chat& chat_;

@@ -2,12 +2,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <ctime>
 #include <filesystem>
 
 #include "apps/chat/chat.h"
 #include "apps/cli/output_file.h"
+#include "apps/cli/turns.h"
 #include "engine/session/session_image.h"
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
@@ -19,17 +19,14 @@ namespace {
 
 bool ends_with_role(const Chat& chat, const char* role) {
   const OrderedJson& messages = chat.conversation.messages;
-  if (!messages.is_array() || messages.empty() || !messages.back().contains("role")) return false;
-  return messages.back()["role"] == role;
+  return messages.is_array() && !messages.empty() && has_role(messages.back(), role);
 }
 
 Error write_messages(const Chat& chat, const std::string& path, bool* is_ordinary) {
-  const std::string text = chat.conversation.messages.dump(1) + "\n";
   OutputFile file;
   if (Error e = file.open(path)) return e;
   *is_ordinary = file.is_ordinary();
-  if (Error e = file.write(text.data(), text.size())) return e;
-  return file.finish();
+  return file.finish(chat.conversation.messages.dump(1) + "\n");
 }
 
 Error read_messages(const std::string& path, OrderedJson* out) {

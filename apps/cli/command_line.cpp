@@ -75,37 +75,28 @@ std::string plain_message(CLI::App* app) {
 
 }  // namespace
 
-Option& Option::type_name(const std::string& name) {
-  option_->type_name(name);
-  return *this;
-}
+Option Option::type_name(const std::string& name) const { return Option(option_->type_name(name)); }
 
-Option& Option::path(const std::string& type_name) {
+Option Option::path(const std::string& type_name) const {
   const auto complain = [](const std::string& text) { return text.empty() ? "want a name, have \"\"" : ""; };
   return check(complain).type_name(type_name);
 }
 
-Option& Option::required(bool is_required) {
-  option_->required(is_required);
-  return *this;
+Option Option::required(bool is_required) const { return Option(option_->required(is_required)); }
+
+Option Option::check(const std::function<std::string(const std::string& text)>& complaint) const {
+  return Option(option_->check(CLI::Validator([complaint](std::string& text) { return complaint(text); }, "")));
 }
 
-Option& Option::check(const std::function<std::string(const std::string& text)>& complaint) {
-  option_->check(CLI::Validator([complaint](std::string& text) { return complaint(text); }, ""));
-  return *this;
+Option Option::replace(const std::function<std::string(const std::string& text)>& meaning) const {
+  const auto replace_text = [meaning](std::string& text) {
+    text = meaning(text);
+    return std::string();
+  };
+  return Option(option_->transform(CLI::Validator(replace_text, "")));
 }
 
-Option& Option::replace(const std::function<std::string(const std::string& text)>& meaning) {
-  option_->transform(CLI::Validator(
-      [meaning](std::string& text) {
-        text = meaning(text);
-        return std::string();
-      },
-      ""));
-  return *this;
-}
-
-Option& Option::range(double min, double max) {
+Option Option::range(double min, double max) const {
   return check([min, max](const std::string& text) -> std::string {
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
@@ -117,52 +108,25 @@ Option& Option::range(double min, double max) {
   });
 }
 
-Option& Option::whole() {
+Option Option::whole() const {
   return check([](const std::string& text) {
     const bool is_whole = !text.empty() && text.find_first_not_of("+-0123456789") == std::string::npos;
     return is_whole ? std::string() : "want a whole number, have " + text;
   });
 }
 
-Option& Option::one_of(const std::vector<std::string>& values) {
-  option_->check(CLI::IsMember(values));
-  return *this;
+Option Option::one_of(const std::vector<std::string>& values) const {
+  return Option(option_->check(CLI::IsMember(values)));
 }
 
-Option& Option::excludes(const Option& other) {
-  option_->excludes(other.option_);
-  return *this;
-}
+Option Option::excludes(const Option& other) const { return Option(option_->excludes(other.option_)); }
 
-Option& Option::show_default() {
-  option_->capture_default_str();
-  return *this;
-}
-
-Option& Option::repeatable() {
-  option_->allow_extra_args(false);
-  return *this;
-}
-
-Option& Option::list() {
-  option_->delimiter(',');
-  return repeatable();
-}
-
-Option& Option::joined(char separator) {
-  option_->join(separator);
-  return *this;
-}
-
-Option& Option::describe(const std::string& help) {
-  option_->description(help);
-  return *this;
-}
-
-Option& Option::hidden() {
-  option_->group("");
-  return *this;
-}
+Option Option::show_default() const { return Option(option_->capture_default_str()); }
+Option Option::repeatable() const { return Option(option_->allow_extra_args(false)); }
+Option Option::list() const { return Option(option_->delimiter(',')).repeatable(); }
+Option Option::joined(char separator) const { return Option(option_->join(separator)); }
+Option Option::describe(const std::string& help) const { return Option(option_->description(help)); }
+Option Option::hidden() const { return Option(option_->group("")); }
 
 template <class T>
 Option Command::add_option(const std::string& name, T& value, const std::string& help) const {

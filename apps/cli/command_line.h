@@ -22,21 +22,21 @@ class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
 
-  Option& type_name(const std::string& name);
-  Option& path(const std::string& type_name);  // a file or folder; empty text is refused
-  Option& required(bool is_required = true);
-  Option& range(double min, double max);  // also refuses NaN and text that is not a number
-  Option& whole();                        // refuses 1.5
-  Option& one_of(const std::vector<std::string>& values);
-  Option& check(const std::function<std::string(const std::string& text)>& complaint);  // empty: the text is valid
-  Option& replace(const std::function<std::string(const std::string& text)>& meaning);  // replaces the text
-  Option& excludes(const Option& other);
-  Option& show_default();
-  Option& repeatable();            // a list with one value per use
-  Option& list();                  // a list with one or several values per use: 1,2,3
-  Option& joined(char separator);  // joins the values of repeated uses into one text
-  Option& describe(const std::string& help);
-  Option& hidden();  // omits it from --help
+  Option type_name(const std::string& name) const;
+  Option path(const std::string& type_name) const;  // a file or folder; empty text is refused
+  Option required(bool is_required = true) const;
+  Option range(double min, double max) const;  // also refuses NaN and text that is not a number
+  Option whole() const;                        // refuses 1.5
+  Option one_of(const std::vector<std::string>& values) const;
+  Option check(const std::function<std::string(const std::string& text)>& complaint) const;  // empty: the text is valid
+  Option replace(const std::function<std::string(const std::string& text)>& meaning) const;  // replaces the text
+  Option excludes(const Option& other) const;
+  Option show_default() const;
+  Option repeatable() const;            // a list with one value per use
+  Option list() const;                  // a list with one or several values per use: 1,2,3
+  Option joined(char separator) const;  // joins the values of repeated uses into one text
+  Option describe(const std::string& help) const;
+  Option hidden() const;  // omits it from --help
 
  private:
   CLI::Option* option_;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/team/memory.h"
+#include "kernels/base/text.h"
 #include "loader/files/user_folders.h"
 
 namespace pinion {
@@ -165,8 +166,6 @@ PromptCacheOptions prompt_cache_options(const std::string& flag) {
   const size_t power = unit == end ? 0 : kUnits.find(*unit) + 1;
   const bool has_valid_unit = unit == end || (unit + 1 == end && power > 0);
   const bool is_size = code == std::errc() && has_valid_unit && size > 0;
-  options.limit_bytes =
-      is_size ? static_cast<int64_t>(std::min(std::ldexp(size, 10 * static_cast<int>(power)), 1e18)) : 0;
   options.folder = flag.substr(0, comma);
   options.limit_bytes =
       is_size ? static_cast<int64_t>(std::min(std::ldexp(size, 10 * static_cast<int>(power)), 1e18)) : 0;
@@ -184,11 +183,10 @@ Error read_keys(const std::string& file, std::vector<std::string>* out) {
   std::string text;
   if (Error e = read_input(file, 1 << 20, &text)) return e;
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF", kBlanks = " \t\r";
-  for (size_t begin = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const size_t first = std::min(text.find_first_not_of(kBlanks, begin), end);
-    if (first < end) out->push_back(text.substr(first, text.find_last_not_of(kBlanks, end - 1) + 1 - first));
-    begin = end + 1;
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+  for (const std::string_view line : split(text, '\n')) {
+    const size_t first = line.find_first_not_of(kBlanks);
+    if (first != line.npos) out->emplace_back(line.substr(first, line.find_last_not_of(kBlanks) + 1 - first));
   }
   return out->empty() ? error("no keys", input_name(file), "one a line") : Error{};
 }
@@ -255,20 +253,8 @@ Error read_calibration(const RunOptions& options, LoadOptions* out) {
   return use_calibration(text, options.calibrate, out);
 }
 
-void note_ignored_fields(const ModelConfig& config) {
-  if (const std::string fields = ignored_fields_note(config); !fields.empty()) note(fields);
-}
-
-void note_incomplete_files(const Checkpoint& checkpoint) {
-  for (const std::string& text : unwritten_notes(checkpoint)) note(text);
-}
-
-void note_about_model(const Model& model) {
-  for (const std::string& text : model_notes(model)) note(text);
-}
-
-void note_unused_tuning(const RunOptions& options, const Tuning& tuning) {
-  if (const std::string why = tuning_note(options, tuning); !why.empty()) note(why);
+void note_all(const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) note(text);
 }
 
 Error make_plan(const RunOptions& options, Plan* out) {
@@ -285,7 +271,7 @@ Error open_with_progress(const RunOptions& run, const Tokenizer* tokenizer, Runt
     if (Error e = read_calibration(run, &load)) return e;
     if (Error e = open_model(run, load, [](const std::string& text) { note(text); }, tokenizer, out)) return e;
   }
-  note_about_model(*out->model);
+  note_all(model_notes(*out->model));
   return {};
 }
 

@@ -63,10 +63,7 @@ Error read_calibration(const RunOptions& options, LoadOptions* out);  // the fil
 
 // Notes for the user.
 void note_smaller_context(int64_t asked, int64_t context);  // --context exceeds the model's context
-void note_ignored_fields(const ModelConfig& config);
-void note_incomplete_files(const Checkpoint& checkpoint);
-void note_about_model(const Model& model);  // both, and quantised codes of the file that are not used directly
-void note_unused_tuning(const RunOptions& options, const Tuning& tuning);  // why the tune file does not apply
+void note_all(const std::vector<std::string>& texts);
 
 Error make_plan(const RunOptions& options, Plan* out);  // for this machine, with that note
 

@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/clock.h"
+#include "kernels/base/text.h"
 #include "loader/files/mapped_file.h"
 #include "tokenizer/tokens/unicode.h"
 
@@ -69,9 +70,7 @@ std::string terminal_text(std::string_view text) {
   for (size_t at = 0; at < clean.size();) {
     const char32_t c = next_char(clean, &at);
     if ((c > kDelete && c <= kLastC1) || changes_direction(c)) {
-      std::array<char, 8> name;
-      std::snprintf(name.data(), name.size(), "<%02X>", static_cast<unsigned>(c));
-      result += name.data();
+      result += formatted("<%02X>", static_cast<unsigned>(c));
     } else if (c == kDelete) {
       append_utf8(kPictureOfDelete, &result);
     } else {
@@ -141,16 +140,10 @@ double decimal_of(float value) {
 std::string rate_text(double count, double seconds) {
   if (!(seconds > 0)) return "-";
   const double rate = count / seconds;
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), rate >= 1000 ? "%.0f" : "%.1f", rate);
-  return text.data();
+  return formatted(rate >= 1000 ? "%.0f" : "%.1f", rate);
 }
 
-std::string shell_quoted(std::string_view word) {
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
+std::string shell_quoted(std::string_view word) { return "'" + replaced(word, "'", "'\\''") + "'"; }
 
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline");
@@ -166,26 +159,19 @@ std::string bytes_text(double bytes) {
   constexpr std::array<const char*, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
   size_t unit = 0;
   for (; bytes >= 999.5 && unit + 1 < kUnits.size(); ++unit) bytes /= 1000;
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), unit == 0 || bytes >= 99.95 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
-  return text.data();
+  return formatted(unit == 0 || bytes >= 99.95 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
 }
 
 std::string xml_text(const std::string& text) {
+  constexpr std::string_view kMarks = "<>&\"";
+  constexpr const char* kEntities[] = {"&lt;", "&gt;", "&amp;", "&quot;"};
   std::string out;
   for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '&')
-      out += "&amp;";
-    else if (c == '"')
-      out += "&quot;";
-    else if (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n' && c != '\r')
-      out += "\xef\xbf\xbd";  // not representable in XML
-    else
-      out += c;
+    const bool is_control = static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n' && c != '\r';
+    const size_t mark = kMarks.find(c);
+    if (mark != kMarks.npos) out += kEntities[mark];
+    if (mark == kMarks.npos)
+      out += is_control ? kReplacement : std::string_view(&c, 1);  // XML has no control characters
   }
   return out;
 }

@@ -117,11 +117,15 @@ Error OutputFile::finish() {
   return {};
 }
 
+Error OutputFile::finish(std::string_view text) {
+  if (Error e = write(text.data(), text.size())) return e;
+  return finish();
+}
+
 Error write_output_file(const std::string& path, std::string_view text) {
   OutputFile file;
   if (Error e = file.open(path)) return e;
-  if (Error e = file.write(text.data(), text.size())) return e;
-  return file.finish();
+  return file.finish(text);
 }
 
 Error make_folder(const fs::path& path) {

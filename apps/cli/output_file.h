@@ -25,6 +25,7 @@ class OutputFile {
   Error open(const std::string& path);
   Error write(const void* data, size_t bytes);
   Error finish();
+  Error finish(std::string_view text);  // writes it first
 
   bool is_ordinary() const { return !partial_path_.empty(); }  // not a device, pipe or descriptor
 

@@ -1,7 +1,6 @@
 // pinion cpu: describes the machine: cores and their kinds, CPU features, kernel tables, teams, memory.
 #include "kernels/cpu.h"
 
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +11,7 @@
 #include "engine/team/memory.h"
 #include "engine/team/topology.h"
 #include "kernels/access_pattern.h"
+#include "kernels/base/text.h"
 #include "tokenizer/templates/limited_run.h"
 
 namespace pinion {
@@ -69,12 +69,6 @@ std::string team_text(const OrderedJson& report) {
          "  (" + text("why_default_team") + ")\ntuning: " + report["tuning"]["state"].get<std::string>() + "\n";
 }
 
-std::string two_decimals(const OrderedJson& number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f", number.get<double>());
-  return text;
-}
-
 std::string kernels_text(const OrderedJson& report) {
   std::string text = "kernels, best first:\n";
   for (const auto& kernels : report["kernels"]) {
@@ -118,8 +112,8 @@ std::string cpu_text(const OrderedJson& report) {
         "process are limited; use only models that you trust\n";
   }
   if (report.contains("read_gb_per_s")) {
-    text += "read bandwidth of the team: " + two_decimals(report["read_gb_per_s"]) + " GB/s\n";
-    text += "a barrier of the team: " + two_decimals(report["barrier_us"]) + " us\n";
+    text += formatted("read bandwidth of the team: %.2f GB/s\na barrier of the team: %.2f us\n",
+                      report["read_gb_per_s"].get<double>(), report["barrier_us"].get<double>());
   }
   return text;
 }

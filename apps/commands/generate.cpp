@@ -16,23 +16,13 @@ namespace {
 
 constexpr double kMostLogprobs = 1000;
 
-// The final newline comes from an editor or echo and is not part of the prompt.
-std::string without_final_newline(std::string text) {
-  if (text.ends_with('\n')) text.pop_back();
-  return text;
-}
-
 Error read_prompt(const GenerateFlags& options, std::string* out) {
   if (options.prompt) {
     *out = *options.prompt;
     return {};
   }
-  if (options.prompt_file) {
-    if (Error e = read_input(*options.prompt_file, kMaxTextBytes, out)) return e;
-  } else if (Error e = read_standard_input(kMaxTextBytes, out)) {
-    return e;
-  }
-  *out = without_final_newline(std::move(*out));
+  if (Error e = read_input(options.prompt_file.value_or("-"), kMaxTextBytes, out)) return e;
+  if (out->ends_with('\n')) out->pop_back();  // from an editor or echo, and not part of the prompt
   return {};
 }
 

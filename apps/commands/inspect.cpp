@@ -24,7 +24,7 @@ struct InspectOptions {
   bool json = false;
 };
 
-// Memory of a loaded model in bytes, and the number of matrices by their form in the file and in memory.
+// Memory of a loaded model in bytes, and its matrices.
 struct ModelSummary {
   int64_t embedding = 0;         // mapped from the file
   int64_t layer_embeddings = 0;  // mapped from the file
@@ -33,23 +33,21 @@ struct ModelSummary {
   int64_t vectors = 0;           // norms, biases and convolutions in fp32
   int64_t kv_per_1024 = 0;       // KV cache of 1024 positions
   int64_t state = 0;             // of recurrent layers
-  int64_t codes_kept = 0, codes_to_codes = 0, codes_to_w4 = 0, codes_to_bf16 = 0;
-  int64_t floats_to_codes = 0, floats_to_w4 = 0, floats_to_bf16 = 0;
-  int64_t ternary_to_w2 = 0;
-  int64_t rotated = 0;
+  // The number of matrices by their form in the file and in memory.
+  OrderedJson matrices = {{"codes_kept", 0},      {"codes_to_codes", 0}, {"codes_to_w4", 0},    {"codes_to_bf16", 0},
+                          {"floats_to_codes", 0}, {"floats_to_w4", 0},   {"floats_to_bf16", 0}, {"rotated", 0}};
   std::set<std::string> why_not_kept;            // reasons to requantise 4-bit codes
   std::set<std::string> stored_as;               // formats of the file's codes
   std::map<std::string, int64_t> float_modules;  // matrices in floating point by the pattern of their names
 };
 
 // The count for matrices of a job's kind.
-int64_t* count_of(const PackJob& job, ModelSummary* summary) {
-  const bool has_codes = !job.source_codes.empty();
-  if (job.keeps_codes) return &summary->codes_kept;
-  if (job.format == Format::w2) return &summary->ternary_to_w2;
-  if (traits_of(job.format).bits == 4) return has_codes ? &summary->codes_to_w4 : &summary->floats_to_w4;
-  if (job.format == Format::w8) return has_codes ? &summary->codes_to_codes : &summary->floats_to_codes;
-  return has_codes ? &summary->codes_to_bf16 : &summary->floats_to_bf16;
+std::string count_name(const PackJob& job) {
+  if (job.keeps_codes) return "codes_kept";
+  if (job.format == Format::w2) return "ternary_to_w2";
+  return std::string(job.source_codes.empty() ? "floats" : "codes") + (traits_of(job.format).bits == 4 ? "_to_w4"
+                                                                       : job.format == Format::w8      ? "_to_codes"
+                                                                                                       : "_to_bf16");
 }
 
 // All matrices, including the head.
@@ -64,13 +62,16 @@ std::vector<MatrixTensor> all_matrices(const ModelConfig& config) {
 ModelSummary summarise(Model& model, std::span<const PackJob> jobs, KvType kv) {
   const ModelConfig& config = model.config;
   ModelSummary out;
+  const auto add_count = [&](const std::string& name, int64_t count) {
+    out.matrices[name] = out.matrices.value(name, int64_t{0}) + count;
+  };
   std::map<const Matrix*, const PackJob*> job_of;
   for (const PackJob& job : jobs) job_of[job.out] = &job;
   for (const MatrixTensor& tensor : all_matrices(config)) {
     const PackJob& job = *job_of.at(&matrix_of(model, tensor).weight);
-    ++*count_of(job, &out);
+    add_count(count_name(job), 1);
     (tensor.role == MatrixRole::head ? out.head : out.layers) += packed_bytes({&job, 1});
-    out.rotated += job.rotation > 1;
+    add_count("rotated", job.rotation > 1);
     out.vectors += tensor.has_bias ? tensor.n * 4 : 0;
     if (job.source_codes.empty()) {
       ++out.float_modules[tensor.pattern];
@@ -93,23 +94,9 @@ ModelSummary summarise(Model& model, std::span<const PackJob> jobs, KvType kv) {
   return out;
 }
 
-std::string_view rope_name(RopeKind kind) {
-  switch (kind) {
-    case RopeKind::none:
-      return "plain";
-    case RopeKind::linear:
-      return "linear";
-    case RopeKind::dynamic:
-      return "dynamic";
-    case RopeKind::yarn:
-      return "yarn";
-    case RopeKind::llama3:
-      return "llama3";
-    case RopeKind::longrope:
-      return "longrope";
-  }
-  return "";
-}
+// By RopeKind.
+constexpr std::string_view kRopeNames[] = {"plain", "linear", "dynamic", "yarn", "llama3", "longrope"};
+static_assert(std::size(kRopeNames) == static_cast<size_t>(RopeKind::longrope) + 1);
 
 // Compares the weights with the free memory; "positions" is the part of the context whose KV cache fits as well.
 OrderedJson fits_json(const ModelConfig& config, const RunOptions& run, const ModelSummary& summary,
@@ -139,11 +126,7 @@ OrderedJson cache_json(const RunOptions& run) {
 
 // For a file with codes, "without_codes" counts the matrices in floating point.
 OrderedJson matrices_json(const ModelSummary& summary) {
-  OrderedJson json = {{"codes_kept", summary.codes_kept},           {"codes_to_codes", summary.codes_to_codes},
-                      {"codes_to_w4", summary.codes_to_w4},         {"codes_to_bf16", summary.codes_to_bf16},
-                      {"floats_to_codes", summary.floats_to_codes}, {"floats_to_w4", summary.floats_to_w4},
-                      {"floats_to_bf16", summary.floats_to_bf16},   {"rotated", summary.rotated}};
-  if (summary.ternary_to_w2 > 0) json["ternary_to_w2"] = summary.ternary_to_w2;
+  OrderedJson json = summary.matrices;
   if (!summary.why_not_kept.empty()) json["why_not_kept"] = summary.why_not_kept;
   if (!summary.stored_as.empty()) json["without_codes"] = summary.float_modules;
   return json;
@@ -199,7 +182,7 @@ OrderedJson inspect_json(const Model& model, const GenerationDefaults& defaults,
       {"sliding_window_layers", sliding},
       {"sliding_window", std::ranges::max(config.windows)},
       {"recurrent_layers", recurrent_layers(config)},
-      {"rope", rope_name(config.ropes.front().kind)},
+      {"rope", kRopeNames[static_cast<size_t>(config.ropes.front().kind)]},
       {"rope_theta", config.ropes.front().theta},
       {"rope_factor", config.ropes.front().factor},
       {config.layer_norm ? "layer_norm_eps" : "rms_norm_eps", decimal_of(config.norm_eps)},
@@ -275,8 +258,7 @@ int run_inspect(const InspectOptions& options) {
   Model model;
   std::vector<PackJob> jobs;
   const Error bound = bind_model(run.model, load, &model, &jobs);
-  note_ignored_fields(model.config);
-  note_incomplete_files(model.checkpoint);
+  note_all(file_notes(model));
   for (const Error& peculiarity : model.notes) note(peculiarity.message());
   if (bound) return fail(bound);
   GenerationDefaults defaults;

@@ -1,11 +1,11 @@
 // pinion completion and pinion man: completion scripts for shells and the manual page, generated from the texts of
 // --help.
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <span>
 
 #include "apps/commands.h"
+#include "kernels/base/text.h"
 #include "loader/files/json.h"
 
 namespace pinion {
@@ -40,35 +40,28 @@ std::string escaped(std::string_view text, std::string_view letters) {
   return out;
 }
 
-// "golden check" with another separator.
-std::string respaced(std::string_view path, std::string_view separator) {
-  std::string text;
-  for (const char c : path) text += c == ' ' ? separator : std::string_view(&c, 1);
-  return text;
-}
-
-enum class ValueKind : uint8_t { none, folder, file, choice, other };
+// Completion of a kind of values in each shell; @ stands for the choices.
+struct ValueKind {
+  const char *bash, *zsh, *fish;
+};
+constexpr ValueKind kNoValue = {"", "", ""};
+constexpr ValueKind kFolder = {"compopt -o filenames; mapfile -t COMPREPLY < <(compgen -d -- \"$word\"); return",
+                               "_files -/", " -xa '(__fish_complete_directories)'"};
+constexpr ValueKind kFile = {"compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- \"$word\"); return",
+                             "_files", " -rF"};
+constexpr ValueKind kChoice = {"words='@'", "(@)", " -xa '@'"};
+constexpr ValueKind kOther = {"return", "", " -x"};
 
 // Value names such as F and F.json mean files.
-ValueKind kind_of(const OptionText& option) {
-  if (option.value.empty()) return ValueKind::none;
-  if (!option.choices.empty()) return ValueKind::choice;
-  if (option.value == "DIR") return ValueKind::folder;
-  return option.value == "F" || option.value.find('.') != std::string::npos ? ValueKind::file : ValueKind::other;
+const ValueKind& kind_of(const OptionText& option) {
+  if (option.value.empty()) return kNoValue;
+  if (!option.choices.empty()) return kChoice;
+  if (option.value == "DIR") return kFolder;
+  return option.value == "F" || option.value.find('.') != std::string::npos ? kFile : kOther;
 }
 
-// Bash commands that complete an option's value.
-std::string bash_action(const OptionText& option) {
-  switch (kind_of(option)) {
-    case ValueKind::folder:
-      return "compopt -o filenames; mapfile -t COMPREPLY < <(compgen -d -- \"$word\"); return";
-    case ValueKind::file:
-      return "compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- \"$word\"); return";
-    case ValueKind::choice:
-      return "words='" + joined(option.choices, " ") + "'";
-    default:
-      return "return";
-  }
+std::string completion_of(const OptionText& option, const char* ValueKind::* shell) {
+  return replaced(kind_of(option).*shell, "@", joined(option.choices, " "));
 }
 
 std::string bash_script(const CommandText& root) {
@@ -81,7 +74,7 @@ std::string bash_script(const CommandText& root) {
     for (const OptionText& option : command->options) {
       next.insert(next.end(), option.names.begin(), option.names.end());
       if (option.value.empty()) continue;
-      std::vector<std::string>& same = options[bash_action(option)];
+      std::vector<std::string>& same = options[completion_of(option, &ValueKind::bash)];
       for (const std::string& name : option.names) same.push_back(shell_quoted(path + " " + name));
     }
     words += "        " + shell_quoted(path) + ") words=" + shell_quoted(joined(next, " ")) + " ;;\n";
@@ -118,11 +111,7 @@ complete -F _pinion pinion
 // '(-m --model)'{-m,--model}'[Folder of the model]:DIR:_files -/'
 std::string zsh_option(const OptionText& option) {
   std::string value;
-  if (!option.value.empty()) value = ":" + option.value + ":";
-  const ValueKind kind = kind_of(option);
-  if (kind == ValueKind::folder) value += "_files -/";
-  if (kind == ValueKind::file) value += "_files";
-  if (kind == ValueKind::choice) value += "(" + joined(option.choices, " ") + ")";
+  if (!option.value.empty()) value = ":" + option.value + ":" + completion_of(option, &ValueKind::zsh);
   const std::string names = joined(option.names, ",");
   const std::string others = option.repeatable ? "*" : "(" + joined(option.names, " ") + ")";
   return shell_quoted(others) + (option.names.size() > 1 ? "{" + names + "}" : names) +
@@ -130,7 +119,7 @@ std::string zsh_option(const OptionText& option) {
 }
 
 std::string zsh_function(const std::string& path) {
-  return "_pinion" + (path.empty() ? "" : "_" + respaced(path, "_"));
+  return "_pinion" + (path.empty() ? "" : "_" + replaced(path, " ", "_"));
 }
 
 std::string zsh_body(const CommandNode& node) {
@@ -165,26 +154,13 @@ std::string fish_option(const OptionText& option) {
   std::string text;
   for (const std::string& name : option.names)
     text += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
-  text += " -d " + fish_quoted(option.help);
-  switch (kind_of(option)) {
-    case ValueKind::none:
-      return text;
-    case ValueKind::folder:
-      return text + " -xa '(__fish_complete_directories)'";
-    case ValueKind::file:
-      return text + " -rF";
-    case ValueKind::choice:
-      return text + " -xa " + fish_quoted(joined(option.choices, " "));
-    case ValueKind::other:
-      return text + " -x";
-  }
-  return text;
+  return text + " -d " + fish_quoted(option.help) + completion_of(option, &ValueKind::fish);
 }
 
 // True if the line has the words of the path but none of the sub-commands.
 std::string fish_condition(const CommandNode& node) {
   if (node.path.empty()) return "__fish_use_subcommand";
-  std::string text = "__fish_seen_subcommand_from " + respaced(node.path, "; and __fish_seen_subcommand_from ");
+  std::string text = "__fish_seen_subcommand_from " + replaced(node.path, " ", "; and __fish_seen_subcommand_from ");
   if (node.command->commands.empty()) return text;
   return text + "; and not __fish_seen_subcommand_from " + joined(command_names(*node.command), " ");
 }
@@ -203,15 +179,7 @@ std::string fish_script(const CommandText& root) {
 
 // The manual page uses the macros of man(7). Escapes text for roff.
 std::string roff_text(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\')
-      out += "\\e";
-    else if (c == '-')
-      out += "\\-";
-    else
-      out += c;
-  }
+  const std::string out = replaced(replaced(text, "\\", "\\e"), "-", "\\-");
   return out.starts_with('.') || out.starts_with('\'') ? "\\&" + out : out;
 }
 

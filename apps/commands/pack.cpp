@@ -34,7 +34,7 @@ int run_pack(const PackFlags& options) {
   if (load.cache_folder.empty()) return fail(error("no folder for the cache", "pack", "HOME or XDG_CACHE_HOME"));
   std::unique_ptr<Model> model;
   if (Error e = load_model(options.model, load, &model)) return fail(e);
-  note_about_model(*model);
+  note_all(model_notes(*model));
   if (Error e = write_and_report(*model, options.check, "")) return fail(e);
   bool has_layer = false;
   if (const Error e = check_mtp(options.model, load, &has_layer)) {

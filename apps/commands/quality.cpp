@@ -1,7 +1,6 @@
 // pinion quality: compares a model's predictions of a text in a quantised mode with those of mode none.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -9,6 +8,7 @@
 #include "engine/forward/probes.h"
 #include "engine/forward/rope.h"
 #include "engine/measure/statistics.h"
+#include "kernels/base/text.h"
 
 namespace pinion {
 namespace {
@@ -212,11 +212,8 @@ OrderedJson quality_json(const QualityOptions& options, const Quality& q) {
 }
 
 std::string mean_text(const OrderedJson& json, const char* name, double factor = 1) {
-  std::array<char, 96> text;
   const OrderedJson& mean = json[name];
-  std::snprintf(text.data(), text.size(), "%.5g +- %.2g", mean["value"].get<double>() * factor,
-                mean["standard_error"].get<double>() * factor);
-  return text.data();
+  return formatted("%.5g +- %.2g", mean["value"].get<double>() * factor, mean["standard_error"].get<double>() * factor);
 }
 
 std::string quality_text(const OrderedJson& json) {
@@ -226,18 +223,15 @@ std::string quality_text(const OrderedJson& json) {
   text += "perplexity, none:  " + mean_text(json, "reference_perplexity") + "\n";
   text += "perplexity, " + mode + ": " + mean_text(json, "perplexity") + "\n";
   text += "ratio of the two:  " + mean_text(json, "perplexity_ratio") + "\n";
-  std::array<char, 160> line;
-  std::snprintf(line.data(), line.size(), "KL divergence:     %s, 99 %% of the tokens at most %.3g\n",
-                mean_text(json, "kl").c_str(), json["kl_99th_percentile"].get<double>());
-  text += line.data();
+  text += formatted("KL divergence:     %s, 99 %% of the tokens at most %.3g\n", mean_text(json, "kl").c_str(),
+                    json["kl_99th_percentile"].get<double>());
   text += "same likeliest:    " + mean_text(json, "same_top", 100) + " %\n\n";
   text += "Inputs with the widest outliers (largest / rms, worst and mean of " + std::to_string(kTraceTokens) +
           " tokens), in mode none and\nas quantised; --keep MATRIX keeps one at bf16:\n";
   for (const OrderedJson& input : json["widest_inputs"]) {
-    std::snprintf(line.data(), line.size(), "  %6.1f %6.1f  %6.1f %6.1f  ", input["worst"].get<double>(),
-                  input["mean"].get<double>(), input["quantised_worst"].get<double>(),
-                  input["quantised_mean"].get<double>());
-    text += line.data() + input["matrix"].get<std::string>() + "\n";
+    text += formatted("  %6.1f %6.1f  %6.1f %6.1f  ", input["worst"].get<double>(), input["mean"].get<double>(),
+                      input["quantised_worst"].get<double>(), input["quantised_mean"].get<double>()) +
+            input["matrix"].get<std::string>() + "\n";
   }
   return text;
 }

@@ -2,7 +2,6 @@
 // files of a model folder but no weights.
 #include "tokenizer/tokens/tokenizer.h"
 
-#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -85,13 +84,6 @@ int run_tokenize(const TokenizeOptions& options) {
     print(join_ids(ids) + "\n");
   }
   return kSuccess;
-}
-
-Error check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
-  const int32_t count = vocab_size(tokenizer);
-  const auto outside = std::ranges::find_if(ids, [&](int32_t id) { return id >= count; });
-  if (outside == ids.end()) return {};
-  return error("outside the vocabulary", "token id", "0 to " + std::to_string(count - 1), std::to_string(*outside));
 }
 
 int run_detokenize(const TokenizeOptions& options) {

@@ -21,6 +21,7 @@
 #include "engine/measure/bandwidth.h"
 #include "engine/measure/statistics.h"
 #include "kernels/access_pattern.h"
+#include "kernels/base/text.h"
 
 namespace pinion {
 namespace {
@@ -83,6 +84,12 @@ Error measure_slice(Tuner& tuner, const Plan& plan, const BenchTest& test, doubl
   return {};
 }
 
+std::vector<Measured> measured(const std::vector<Trial>& trials) {
+  std::vector<Measured> all;
+  for (const Trial& trial : trials) all.push_back(trial.measured);
+  return all;
+}
+
 // Measures in rounds, A B C A B C, so that a drifting clock affects all trials alike. `until` is a time of now_seconds.
 Error measure_trials(Tuner& tuner, const BenchTest& test, double until, std::vector<Trial>& trials) {
   const double slice = std::max(0.0, until - now_seconds()) / static_cast<double>(kRounds * trials.size());
@@ -95,19 +102,14 @@ Error measure_trials(Tuner& tuner, const BenchTest& test, double until, std::vec
       tuner.bar.show((now_seconds() - tuner.start_seconds) / tuner.options.seconds);
     }
     if (round < kMinRounds) continue;
-    std::vector<Measured> all;
-    for (const Trial& trial : trials) all.push_back(trial.measured);
+    const std::vector<Measured> all = measured(trials);
     for (Trial& trial : trials) trial.is_dropped = is_clearly_behind(trial.measured, all);
     if (std::ranges::count(trials, false, &Trial::is_dropped) == 1) break;
   }
   return {};
 }
 
-size_t best_trial(const std::vector<Trial>& trials) {
-  std::vector<Measured> all;
-  for (const Trial& trial : trials) all.push_back(trial.measured);
-  return best_candidate(all);
-}
+size_t best_trial(const std::vector<Trial>& trials) { return best_candidate(measured(trials)); }
 
 double default_rate(const std::vector<Trial>& trials) {
   const auto found = std::ranges::find_if(trials, [](const Trial& trial) { return trial.measured.is_default; });
@@ -291,9 +293,7 @@ Error write_tune_file(const Tuning& tuning, OutputFile& file) {
     if (std::remove(tuning.path.c_str()) == 0) return {};
     return error("cannot remove", tuning.path, {}, std::strerror(errno));
   }
-  const std::string text = tune_file_text(tuning.machines);
-  if (Error e = file.write(text.data(), text.size())) return e;
-  return file.finish();
+  return file.finish(tune_file_text(tuning.machines));
 }
 
 int forget_tuning(Tuning tuning) {
@@ -372,9 +372,7 @@ void print_speeds(const std::vector<double>& speeds, bool is_saved, bool as_json
   for (size_t i = 0; i < speeds.size(); ++i) {
     const double share = bounds[i + 1] - bounds[i];
     list.push_back({{"board", i}, {"read_gb_per_s", speeds[i] / 1e9}, {"part", share}});
-    char row[96];
-    std::snprintf(row, sizeof row, "| %zu | %.2f | %.3f |\n", i, speeds[i] / 1e9, share);
-    table += row;
+    table += formatted("| %zu | %.2f | %.3f |\n", i, speeds[i] / 1e9, share);
   }
   if (as_json) return print_json({{"boards", list}, {"kept", is_saved}});
   print(table + (is_saved ? "\nsaved on each board in its own file, here " + board_speed_file() + "\n"
@@ -383,17 +381,12 @@ void print_speeds(const std::vector<double>& speeds, bool is_saved, bool as_json
 
 // Measures the boards together; each saves its own speed.
 int tune_boards(Exchange& exchange, const TuneOptions& options) {
-  const auto end = [&](const Error& local) {
-    const Error e = agree(exchange, local);
-    if (!e) return kSuccess;
-    return exchange.is_first() ? fail(e) : kFailure;
-  };
+  const auto end_all = [&](const Error& e) { return !e ? kSuccess : exchange.is_first() ? fail(e) : kFailure; };
+  const auto end = [&](const Error& local) { return end_all(agree(exchange, local)); };
   if (!exchange.is_first()) set_quiet();
   if (options.forget) return end(remove_board_speed());
   double speed = 0;
-  if (const Error e = measure_board_speed(options.run, exchange, &speed)) {
-    return exchange.is_first() ? fail(e) : kFailure;
-  }
+  if (const Error e = measure_board_speed(options.run, exchange, &speed)) return end_all(e);
   const std::vector<double> speeds = numbers_of_all(exchange, speed);
   if (const int status = end(options.dry_run ? Error{} : save_board_speed(speed)); status != kSuccess) return status;
   if (exchange.is_first()) print_speeds(speeds, !options.dry_run, options.json);

@@ -1,6 +1,7 @@
 #include "apps/get/download.h"
 
 #include <fcntl.h>
+#include <nettle/nettle-meta.h>
 #include <nettle/sha1.h>
 #include <nettle/sha2.h>
 #include <sys/file.h>
@@ -17,6 +18,7 @@
 
 #include "apps/cli/console.h"
 #include "apps/cli/output_file.h"
+#include "kernels/base/text.h"
 #include "loader/files/mapped_file.h"
 #include "loader/files/user_folders.h"
 
@@ -30,42 +32,30 @@ constexpr int64_t kMaxAnswerBytes = int64_t{64} << 20;
 // Computes the hash of a file in the repository's form: SHA-256 of the bytes, or git's SHA-1 of a blob.
 class ContentHash {
  public:
-  explicit ContentHash(const RemoteFile& file) : is_sha256_(file.is_sha256) {
-    sha256_init(&sha256_);
-    sha1_init(&sha1_);
+  explicit ContentHash(const RemoteFile& file) : hash_(file.is_sha256 ? &nettle_sha256 : &nettle_sha1) {
+    hash_->init(&context_);
     const std::string header = "blob " + std::to_string(file.bytes);
-    if (!is_sha256_) sha1_update(&sha1_, header.size() + 1, reinterpret_cast<const uint8_t*>(header.c_str()));
+    if (!file.is_sha256) add(std::as_bytes(std::span(header.c_str(), header.size() + 1)));
   }
 
   void add(std::span<const std::byte> part) {
-    const auto* bytes = reinterpret_cast<const uint8_t*>(part.data());
-    if (is_sha256_) {
-      sha256_update(&sha256_, part.size(), bytes);
-    } else {
-      sha1_update(&sha1_, part.size(), bytes);
-    }
+    hash_->update(&context_, part.size(), reinterpret_cast<const uint8_t*>(part.data()));
   }
 
   std::string hexadecimal() {
     std::array<uint8_t, SHA256_DIGEST_SIZE> digest;
-    const size_t bytes = is_sha256_ ? SHA256_DIGEST_SIZE : SHA1_DIGEST_SIZE;
-    if (is_sha256_) {
-      sha256_digest(&sha256_, bytes, digest.data());
-    } else {
-      sha1_digest(&sha1_, bytes, digest.data());
-    }
+    hash_->digest(&context_, hash_->digest_size, digest.data());
     std::string text;
-    for (const uint8_t byte : std::span(digest).first(bytes)) {
-      text += "0123456789abcdef"[byte >> 4];
-      text += "0123456789abcdef"[byte & 15];
-    }
+    for (const uint8_t byte : std::span(digest).first(hash_->digest_size)) text += formatted("%02x", byte);
     return text;
   }
 
  private:
-  bool is_sha256_;
-  sha256_ctx sha256_;
-  sha1_ctx sha1_;
+  const nettle_hash* hash_;
+  union {
+    sha256_ctx sha256;
+    sha1_ctx sha1;
+  } context_;
 };
 
 struct Failure {
@@ -122,12 +112,8 @@ Error with_retries(const Source& source, F&& once) {
 // TARGET.incomplete, open and locked.
 struct PartialFile {
   fs::path path;
-  int descriptor = -1;
+  FileDescriptor file = {};
   int64_t bytes = 0;
-
-  ~PartialFile() {
-    if (descriptor >= 0) close(descriptor);
-  }
 };
 
 Error system_error(const char* what, const fs::path& path) {
@@ -137,28 +123,28 @@ Error system_error(const char* what, const fs::path& path) {
 Error open_partial(const fs::path& target, PartialFile* out) {
   out->path = target;
   out->path += ".incomplete";
-  out->descriptor = open(out->path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (out->descriptor < 0) return system_error("cannot write", out->path);
-  if (flock(out->descriptor, LOCK_EX | LOCK_NB) != 0) {
+  out->file.number = open(out->path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (!out->file.is_open()) return system_error("cannot write", out->path);
+  if (flock(out->file.number, LOCK_EX | LOCK_NB) != 0) {
     return error("another process is downloading it", out->path.string());
   }
   struct stat status;
-  if (fstat(out->descriptor, &status) != 0) return system_error("cannot read", out->path);
+  if (fstat(out->file.number, &status) != 0) return system_error("cannot read", out->path);
   out->bytes = status.st_size;
   return {};
 }
 
 Error start_over(const RemoteFile& file, PartialFile* partial, ContentHash* hash) {
-  if (ftruncate(partial->descriptor, 0) != 0) return system_error("cannot write", partial->path);
+  if (ftruncate(partial->file.number, 0) != 0) return system_error("cannot write", partial->path);
   partial->bytes = 0;
   *hash = ContentHash(file);
   return {};
 }
 
-Error hash_descriptor(int descriptor, const fs::path& path, ContentHash* hash) {
+Error hash_contents(const FileDescriptor& file, const fs::path& path, ContentHash* hash) {
   std::vector<std::byte> buffer(1 << 20);
   for (int64_t at = 0;;) {
-    const ssize_t bytes = pread(descriptor, buffer.data(), buffer.size(), at);
+    const ssize_t bytes = pread(file.number, buffer.data(), buffer.size(), at);
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0) return system_error("cannot read", path);
     if (bytes == 0) return {};
@@ -169,13 +155,8 @@ Error hash_descriptor(int descriptor, const fs::path& path, ContentHash* hash) {
 
 Error append(std::span<const std::byte> part, PartialFile* partial, ContentHash* hash) {
   hash->add(part);
-  while (!part.empty()) {
-    const ssize_t written = pwrite(partial->descriptor, part.data(), part.size(), partial->bytes);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return system_error("cannot write", partial->path);
-    partial->bytes += written;
-    part = part.subspan(written);
-  }
+  if (!partial->file.write(part, partial->bytes)) return system_error("cannot write", partial->path);
+  partial->bytes += std::ssize(part);
   return {};
 }
 
@@ -213,9 +194,9 @@ bool has_content(const fs::path& path, const RemoteFile& file) {
   std::error_code code;
   if (!fs::is_regular_file(path, code)) return false;
   if (fs::file_size(path, code) != static_cast<uintmax_t>(file.bytes)) return false;
-  PartialFile whole{.path = path, .descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  const FileDescriptor whole(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   ContentHash hash(file);
-  return whole.descriptor >= 0 && !hash_descriptor(whole.descriptor, path, &hash) && hash.hexadecimal() == file.hash;
+  return whole.is_open() && !hash_contents(whole, path, &hash) && hash.hexadecimal() == file.hash;
 }
 
 }  // namespace
@@ -223,12 +204,7 @@ bool has_content(const fs::path& path, const RemoteFile& file) {
 Error download_text(Source& source, const std::string& url, std::string* out) {
   return with_retries(source, [&](bool*) {
     out->clear();
-    return attempt(source, {.url = url, .token = source.token},
-                   [&](const ClientResponse&, std::span<const std::byte> part) {
-                     if (std::ssize(*out) + std::ssize(part) > kMaxAnswerBytes) return error("too long an answer", url);
-                     out->append(reinterpret_cast<const char*>(part.data()), part.size());
-                     return Error();
-                   });
+    return attempt(source, {.url = url, .token = source.token}, text_sink(out, kMaxAnswerBytes, url));
   });
 }
 
@@ -240,7 +216,7 @@ Error download_file(Source& source, const std::string& url, const RemoteFile& fi
   if (partial.bytes > file.bytes) {
     if (Error e = start_over(file, &partial, &hash)) return e;
   }
-  if (Error e = hash_descriptor(partial.descriptor, partial.path, &hash)) return e;
+  if (Error e = hash_contents(partial.file, partial.path, &hash)) return e;
   progress(partial.bytes);
   if (partial.bytes < file.bytes) {
     int64_t max_bytes = partial.bytes;  // a server without range requests starts over each time
@@ -256,7 +232,7 @@ Error download_file(Source& source, const std::string& url, const RemoteFile& fi
     unlink(partial.path.c_str());
     return error("the hash differs, so the file was deleted", url, file.hash, found);
   }
-  if (fsync(partial.descriptor) != 0) return system_error("cannot write", partial.path);
+  if (fsync(partial.file.number) != 0) return system_error("cannot write", partial.path);
   if (std::rename(partial.path.c_str(), target.c_str()) != 0) return system_error("cannot write", target);
   return {};
 }

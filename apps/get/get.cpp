@@ -12,6 +12,7 @@
 #include "engine/model/load_options.h"
 #include "engine/team/memory.h"
 #include "loader/checkpoint/checkpoint.h"
+#include "loader/checkpoint/model_folder.h"
 #include "loader/config/model_config.h"
 #include "loader/pack/pack.h"
 
@@ -70,10 +71,10 @@ Error fetch(Download& download, const std::vector<RemoteFile>& files, const std:
 Error list_weights(const Download& download, std::vector<RemoteFile>* out) {
   const Repository& repository = download.repository;
   std::set<std::string> names;
-  if (find_file(repository, kSingleName)) {
-    names.emplace(kSingleName);
-  } else if (find_file(repository, kIndexName)) {
-    if (Error e = read_shards(download.destination.folder / kIndexName, &names)) return e;
+  if (find_file(repository, kSingleFile)) {
+    names.emplace(kSingleFile);
+  } else if (find_file(repository, kIndexFile)) {
+    if (Error e = read_shards(download.destination.folder / kIndexFile, &names)) return e;
   } else {
     return error("no weights that pinion reads", download.name, "model.safetensors, or shards with their index");
   }

@@ -2,6 +2,7 @@
 
 #include <curl/curl.h>
 #include <dlfcn.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -94,23 +95,17 @@ struct Transfer {
 // "HTTP/1.1 206 Partial Content" begins a response; "Content-Range: bytes 100-199/200" has the offset of its body.
 size_t on_header(const char* data, size_t, size_t bytes, void* context) noexcept {
   ClientResponse& response = static_cast<Transfer*>(context)->response;
+  constexpr std::string_view kContentRange = "content-range:";
   const std::string_view line(data, bytes);
   const auto number_after = [&](size_t position, auto* out) {
     const size_t digit = line.find_first_of("0123456789", position);
     if (digit != line.npos) std::from_chars(line.data() + digit, line.data() + line.size(), *out);
   };
-  const auto is_named = [&](std::string_view name) {
-    if (line.size() < name.size()) return false;
-    for (size_t i = 0; i < name.size(); ++i) {
-      if ((line[i] | 0x20) != (name[i] | 0x20)) return false;
-    }
-    return true;
-  };
   if (line.starts_with("HTTP/")) {
     response = {};
     number_after(line.find(' '), &response.status);
-  } else if (is_named("content-range:")) {
-    number_after(sizeof "content-range:" - 1, &response.from);
+  } else if (line.size() > kContentRange.size() && strncasecmp(data, kContentRange.data(), kContentRange.size()) == 0) {
+    number_after(kContentRange.size(), &response.from);
   }
   return bytes;
 }
@@ -186,6 +181,14 @@ CURLcode perform(const CurlLibrary& curl, CURL* handle, const std::string& url, 
 }  // namespace
 
 bool is_success(const ClientResponse& response) { return response.status == 200 || response.status == 206; }
+
+Sink text_sink(std::string* out, int64_t max_bytes, const std::string& where) {
+  return [=](const ClientResponse&, std::span<const std::byte> part) {
+    if (std::ssize(*out) + std::ssize(part) > max_bytes) return error("too long an answer", where);
+    out->append(reinterpret_cast<const char*>(part.data()), part.size());
+    return Error();
+  };
+}
 
 Error check_token(std::string_view token, const std::string& where) {
   if (std::ranges::all_of(token, [](char c) { return c > ' ' && c <= '~'; })) return {};

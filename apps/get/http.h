@@ -33,6 +33,9 @@ bool is_success(const ClientResponse& response);
 // Receives the body of a successful response piece by piece. An error ends the transfer.
 using Sink = std::function<Error(const ClientResponse& response, std::span<const std::byte> part)>;
 
+// Appends the bodies to a text of at most max_bytes. `where` names the server in errors.
+Sink text_sink(std::string* out, int64_t max_bytes, const std::string& where);
+
 // Fails unless the token can be part of a header: a newline would begin another header. `where` names its source.
 Error check_token(std::string_view token, const std::string& where);
 

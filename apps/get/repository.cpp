@@ -1,21 +1,14 @@
 #include "apps/get/repository.h"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
+#include "kernels/base/text.h"
+#include "loader/checkpoint/model_folder.h"
 #include "loader/files/json.h"
 
 namespace pinion {
 namespace {
-
-// Files besides the weights that the loader and the tokenizer read.
-constexpr std::string_view kWanted[] = {
-    "config.json",         "generation_config.json",  kIndexName,
-    "tokenizer.json",      "tokenizer.model",         "tekken.json",
-    "added_tokens.json",   "special_tokens_map.json", "tokenizer_config.json",
-    "chat_template.jinja", "chat_template.json",
-};
 
 constexpr int64_t kMaxFileBytes = int64_t{1} << 43;  // 8 TB, so that sums of sizes do not overflow
 
@@ -27,11 +20,6 @@ bool is_name_character(char c) {
 bool is_plain(std::string_view part) {
   return !part.empty() && part.size() <= 200 && !part.starts_with('.') && !part.ends_with('.') &&
          std::ranges::all_of(part, is_name_character);
-}
-
-bool is_hexadecimal(std::string_view text, size_t digits) {
-  return text.size() == digits &&
-         std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
 Error read_file(const Json& json, const std::string& where, RemoteFile* out) {
@@ -61,19 +49,12 @@ std::string complain_about_name(std::string_view name) {
 }
 
 std::string complain_about_revision(std::string_view revision) {
-  for (size_t begin = 0; begin <= revision.size();) {
-    const size_t end = std::min(revision.find('/', begin), revision.size());
-    if (!is_plain(revision.substr(begin, end - begin))) return "want a branch, a tag or a commit";
-    begin = end + 1;
-  }
-  return {};
+  return std::ranges::all_of(split(revision, '/'), is_plain) ? "" : "want a branch, a tag or a commit";
 }
 
 // Escapes the slashes of "refs/pr/1", which is one component of the path.
 std::string repository_url(const std::string& endpoint, const std::string& name, const std::string& revision) {
-  std::string escaped;
-  for (const char c : revision) escaped += c == '/' ? std::string("%2F") : std::string(1, c);
-  return endpoint + "/api/models/" + name + "/revision/" + escaped + "?blobs=true";
+  return endpoint + "/api/models/" + name + "/revision/" + replaced(revision, "/", "%2F") + "?blobs=true";
 }
 
 std::string file_url(const std::string& endpoint, const std::string& name, const std::string& commit,
@@ -98,8 +79,7 @@ Error parse_repository(std::string_view text, const std::string& where, Reposito
     JsonFields file{entry, where};
     RemoteFile remote{.name = file.text("rfilename")};
     if (file.error) return file.error;
-    const bool is_wanted = std::ranges::find(kWanted, remote.name) != std::end(kWanted);
-    if (!is_wanted && !(is_weights(remote.name) && is_plain(remote.name))) continue;
+    if (!is_model_file(remote.name) && !(is_weights(remote.name) && is_plain(remote.name))) continue;
     if (Error e = read_file(entry, where, &remote)) return e;
     out->files.push_back(std::move(remote));
   }

@@ -35,9 +35,6 @@ Error parse_repository(std::string_view text, const std::string& where, Reposito
 
 const RemoteFile* find_file(const Repository& repository, std::string_view name);  // null: missing
 
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
-constexpr std::string_view kSingleName = "model.safetensors";
-
 bool is_weights(std::string_view name);  // *.safetensors
 
 }  // namespace pinion

@@ -1,14 +1,12 @@
 #include "apps/golden/check.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "engine/forward/probes.h"
 #include "engine/session/session.h"
 #include "kernels/base/clock.h"
-#include "kernels/cpu.h"
+#include "kernels/base/text.h"
 #include "loader/files/json.h"
 
 namespace pinion {
@@ -51,9 +49,8 @@ struct Replay {
 std::string top_five(const Subject& subject, const std::vector<float>& logits) {
   std::string text;
   for (const TokenLogprob& likely : logprobs_of(logits, 0, 5).top) {
-    std::array<char, 32> value;
-    std::snprintf(value.data(), value.size(), " %.9g", static_cast<double>(logits[likely.id]));
-    text += (text.empty() ? "" : ", ") + token_label(subject, {likely.id}, 0) + value.data();
+    text += (text.empty() ? "" : ", ") + token_label(subject, {likely.id}, 0) +
+            formatted(" %.9g", static_cast<double>(logits[likely.id]));
   }
   return text;
 }
@@ -70,9 +67,7 @@ std::string first_difference_line(const Trace& a, const Trace& b, bool same_logi
 // The log probability of the token at `index`; empty after the last token.
 std::string logprob_text(const std::vector<int32_t>& ids, size_t index, const std::vector<float>& logits) {
   if (index >= ids.size() || ids[index] >= std::ssize(logits)) return "";
-  std::array<char, 48> value;
-  std::snprintf(value.data(), value.size(), ", log probability %.4f", log_softmax_of(logits)(logits[ids[index]]));
-  return value.data();
+  return formatted(", log probability %.4f", log_softmax_of(logits)(logits[ids[index]]));
 }
 
 // The last tokens before `index`.
@@ -272,9 +267,7 @@ Error check_here(const CheckOptions& options, const Golden& golden,
   settled.run.load.check_cache = true;
   std::shared_ptr<const Tokenizer> tokenizer;
   if (Error e = check_model_folder(settled.run.model)) return e;
-  if (has_tokenizer(settled.run.model)) {
-    if (Error e = load_model_tokenizer(settled.run.model, &tokenizer)) return e;
-  }
+  if (Error e = load_tokenizer_if_any(settled.run.model, &tokenizer)) return e;
   Runtime runtime;
   if (Error e = open_with_progress(settled.run, tokenizer.get(), &runtime)) return e;
   if (golden.calibration != runtime.model->calibration) {
@@ -320,10 +313,8 @@ std::string junit_xml(const std::vector<CheckResult>& results) {
   std::string xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"pinion golden\" tests=\"" +
                     std::to_string(results.size()) + "\" failures=\"" + std::to_string(failures) + "\">\n";
   for (const CheckResult& result : results) {
-    std::array<char, 32> seconds;
-    std::snprintf(seconds.data(), seconds.size(), "%.3f", result.seconds);
-    xml += "  <testcase classname=\"" + xml_text(result.way) + "\" name=\"prompt " + std::to_string(result.prompt) +
-           "\" time=\"" + seconds.data() + "\"";
+    xml += "  <testcase classname=\"" + xml_text(result.way) +
+           formatted("\" name=\"prompt %zu\" time=\"%.3f\"", result.prompt, result.seconds);
     if (!result.difference) {
       xml += "/>\n";
       continue;

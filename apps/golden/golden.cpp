@@ -26,9 +26,7 @@ Error open_model(const RecordOptions& options, Runtime* runtime, Golden* golden,
   golden->run.load.check_cache = true;
   if (Error e = check_model_folder(options.run.model)) return e;
   std::shared_ptr<const Tokenizer> tokenizer;
-  if (has_tokenizer(options.run.model)) {
-    if (Error e = load_model_tokenizer(options.run.model, &tokenizer)) return e;
-  }
+  if (Error e = load_tokenizer_if_any(options.run.model, &tokenizer)) return e;
   if (Error e = open_with_progress(golden->run, tokenizer.get(), runtime)) return e;
   golden->weights = weights_hash(*runtime->model);
   golden->calibration = runtime->model->calibration;
@@ -109,9 +107,7 @@ int run_check(const CheckOptions& options) {
   const auto show = [&](const CheckResult& result) { show_result(options, result); };
   if (Error e = check_golden(options, show, &results)) return fail(e);
   if (!options.junit.empty()) {
-    const std::string xml = junit_xml(results);
-    if (Error e = junit.write(xml.data(), xml.size())) return fail(e);
-    if (Error e = junit.finish()) return fail(e);
+    if (Error e = junit.finish(junit_xml(results))) return fail(e);
   }
   const auto differ = std::ranges::count_if(results, [](const CheckResult& result) { return bool(result.difference); });
   if (differ == 0) return kSuccess;

@@ -9,6 +9,7 @@
 #include "apps/get/http.h"
 #include "engine/session/session.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/text.h"
 #include "loader/files/json.h"
 
 namespace pinion {
@@ -120,13 +121,8 @@ Error ask(Connection& server, const std::string& path, const Json& body, Json* o
     request.idle_timeout_s = 0;  // the server sends nothing before the answer is complete
   }
   std::string text;
-  const Sink sink = [&](const ClientResponse&, std::span<const std::byte> part) {
-    if (std::ssize(text) + std::ssize(part) > kMaxJsonBytes) return error("too long an answer", request.url);
-    text.append(reinterpret_cast<const char*>(part.data()), part.size());
-    return Error();
-  };
   ClientResponse response;
-  if (Error e = ask_in_turn(server, request, sink, &response)) return e;
+  if (Error e = ask_in_turn(server, request, text_sink(&text, kMaxJsonBytes, request.url), &response)) return e;
   if (Error e = failure_of(response, server, request.url)) return e;
   return parse_json(text, request.url, out);
 }
@@ -160,9 +156,7 @@ Json completion_json(const Golden& golden, const GoldenPrompt& prompt) {
 
 // Checks the hash of the whole answer and the partial ones: sixteen hexadecimal digits each.
 Error check_hashes(const GoldenAnswer& answer, const std::string& where) {
-  const auto is_hash = [](const std::string& text) {
-    return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == text.npos;
-  };
+  const auto is_hash = [](const std::string& text) { return is_hexadecimal(text, 16); };
   // The logits that ended the text count as well, but have no id.
   const int64_t ids = std::ssize(answer.ids), partial = std::ssize(answer.partial_hashes);
   const bool is_complete = partial == ids / kTokensPerHash || partial == (ids + 1) / kTokensPerHash;

@@ -70,17 +70,8 @@ Error read_sampling(const OpenModel& model, const pinion_generate_options& optio
   return find_dry_breakers(flags, model.tokenizer.get(), out);
 }
 
-pinion_finish finish_of(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop:
-      return PINION_FINISH_STOP;
-    case FinishReason::length:
-      return PINION_FINISH_LENGTH;
-    case FinishReason::context:
-      break;
-  }
-  return PINION_FINISH_CONTEXT;
-}
+// By FinishReason.
+constexpr pinion_finish kFinishes[] = {PINION_FINISH_STOP, PINION_FINISH_LENGTH, PINION_FINISH_CONTEXT};
 
 // A result with the memory that its fields point to.
 struct OwnedResult : pinion_result {
@@ -94,9 +85,7 @@ Error begin_generation(const OpenModel& model, std::span<const int32_t> prompt, 
   pinion_generate_options given;
   if (Error e = read_options(options, "options", &given)) return e;
   constexpr int64_t kDefaultTokens = 256, kMaxTokens = 1 << 30;
-  if (given.max_tokens < -1 || given.max_tokens > kMaxTokens) {
-    return error("out of range", "max_tokens", "-1 to " + std::to_string(kMaxTokens), std::to_string(given.max_tokens));
-  }
+  if (Error e = check_range("max_tokens", given.max_tokens, -1, kMaxTokens)) return e;
   out->how.max_tokens = given.max_tokens == 0 ? kDefaultTokens : std::max<int64_t>(0, given.max_tokens);
   out->how.ignore_eos = given.ignore_end != 0;
   if (Error e = read_texts(given.stops, given.stop_count, "stops", &out->stops)) return e;
@@ -119,7 +108,7 @@ pinion_result* make_result(const Generation& generation, const GenerateResult& r
   static_cast<pinion_result&>(*owned) = {
       .status = PINION_OK,
       .error = owned->owned_error.c_str(),
-      .finish = finish_of(result.finish_reason),
+      .finish = kFinishes[static_cast<size_t>(result.finish_reason)],
       .id_count = owned->owned_ids.size(),
       .ids = owned->owned_ids.data(),
       .text_bytes = owned->owned_text.size(),
@@ -261,10 +250,7 @@ pinion_status pinion_generate_batch(pinion_model* model, const pinion_request* r
     std::fill_n(results, count, nullptr);
     if (!model) return missing("model");
     constexpr int64_t kMaxParallel = 1024;
-    if (parallel < 0 || parallel > kMaxParallel) {
-      return failed(PINION_ERROR_ARGUMENT, error("out of range", "parallel", "0 to " + std::to_string(kMaxParallel),
-                                                 std::to_string(parallel)));
-    }
+    if (Error e = check_range("parallel", parallel, 0, kMaxParallel)) return failed(PINION_ERROR_ARGUMENT, e);
     if (count == 0) return PINION_OK;
     return generate_batch(*model->shared, {requests, count}, parallel, results);
   });

@@ -97,6 +97,11 @@ inline Error read_texts(const char* const* texts, size_t count, const char* name
   return {};
 }
 
+inline Error check_range(const char* name, int64_t value, int64_t min, int64_t max) {
+  if (value >= min && value <= max) return {};
+  return error("out of range", name, std::to_string(min) + " to " + std::to_string(max), std::to_string(value));
+}
+
 // --- Results for pinion_free()
 
 template <class T>
@@ -110,6 +115,12 @@ inline int32_t* copy_of(std::span<const int32_t> ids) {
   auto* copy = allocate<int32_t>(ids.size());
   std::ranges::copy(ids, copy);
   return copy;
+}
+
+inline pinion_status give_ids(std::span<const int32_t> ids, int32_t** out, size_t* count) {
+  *out = copy_of(ids);
+  *count = ids.size();
+  return PINION_OK;
 }
 
 // Zero-terminated.

@@ -25,14 +25,9 @@ Error read_name(const char* given, const char* option, const Names& names, const
 }
 
 Error read_numbers(const pinion_model_options& options, RunOptions* run) {
-  if (options.threads < 0 || options.threads > kMaxThreads) {
-    return error("out of range", "threads", "0 to " + std::to_string(kMaxThreads), std::to_string(options.threads));
-  }
   constexpr int64_t kMaxChunk = 65536;
-  if (options.prefill_chunk < 0 || options.prefill_chunk > kMaxChunk) {
-    return error("out of range", "prefill_chunk", "0 to " + std::to_string(kMaxChunk),
-                 std::to_string(options.prefill_chunk));
-  }
+  if (Error e = check_range("threads", options.threads, 0, kMaxThreads)) return e;
+  if (Error e = check_range("prefill_chunk", options.prefill_chunk, 0, kMaxChunk)) return e;
   run->team.threads = options.threads;
   run->team.prefill_chunk = options.prefill_chunk;
   return {};
@@ -88,9 +83,7 @@ LoadOptions load_options_for(const pinion_model_options& options, const RunOptio
 Error open_shared(const pinion_model_options& options, OpenModel* model) {
   const RunOptions& run = model->run;
   if (Error e = check_model_folder(run.model)) return e;
-  if (has_tokenizer(run.model)) {
-    if (Error e = load_model_tokenizer(run.model, &model->tokenizer)) return e;
-  }
+  if (Error e = load_tokenizer_if_any(run.model, &model->tokenizer)) return e;
   const Callbacks callbacks = {options.user, options.on_progress, options.on_message};
   LoadOptions load = load_options_for(options, run, callbacks);
   if (options.calibration) {
@@ -166,9 +159,6 @@ pinion_status pinion_model_end_ids(const pinion_model* model, int32_t** out, siz
   return guarded([&] {
     if (!model) return missing("model");
     if (!out || !count) return missing("out or count");
-    const std::vector<int32_t>& ids = model->shared->runtime.model->eos_ids;
-    *out = copy_of(ids);
-    *count = ids.size();
-    return PINION_OK;
+    return give_ids(model->shared->runtime.model->eos_ids, out, count);
   });
 }

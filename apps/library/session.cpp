@@ -2,7 +2,6 @@
 
 #include "apps/library/interface.h"
 #include "apps/model/open.h"
-#include "engine/forward/rope.h"
 #include "engine/session/session_image.h"
 
 namespace pinion {
@@ -71,10 +70,7 @@ pinion_status pinion_session_ids(const pinion_session* session, int32_t** out, s
   return guarded([&] {
     if (!session) return missing("session");
     if (!out || !count) return missing("out or count");
-    const std::vector<int32_t>& ids = session->session->sequence.ids;
-    *out = copy_of(ids);
-    *count = ids.size();
-    return PINION_OK;
+    return give_ids(session->session->sequence.ids, out, count);
   });
 }
 
@@ -93,11 +89,7 @@ pinion_status pinion_session_rewind(pinion_session* session, int64_t tokens, int
     const PassLock lock(session->model->passes);
     if (!lock.is_held()) return busy();
     Sequence& sequence = session->session->sequence;
-    if (tokens < 0 || tokens > std::ssize(sequence.ids)) {
-      return failed(
-          PINION_ERROR_ARGUMENT,
-          error("out of range", "tokens", "0 to " + std::to_string(sequence.ids.size()), std::to_string(tokens)));
-    }
+    if (Error e = check_range("tokens", tokens, 0, std::ssize(sequence.ids))) return failed(PINION_ERROR_ARGUMENT, e);
     const int64_t held = rewind(sequence, tokens);
     if (left) *left = held;
     return PINION_OK;

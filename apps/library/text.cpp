@@ -2,14 +2,11 @@
 #include <memory>
 
 #include "apps/library/interface.h"
+#include "apps/library/owned.h"
 #include "loader/files/json.h"
 
 namespace pinion {
 namespace {
-
-struct Free {
-  void operator()(void* memory) const { std::free(memory); }
-};
 
 Error no_tokenizer(const OpenModel& model) { return error("has no tokenizer", model.run.model); }
 
@@ -69,9 +66,7 @@ pinion_status pinion_tokenize(const pinion_model* model, const char* text, size_
     if (Error e = encode(*shared.tokenizer, all, {.add_special = add_special != 0}, &ids)) {
       return failed(PINION_ERROR_ARGUMENT, e);
     }
-    *out = copy_of(ids);
-    *count = ids.size();
-    return PINION_OK;
+    return give_ids(ids, out, count);
   });
 }
 
@@ -84,12 +79,7 @@ pinion_status pinion_detokenize(const pinion_model* model, const int32_t* ids, s
     const OpenModel& shared = *model->shared;
     if (!shared.tokenizer) return failed(PINION_ERROR_MODEL, no_tokenizer(shared));
     const std::span<const int32_t> all(ids, count);
-    const int32_t known = vocab_size(*shared.tokenizer);
-    const auto outside = std::ranges::find_if(all, [&](int32_t id) { return id < 0 || id >= known; });
-    if (outside != all.end()) {
-      return failed(PINION_ERROR_ARGUMENT, error("outside the vocabulary", "token id",
-                                                 "0 to " + std::to_string(known - 1), std::to_string(*outside)));
-    }
+    if (Error e = check_ids(*shared.tokenizer, all)) return failed(PINION_ERROR_ARGUMENT, e);
     const std::string text = decode(*shared.tokenizer, all, keep_special == 0);
     *out = copy_of(text);
     if (bytes) *bytes = text.size();
@@ -120,11 +110,8 @@ pinion_status pinion_chat_render(const pinion_model* model, const pinion_chat* c
       return failed(PINION_ERROR_ARGUMENT,
                     error("the prompt has a character that ends C's texts", "chat", {}, "\\u0000"));
     }
-    std::unique_ptr<char, Free> text_copy(text ? copy_of(prompt.text) : nullptr);
-    if (ids) {
-      *ids = copy_of(prompt.ids);
-      *count = prompt.ids.size();
-    }
+    std::unique_ptr<char, Closes<pinion_free>> text_copy(text ? copy_of(prompt.text) : nullptr);
+    if (ids) give_ids(prompt.ids, ids, count);
     if (text) *text = text_copy.release();
     return PINION_OK;
   });

@@ -89,20 +89,18 @@ std::string abbreviated_list(std::span<const std::string> names) {
   return joined(shown) + (more > 0 ? " and " + std::to_string(more) + " more" : "");
 }
 
-std::string ignored_fields_note(const ModelConfig& config) {
-  if (config.ignored_fields.empty()) return {};
-  return "fields of config.json are ignored, as transformers ignores them: " + abbreviated_list(config.ignored_fields);
-}
-
-std::vector<std::string> unwritten_notes(const Checkpoint& checkpoint) {
+std::vector<std::string> file_notes(const Model& model) {
   std::vector<std::string> notes;
-  for (const MappedFile& file : checkpoint.files) {
+  if (const std::vector<std::string>& ignored = model.config.ignored_fields; !ignored.empty()) {
+    notes.push_back("fields of config.json are ignored, as transformers ignores them: " + abbreviated_list(ignored));
+  }
+  for (const MappedFile& file : model.checkpoint.files) {
     const char* path = mapped_file_at(file.pages.get());
     const int64_t unwritten = path ? unwritten_bytes(path) : 0;
     if (unwritten == 0) continue;
     notes.push_back(std::string(path) + ": " + std::to_string(unwritten) + " of its " +
                     std::to_string(file.contents().size()) + " bytes were never written and count as 0; " +
-                    completion_hint(checkpoint.folder));
+                    completion_hint(model.checkpoint.folder));
   }
   return notes;
 }
@@ -131,9 +129,7 @@ std::string conversions_note(const Model& model) {
 }  // namespace
 
 std::vector<std::string> model_notes(const Model& model) {
-  std::vector<std::string> notes = unwritten_notes(model.checkpoint);
-  if (std::string fields = ignored_fields_note(model.config); !fields.empty())
-    notes.insert(notes.begin(), std::move(fields));
+  std::vector<std::string> notes = file_notes(model);
   if (!model.conversions.empty()) notes.push_back(conversions_note(model));
   return notes;
 }
@@ -145,6 +141,10 @@ Error load_model_tokenizer(const std::string& model, std::shared_ptr<const Token
   if (Error e = read_model_config(model, &config)) return e;
   if (Error e = load_tokenizer(model, out)) return e;
   return check_rows(**out, config.vocab_size);
+}
+
+Error load_tokenizer_if_any(const std::string& model, std::shared_ptr<const Tokenizer>* out) {
+  return has_tokenizer(model) ? load_model_tokenizer(model, out) : Error{};
 }
 
 Error encode_prompt(const std::string& model, const Tokenizer& tokenizer, const std::string& text,

@@ -44,16 +44,17 @@ int64_t fitting_context(const Runtime& runtime);
 // `parallel`: requests that run at once; 0: eight.
 SchedulerOptions batch_options(const Runtime& runtime, std::vector<int64_t> tokens, int64_t parallel);
 
-std::string abbreviated_list(std::span<const std::string> names);        // one line: "a", "b" and 3 more
-std::string ignored_fields_note(const ModelConfig& config);              // empty: none is ignored
-std::vector<std::string> unwritten_notes(const Checkpoint& checkpoint);  // one for each incomplete file
-// Both, and a note if the file's quantised weights are requantised.
-std::vector<std::string> model_notes(const Model& model);
+std::string abbreviated_list(std::span<const std::string> names);  // one line: "a", "b" and 3 more
+std::vector<std::string> file_notes(const Model& model);           // ignored fields of config.json, incomplete files
+std::vector<std::string> model_notes(const Model& model);          // also if the file's weights are requantised
 
 bool has_tokenizer(const std::string& folder);
 
 // Fails when the vocabulary exceeds the model's embedding rows, see check_rows().
 Error load_model_tokenizer(const std::string& model, std::shared_ptr<const Tokenizer>* out);
+
+Error load_tokenizer_if_any(const std::string& model,
+                            std::shared_ptr<const Tokenizer>* out);  // null: the folder has none
 
 // Encodes a prompt. Stops early and fails when it exceeds the model's context.
 Error encode_prompt(const std::string& model, const Tokenizer& tokenizer, const std::string& text,

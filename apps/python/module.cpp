@@ -30,6 +30,13 @@ void check(pinion_status status) {
   if (status != PINION_OK) throw CallError(pinion_error_text());
 }
 
+// Calls a function of pinion.h that may wait.
+template <class F>
+void check_released(const F& call) {
+  const nb::gil_scoped_release released;
+  check(call());
+}
+
 using Ids = std::vector<int32_t>;
 using Texts = std::vector<std::string>;
 
@@ -189,10 +196,8 @@ struct Model {
 nb::object Session::evaluate(const Ids& ids, bool all) {
   const size_t rows = all ? ids.size() : 1, columns = static_cast<size_t>(vocab_size);
   auto logits = std::make_unique<float[]>(rows * columns);
-  {
-    const nb::gil_scoped_release released;
-    check(pinion_session_evaluate(handle.get(), ids.data(), ids.size(), all, logits.get(), rows * columns));
-  }
+  check_released(
+      [&] { return pinion_session_evaluate(handle.get(), ids.data(), ids.size(), all, logits.get(), rows * columns); });
   float* numbers = logits.release();
   const nb::capsule owner(numbers, [](void* memory) noexcept { delete[] static_cast<float*>(memory); });
   if (!all) return nb::cast(nb::ndarray<nb::numpy, float>(numbers, {columns}, owner));
@@ -205,10 +210,7 @@ Result Session::generate(const nb::object& prompt, const nb::object& on_token, c
   Listener listener{on_token};
   const pinion_generate_options options = sampling.options(on_token.is_none() ? nullptr : &listener);
   pinion_result* result = nullptr;
-  {
-    const nb::gil_scoped_release released;
-    check(pinion_generate(handle.get(), ids.data(), ids.size(), &options, &result));
-  }
+  check_released([&] { return pinion_generate(handle.get(), ids.data(), ids.size(), &options, &result); });
   const OwnResult owner(result);
   if (listener.raised) std::rethrow_exception(listener.raised);
   return result_of(*result);
@@ -223,10 +225,9 @@ std::vector<Result> generate_batch(const Model& model, const nb::list& prompts, 
   std::vector<pinion_request> requests;
   for (const Ids& prompt_ids : ids) requests.push_back({prompt_ids.data(), prompt_ids.size(), &options});
   std::vector<pinion_result*> raw(requests.size());
-  {
-    const nb::gil_scoped_release released;
-    check(pinion_generate_batch(model.handle.get(), requests.data(), requests.size(), parallel, raw.data()));
-  }
+  check_released([&] {
+    return pinion_generate_batch(model.handle.get(), requests.data(), requests.size(), parallel, raw.data());
+  });
   const std::vector<OwnResult> owners(raw.begin(), raw.end());
   std::vector<Result> results;
   for (const OwnResult& owner : owners) results.push_back(result_of(*owner));
@@ -280,19 +281,13 @@ void open_model(Model* self, const std::string& folder, const std::optional<std:
   options.no_cache = no_cache;
   options.cache_folder = text_or_null(cache_folder);
   pinion_model* model = nullptr;
-  {
-    const nb::gil_scoped_release released;
-    check(pinion_model_open(folder.c_str(), &options, &model));
-  }
+  check_released([&] { return pinion_model_open(folder.c_str(), &options, &model); });
   new (self) Model{OwnModel(model)};
 }
 
 Session open_session(const Model& model, int64_t context) {
   pinion_session* session = nullptr;
-  {
-    const nb::gil_scoped_release released;
-    check(pinion_session_open(model.handle.get(), context, &session));
-  }
+  check_released([&] { return pinion_session_open(model.handle.get(), context, &session); });
   return {OwnSession(session), model.info().vocab_size, &model};
 }
 
@@ -331,8 +326,7 @@ void bind_session(nb::module_& m) {
           "rewind",
           [](Session& self, int64_t tokens) {
             int64_t left = 0;
-            const nb::gil_scoped_release released;
-            check(pinion_session_rewind(self.handle.get(), tokens, &left));
+            check_released([&] { return pinion_session_rewind(self.handle.get(), tokens, &left); });
             return left;
           },
           "tokens"_a, "Keeps the first tokens; returns the number kept.")
@@ -341,10 +335,7 @@ void bind_session(nb::module_& m) {
            [](Session& self) {
              void* state = nullptr;
              size_t bytes = 0;
-             {
-               const nb::gil_scoped_release released;
-               check(pinion_session_save(self.handle.get(), &state, &bytes));
-             }
+             check_released([&] { return pinion_session_save(self.handle.get(), &state, &bytes); });
              const std::unique_ptr<void, Closes<pinion_free>> owner(state);
              return nb::bytes(state, bytes);
            })
@@ -353,8 +344,7 @@ void bind_session(nb::module_& m) {
           [](Session& self, const nb::bytes& state) {
             const void* data = state.data();
             const size_t bytes = state.size();
-            const nb::gil_scoped_release released;
-            check(pinion_session_load(self.handle.get(), data, bytes));
+            check_released([&] { return pinion_session_load(self.handle.get(), data, bytes); });
           },
           "state"_a)
       .def_prop_ro("context", [](const Session& self) { return pinion_session_context(self.handle.get()); })

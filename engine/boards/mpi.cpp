@@ -11,12 +11,12 @@
 
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <thread>
 #include <utility>
 
 #include "kernels/base/clock.h"
+#include "kernels/base/text.h"
 #endif
 
 namespace pinion {
@@ -134,9 +134,7 @@ class MpiExchange final : public Exchange {
       }
       if (is_done) return;
       if (has_limit && now_seconds() - start > timeout_seconds) {
-        std::array<char, 32> seconds;
-        std::snprintf(seconds.data(), seconds.size(), "%g s", timeout_seconds);
-        end_all(error("has not answered in a pass", "another board", std::string("within ") + seconds.data()));
+        end_all(error("has not answered in a pass", "another board", formatted("within %g s", timeout_seconds)));
       }
       std::this_thread::sleep_for(pause);
     }

@@ -1,7 +1,6 @@
 #include "engine/runtime/calibration.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <functional>
 #include <map>
 
@@ -134,10 +133,7 @@ Error open_unquantised(Team& team, Unquantised* out) {
 
 std::string calibration_name(std::span<const int32_t> ids) {
   if (ids.empty()) return {};
-  char text[64];
-  std::snprintf(text, sizeof text, "%zu tokens %016llx", ids.size(),
-                static_cast<unsigned long long>(hash_words(kHashSeed, std::as_bytes(ids))));
-  return text;
+  return std::to_string(ids.size()) + " tokens " + hash_text(hash_words(kHashSeed, std::as_bytes(ids)));
 }
 
 std::vector<int32_t> calibration_windows(std::span<const int32_t> prefix, std::span<const int32_t> text) {

@@ -1,11 +1,11 @@
 #include "engine/runtime/plan.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
 #include "engine/session/session.h"
+#include "kernels/base/text.h"
 #include "loader/files/mapped_file.h"
 #include "loader/files/user_folders.h"
 
@@ -38,10 +38,9 @@ Error requested_team(const PlanOptions& options, const Topology& topology, const
 }
 
 std::string why_tuned(const TunedMachine& tuned) {
-  char text[128];
-  std::snprintf(text, sizeof text, "tuned: %.4g tokens/s where the default team had %.4g, measured on ",
-                tuned.decode.rate, tuned.decode.default_rate);
-  return text + tuned.date + " with " + tuned.model + " " + tuned.quant;
+  return formatted("tuned: %.4g tokens/s where the default team had %.4g, measured on ", tuned.decode.rate,
+                   tuned.decode.default_rate) +
+         tuned.date + " with " + tuned.model + " " + tuned.quant;
 }
 
 // The environment overrides the tuned pattern. A pattern that this version of the program does not have is replaced by

@@ -22,23 +22,28 @@ namespace {
 
 uint64_t random_bits(uint64_t counter) { return splitmix64_finalise((counter + 1) * kGoldenGamma); }
 
+// Random bits, eight bytes at a time, after `valid` has made valid codes of them.
+template <class F>
+void random_bytes(std::byte* to, int64_t bytes, uint64_t seed, F valid) {
+  for (int64_t i = 0; i < bytes; i += 8) {
+    const uint64_t eight = valid(random_bits(seed + static_cast<uint64_t>(i)));
+    std::memcpy(to + i, &eight, std::min<int64_t>(8, bytes - i));
+  }
+}
+
 // Codes that are about uniform in [-127, 127].
 void random_codes(std::byte* panel, int64_t bytes, uint64_t seed) {
-  for (int64_t i = 0; i < bytes; i += 8) {
-    uint64_t eight = random_bits(seed + static_cast<uint64_t>(i));
+  random_bytes(panel, bytes, seed, [](uint64_t eight) {
     for (int b = 0; b < 64; b += 8) {
       if ((eight >> b & 0xff) == 0x80) eight += uint64_t{1} << b;  // -128 is no valid code
     }
-    std::memcpy(panel + i, &eight, 8);
-  }
+    return eight;
+  });
 }
 
 // Magnitudes in [2^-7, 2^-5), small enough for sums without overflow.
 void random_bf16(std::byte* row, int64_t bytes, uint64_t seed) {
-  for (int64_t i = 0; i < bytes; i += 8) {
-    const uint64_t four = (random_bits(seed + static_cast<uint64_t>(i)) & 0x80ff80ff80ff80ffu) | 0x3c003c003c003c00u;
-    std::memcpy(row + i, &four, std::min<int64_t>(8, bytes - i));
-  }
+  random_bytes(row, bytes, seed, [](uint64_t four) { return (four & 0x80ff80ff80ff80ffu) | 0x3c003c003c003c00u; });
 }
 
 // Sets a constant scale for all columns of a w8 panel, and the column sums of its codes.
@@ -53,11 +58,9 @@ template <Format F>
 void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
   const std::vector<f16> scales(kPanelColumns, to_f16(F == Format::w2 ? 16.0f : 4.0f));
   for (int64_t at = 0; at < bytes; at += record_bytes(F)) {
-    for (int64_t i = at; i < at + code_bytes(F); i += 8) {
-      uint64_t eight = random_bits(seed + static_cast<uint64_t>(i));
-      if (F == Format::w2) eight &= ~((eight & 0x5555555555555555u) << 1);  // 3 becomes 1
-      std::memcpy(panel + i, &eight, 8);
-    }
+    random_bytes(panel + at, code_bytes(F), seed + static_cast<uint64_t>(at), [](uint64_t eight) {
+      return F == Format::w2 ? eight & ~((eight & 0x5555555555555555u) << 1) : eight;  // 3 becomes 1
+    });
     std::memcpy(panel + at + code_bytes(F), scales.data(), kPanelColumns * sizeof(f16));
   }
 }

@@ -14,11 +14,11 @@
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <sstream>
 #include <string>
 #include <tuple>
 
 #include "engine/team/memory.h"
+#include "kernels/base/text.h"
 
 namespace pinion {
 namespace {
@@ -327,9 +327,7 @@ std::string why_default_team(const Topology& topology) {
             (is_known ? " below half of the fastest core's speed" : " of the slowest kind");
   }
   if (!is_cut_by_quota(topology, topology.cores.size() - left_out.size())) return text;
-  std::ostringstream quota;
-  quota << topology.cpu_quota;
-  return text + "; no more than the " + quota.str() + " CPUs that the container grants";
+  return text + formatted("; no more than the %g CPUs that the container grants", topology.cpu_quota);
 }
 
 std::vector<SmeUnits> sme_units_of(const Topology& topology, std::span<const int32_t> cpus) {
@@ -375,8 +373,7 @@ Error parse_cores(std::string_view list, const Topology& topology, std::vector<i
     }
     return {};
   }
-  for (;;) {
-    const std::string_view item = list.substr(0, list.find(','));
+  for (const std::string_view item : split(list, ',')) {
     int32_t first = 0, last = 0;
     if (!parse_range(item, &first, &last)) {
       return error("not a CPU, a range or a kind of core", where, "numbers like 0-3,8 or one of big, little, all",
@@ -391,9 +388,8 @@ Error parse_cores(std::string_view list, const Topology& topology, std::vector<i
       }
       out->push_back(static_cast<int32_t>(cpu));
     }
-    if (item.size() == list.size()) return {};
-    list.remove_prefix(item.size() + 1);
   }
+  return {};
 }
 
 std::string cpu_name() {

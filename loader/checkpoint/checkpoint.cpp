@@ -13,9 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSingleFile = "model.safetensors";
-constexpr std::string_view kIndexFile = "model.safetensors.index.json";
-
 // Symbolic links are fine, since download caches consist of them; paths are not.
 bool plain_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && std::ranges::none_of(name, [](char c) {
@@ -124,7 +121,7 @@ Error open_checkpoint(const fs::path& folder, Checkpoint* out) {
   } else if (fs::exists(folder / kIndexFile, code)) {
     if (Error e = add_shards(folder, &result)) return e;
   } else {
-    return missing_file(folder, std::string(kSingleFile));
+    return missing_file(folder, kSingleFile);
   }
   for (const TensorView& tensor : result.tensors) result.tensor_bytes += tensor.bytes;
   std::ranges::sort(result.tensors, {}, &TensorView::name);

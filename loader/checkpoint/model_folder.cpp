@@ -18,8 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kRepositoryPrefix = "models--";
-constexpr const char* kModelFiles[] = {"config.json",    "model.safetensors", "model.safetensors.index.json",
-                                       "tokenizer.json", "tekken.json",       "tokenizer.model"};
+constexpr const char* kModelFiles[] = {"config.json",    kSingleFile,   kIndexFile,
+                                       "tokenizer.json", "tekken.json", "tokenizer.model"};
 // Their absence is allowed but a broken link is an error: without generation_config.json, say, a model answers greedily
 // and has fewer end-of-text tokens.
 constexpr const char* kOptionalFiles[] = {"generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
@@ -149,6 +149,8 @@ std::string find_model_folder(const std::string& name) {
   return snapshot.empty() ? name : snapshot.string();
 }
 
+bool is_model_file(const std::string& name) { return matches(kModelFiles, name) || matches(kOptionalFiles, name); }
+
 std::string repository_name(const fs::path& folder) {
   const fs::path path = absolute_path(folder), snapshots = path.parent_path();
   const bool is_snapshot = snapshots.filename() == "snapshots";
@@ -203,8 +205,8 @@ Error check_folder(const fs::path& folder) {
 Error check_model_folder(const fs::path& folder) {
   if (Error e = check_folder(folder)) return e;
   if (!path_exists(folder / "config.json")) return missing_file(folder, "config.json");
-  if (path_exists(folder / "model.safetensors") || path_exists(folder / "model.safetensors.index.json")) return {};
-  return missing_file(folder, "model.safetensors");
+  if (path_exists(folder / kSingleFile) || path_exists(folder / kIndexFile)) return {};
+  return missing_file(folder, kSingleFile);
 }
 
 }  // namespace pinion

@@ -13,6 +13,11 @@ namespace pinion {
 // repository's folder in the Hugging Face cache (the current snapshot). Any other name is returned unchanged.
 std::string find_model_folder(const std::string& name);
 
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+bool is_model_file(const std::string& name);  // the names that a model's folder may have, besides its shards
+
 // ORG/NAME of a snapshot in the Hugging Face cache; empty for other folders.
 std::string repository_name(const std::filesystem::path& folder);
 

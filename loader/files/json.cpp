@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 #include <utility>
 
+#include "kernels/base/text.h"
 #include "loader/files/hints.h"
 #include "loader/files/mapped_file.h"
 
@@ -103,10 +104,12 @@ struct Builder {
   bool single(Value value) {
     next_flat = nullptr;
     if (!count_value()) return false;
-    if (flat.out) {
-      flat.add_single(value);
+    if (!flat.out) {
+      insert(std::move(value));
+    } else if constexpr (std::is_same_v<Value, std::string>) {
+      flat.add_text(value);
     } else {
-      insert(value);
+      flat.add_single(value);
     }
     return true;
   }
@@ -144,16 +147,7 @@ struct Builder {
   bool number_integer(int64_t value) { return single(value); }
   bool number_unsigned(uint64_t value) { return single(value); }
   bool number_float(double value, const std::string&) { return single(value); }
-  bool string(std::string& value) {
-    next_flat = nullptr;
-    if (!count_value()) return false;
-    if (flat.out) {
-      flat.add_text(value);
-    } else {
-      insert(std::move(value));
-    }
-    return true;
-  }
+  bool string(std::string& value) { return single(std::move(value)); }
   bool binary(typename AnyJson::binary_t&) { return false; }  // never occurs in JSON texts
   bool start_object(size_t) { return enter(AnyJson::object(), FlatJson::Kind::kObject); }
   bool end_object() { return leave(); }
@@ -199,10 +193,7 @@ Error parse_any(std::string_view text, const std::string& where, AnyJson* out, J
 }
 
 std::string range_text(const char* kind, double min, double max, bool bounded) {
-  if (!bounded) return kind;
-  char text[96];
-  std::snprintf(text, sizeof text, "%s from %.12g to %.12g", kind, min, max);
-  return text;
+  return bounded ? formatted("%s from %.12g to %.12g", kind, min, max) : kind;
 }
 
 Error check_integer(const Json& value, int64_t min, int64_t max) {

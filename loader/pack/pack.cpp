@@ -1,13 +1,12 @@
 #include "loader/pack/pack.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cmath>
-#include <cstdio>
 #include <thread>
 
 #include "kernels/base/clock.h"
+#include "kernels/base/text.h"
 #include "kernels/half.h"
 #include "loader/checkpoint/number_formats.h"
 #include "loader/files/mapped_file.h"
@@ -215,9 +214,7 @@ Error bad_row_error(const PackJob& job, int64_t row) {
   if (!job.scale.data) return error("NaN or infinity in the weights", at(job.source));
   float value = 0.0f;
   read_row_scales(job.scale, row, 1, &value);
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%g", static_cast<double>(value));
-  return error("invalid scale", at(job.scale), "a positive number", text.data());
+  return error("invalid scale", at(job.scale), "a positive number", formatted("%g", static_cast<double>(value)));
 }
 
 // Reports progress ten times a second, from the thread that created it.

@@ -10,13 +10,13 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string_view>
 #include <system_error>
 
 #include "kernels/base/hash.h"
+#include "kernels/base/text.h"
 #include "loader/files/temporary_file.h"
 
 namespace pinion {
@@ -89,13 +89,9 @@ std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> j
   return text;
 }
 
-bool is_hash(std::string_view text) {
-  return text.size() == kHashDigits && text.find_first_not_of("0123456789abcdef") == text.npos;
-}
-
 // "0123456789abcdef.packed"
 bool is_cache_name(std::string_view name) {
-  return name.ends_with(kCacheSuffix) && is_hash(name.substr(0, name.size() - kCacheSuffix.size()));
+  return name.ends_with(kCacheSuffix) && is_hexadecimal(name.substr(0, name.size() - kCacheSuffix.size()), kHashDigits);
 }
 
 // "0123456789abcdef.packed.a1B2c3"

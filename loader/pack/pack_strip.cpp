@@ -168,21 +168,11 @@ int64_t pack_w2(const RowStrip& strip, const float* values, const float* /*large
 // Returns the first row that the format cannot represent, or -1.
 using FloatPacker = int64_t (*)(const RowStrip& strip, const float* values, const float* largest, int64_t rotation);
 
-constexpr FloatPacker float_packer(Format format) {
-  switch (format) {
-    case Format::bf16:
-      return pack_bf16;
-    case Format::w8:
-      return pack_w8;
-    case Format::w4:
-      return pack_w4;
-    case Format::w4z:
-      return nullptr;
-    case Format::w2:
-      return pack_w2;
-  }
-  return nullptr;
-}
+// By Format.
+constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4, nullptr, pack_w2};
+static_assert(std::size(kFloatPackers) == std::size(kFormats));
+
+FloatPacker float_packer(Format format) { return kFloatPackers[static_cast<size_t>(format)]; }
 
 }  // namespace
 

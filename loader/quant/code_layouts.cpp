@@ -38,6 +38,14 @@ void fill_middle(const CodedMatrix& m, int64_t count, float* out) {
   std::fill_n(out, count, static_cast<float>(1 << (m.scheme.bits - 1)));
 }
 
+// out [rows][groups]: f(row, group).
+template <class F>
+void for_each_zero_point(const CodedMatrix& m, int64_t first, int64_t rows, float* out, F f) {
+  for (int64_t r = first; r < first + rows; ++r) {
+    for (int64_t g = 0; g < m.groups(); ++g) *out++ = f(r, g);
+  }
+}
+
 // Columns of words are read in slices of this many lines, which stay in cache from one column to the next.
 constexpr int64_t kSliceLines = 64;
 
@@ -120,36 +128,27 @@ void read_byte_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, fl
 void read_packed_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
   const int64_t groups = m.groups(), per_word = m.codes_per_word();
   if (!m.zero.data) return fill_middle(m, rows * groups, out);
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t line = (first + r) / per_word, index = (first + r) % per_word;
-    for (int64_t g = 0; g < groups; ++g) {
-      out[r * groups + g] = code(word(m.zero, line * groups + g), index, m.scheme.bits);
-    }
-  }
+  for_each_zero_point(m, first, rows, out, [&](int64_t row, int64_t g) {
+    return code(word(m.zero, row / per_word * groups + g), row % per_word, m.scheme.bits);
+  });
 }
 
 void read_gptq_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
-  const int64_t groups = m.groups(), per_word = m.codes_per_word();
+  const int64_t row_words = m.words(m.n), per_word = m.codes_per_word();
   // The first version stores the zero point minus 1, and so 0 as the largest code. Some tools read that as 0, some as
   // one more than the largest code, and some corrupted the neighbours when they wrote it.
   const int largest = (1 << m.scheme.bits) - 1, offset = m.scheme.zeros_less_one ? 1 : 0;
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t column = (first + r) / per_word, index = (first + r) % per_word;
-    for (int64_t g = 0; g < groups; ++g) {
-      const int zero = code(word(m.zero, g * m.words(m.n) + column), index, m.scheme.bits) + offset;
-      out[r * groups + g] = zero > largest ? NAN : static_cast<float>(zero);
-    }
-  }
+  for_each_zero_point(m, first, rows, out, [&](int64_t row, int64_t g) {
+    const int zero = code(word(m.zero, g * row_words + row / per_word), row % per_word, m.scheme.bits) + offset;
+    return zero > largest ? NAN : static_cast<float>(zero);
+  });
 }
 
 void read_awq_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
-  const int64_t groups = m.groups(), row_words = m.words(m.n);
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t column = first + r;
-    for (int64_t g = 0; g < groups; ++g) {
-      out[r * groups + g] = code(word(m.zero, g * row_words + column / 8), awq_index(column), m.scheme.bits);
-    }
-  }
+  const int64_t row_words = m.words(m.n);
+  for_each_zero_point(m, first, rows, out, [&](int64_t column, int64_t g) {
+    return code(word(m.zero, g * row_words + column / 8), awq_index(column), m.scheme.bits);
+  });
 }
 
 void read_bitnet_zero_points(const CodedMatrix& m, int64_t /*first*/, int64_t rows, float* out) {

@@ -4,9 +4,9 @@
 #include <initializer_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string_view>
 
+#include "kernels/base/text.h"
 #include "kernels/layout.h"
 
 namespace pinion {
@@ -236,9 +236,15 @@ constexpr const char* kNotes =
     "module_name_preceding_first_block modules_in_block_to_quantize modules_to_fuse modules_to_not_convert "
     "pad_token_id static_groups sym tokenizer true_sequential use_cuda_fp16 use_exllama";
 
-void ignore_notes(JsonFields& fields) {
-  std::istringstream names(kNotes);
-  for (std::string name; names >> name;) fields.find(name);
+Error ignore_notes(JsonFields& fields) {
+  for (const std::string_view name : split(kNotes, ' ')) fields.find(name);
+  return refuse_unread(fields);
+}
+
+CodeScheme& add_scheme(StoredAs stored_as, Quantization* out) {
+  CodeScheme& scheme = out->groups.emplace_back().scheme;
+  scheme.stored_as = stored_as;
+  return scheme;
 }
 
 // Modules with other settings than the rest are errors. "-:" only excludes modules, as their tensors show too.
@@ -287,21 +293,24 @@ void refuse_extra_config(JsonFields& fields) {
   }
 }
 
+// The fields that GPTQ and AWQ share.
+Error finish_columns(JsonFields& fields) {
+  expect(fields, "pack_dtype", {"int32"});
+  expect(fields, "data_type", {"int"});
+  refuse_exceptions(fields);
+  refuse_extra_config(fields);
+  return ignore_notes(fields);
+}
+
 Error read_gptq(JsonFields& fields, Quantization* out) {
-  CodeScheme& scheme = out->groups.emplace_back().scheme;
-  scheme.stored_as = StoredAs::gptq;
+  CodeScheme& scheme = add_scheme(StoredAs::gptq, out);
   require(fields, "bits", {4, 8});
   scheme.bits = static_cast<int>(fields.integer("bits", 4));
   scheme.group_size = read_group_size(fields);
   scheme.zeros_less_one = read_layout(fields, "checkpoint_format", "gptq", {"gptq", "gptq_v2"}) == "gptq";
-  expect(fields, "pack_dtype", {"int32"});
   expect(fields, "is_marlin_format", {false});
   scheme.has_order = fields.boolean("desc_act", false);
-  expect(fields, "data_type", {"int"});
-  refuse_exceptions(fields);
-  refuse_extra_config(fields);
-  ignore_notes(fields);
-  return refuse_unread(fields);
+  return finish_columns(fields);
 }
 
 // The current name of a setting or, if a file lacks it, an older one. Both are an error unless they agree.
@@ -315,8 +324,7 @@ void use_old_name(JsonFields& fields, const char* name, const char* old_name, Js
 }
 
 Error read_awq(JsonFields& given, Quantization* out) {
-  CodeScheme& scheme = out->groups.emplace_back().scheme;
-  scheme.stored_as = StoredAs::awq;
+  CodeScheme& scheme = add_scheme(StoredAs::awq, out);
   Json current = given.object;
   use_old_name(given, "bits", "w_bit", &current);
   use_old_name(given, "group_size", "q_group_size", &current);
@@ -329,40 +337,31 @@ Error read_awq(JsonFields& given, Quantization* out) {
   read_layout(fields, "version", "gemm", {"gemm"});
   expect(fields, "backend", {"autoawq", "auto"});  // llm-awq has another layout
   expect(fields, "zero_point", {true});
-  expect(fields, "pack_dtype", {"int32"});
   expect(fields, "desc_act", {false});
-  expect(fields, "data_type", {"int"});
-  refuse_exceptions(fields);
-  refuse_extra_config(fields);
-  ignore_notes(fields);
-  return refuse_unread(fields);
+  return finish_columns(fields);
 }
 
 Error read_fp8(JsonFields& fields, Quantization* out) {
-  CodeScheme& scheme = out->groups.emplace_back().scheme;
-  scheme.stored_as = StoredAs::fp8;
+  CodeScheme& scheme = add_scheme(StoredAs::fp8, out);
   if (fields.has("weight_block_size")) read_tile(fields, "weight_block_size", &scheme);
   expect(fields, "fmt", {"e4m3"});
   expect(fields, "activation_scheme", {"dynamic", "static"});
   refuse(fields, "kv_cache_scheme");
   ignore(fields, {"dequantize", "scale_fmt"});
-  ignore_notes(fields);
-  return refuse_unread(fields);
+  return ignore_notes(fields);
 }
 
 // Ternary weights as in microsoft/bitnet-b1.58-2B-4T. Mode online, which stores floats and makes them ternary in each
 // pass, is not supported.
 Error read_bitnet(JsonFields& fields, Quantization* out) {
-  CodeScheme& scheme = out->groups.emplace_back().scheme;
-  scheme.stored_as = StoredAs::bitnet;
+  CodeScheme& scheme = add_scheme(StoredAs::bitnet, out);
   scheme.bits = 2;
   expect(fields, "linear_class", {"bitlinear", "autobitlinear"});
   expect(fields, "quantization_mode", {"offline"});
   expect(fields, "use_rms_norm", {false});  // one more norm, without weights
   scheme.divides = fields.text("linear_class", "bitlinear") == "bitlinear";
   ignore(fields, {"rms_norm_eps"});
-  ignore_notes(fields);
-  return refuse_unread(fields);
+  return ignore_notes(fields);
 }
 
 // AutoRound's own name for the layouts of GPTQ and AWQ.

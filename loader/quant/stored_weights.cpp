@@ -1,11 +1,10 @@
 #include "loader/quant/stored_weights.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <iterator>
 
+#include "kernels/base/text.h"
 #include "loader/checkpoint/number_formats.h"
 #include "loader/quant/code_layouts.h"
 
@@ -170,9 +169,7 @@ Error bind_bitnet(const ModuleTensors& tensors, CodedMatrix* out) {
   read_floats(out->scale, &value);
   const float factor = out->scheme.divides ? 1.0f / value : value;
   if (factor > 0.0f && std::isfinite(factor)) return {};
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%g", static_cast<double>(value));
-  return error("invalid scale", out->scale.name, "a positive number", text.data());
+  return error("invalid scale", out->scale.name, "a positive number", formatted("%g", static_cast<double>(value)));
 }
 
 constexpr CodeFormat kFormats[] = {

@@ -1,6 +1,5 @@
 // Reads calls of the Gemma family, which are JSON with marks in place of quotes around strings, and calls written in
 // Python. See call_readers.h.
-#include <algorithm>
 
 #include "tokenizer/answers/answer_text.h"
 #include "tokenizer/answers/call_readers.h"

@@ -239,7 +239,11 @@ class HarmonyMessages {
   JsonScanner scanner_;
 };
 
-using CallReader = std::variant<std::monostate, JsonCalls, PatternCalls, XmlCalls, BraceCalls,
-                                HarmonyMessages>;  // monostate: outside of calls
+// Outside of calls.
+struct NoCall {
+  Step step(CallBuffer*) { return Step::kReject; }
+};
+
+using CallReader = std::variant<NoCall, JsonCalls, PatternCalls, XmlCalls, BraceCalls, HarmonyMessages>;
 
 }  // namespace pinion

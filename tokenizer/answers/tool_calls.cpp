@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -18,15 +17,7 @@ bool is_delimiter(std::string_view mark) {
 }
 
 Step step_reader(CallReader& reader, CallBuffer* buffer) {
-  return std::visit(
-      [&](auto& calls) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(calls)>, std::monostate>) {
-          return Step::kReject;
-        } else {
-          return calls.step(buffer);
-        }
-      },
-      reader);
+  return std::visit([&](auto& calls) { return calls.step(buffer); }, reader);
 }
 
 // Reads a broken call as if one closing quote, bracket or tag stood before `mark`, which ends it. `held` is the held
@@ -150,7 +141,7 @@ void ToolCallParser::State::give_up() {
     harmony->resume_as_content();
   } else {
     emit(splitter.put_literal(text));
-    call = std::monostate();
+    call = NoCall();
   }
 }
 
@@ -223,7 +214,7 @@ bool ToolCallParser::State::step_call() {
   if (!is_broken && (step == Step::kNeedMore || step == Step::kReject)) give_up();
   if (step == Step::kDone) {
     buffer.drop_held();
-    call = std::monostate();
+    call = NoCall();
   }
   return true;
 }

@@ -46,8 +46,7 @@ Step skip_tag_end(std::string_view end, std::string* attributes, CallBuffer* buf
 }  // namespace
 
 std::string plain_value(std::string_view text, const std::vector<std::string>& types) {
-  const size_t begin = std::min(text.find_first_not_of(kAsciiWhiteSpace), text.size());
-  std::string json(text.substr(begin, text.find_last_not_of(kAsciiWhiteSpace) + 1 - begin));
+  std::string json(trimmed(text));
   if (json == "None") json = "null";
   if (json == "True") json = "true";
   if (json == "False") json = "false";

@@ -6,42 +6,29 @@ namespace pinion {
 namespace {
 
 constexpr FillInRow kRows[] = {
-    {
-        .name = "qwen2.5-coder",  // and CodeGemma
-        .prefix = "<|fim_prefix|>",
-        .suffix = "<|fim_suffix|>",
-        .middle = "<|fim_middle|>",
-        .ends = {"<|endoftext|>", "<|file_sep|>", "<|file_separator|>"},
-    },
-    {
-        .name = "starcoder",  // and Granite, SmolLM
-        .prefix = "<fim_prefix>",
-        .suffix = "<fim_suffix>",
-        .middle = "<fim_middle>",
-        .ends = {"<|endoftext|>", "<file_sep>"},
-    },
-    {
-        .name = "deepseek-coder",
-        .prefix = "<｜fim▁begin｜>",
-        .suffix = "<｜fim▁hole｜>",
-        .middle = "<｜fim▁end｜>",
-    },
-    {
-        .name = "codellama",
-        .prefix = "▁<PRE>",
-        .suffix = "▁<SUF>",
-        .middle = "▁<MID>",
-        .suffix_continues_text = true,
-        .ends = {"▁<EOT>"},
-    },
-    {
-        .name = "codestral",
-        .prefix = "[PREFIX]",
-        .suffix = "[SUFFIX]",
-        .middle = "",
-        .suffix_first = true,
-        .suffix_continues_text = true,
-    },
+    {.name = "qwen2.5-coder",  // and CodeGemma
+     .prefix = "<|fim_prefix|>",
+     .suffix = "<|fim_suffix|>",
+     .middle = "<|fim_middle|>",
+     .ends = {"<|endoftext|>", "<|file_sep|>", "<|file_separator|>"}},
+    {.name = "starcoder",  // and Granite, SmolLM
+     .prefix = "<fim_prefix>",
+     .suffix = "<fim_suffix>",
+     .middle = "<fim_middle>",
+     .ends = {"<|endoftext|>", "<file_sep>"}},
+    {.name = "deepseek-coder", .prefix = "<｜fim▁begin｜>", .suffix = "<｜fim▁hole｜>", .middle = "<｜fim▁end｜>"},
+    {.name = "codellama",
+     .prefix = "▁<PRE>",
+     .suffix = "▁<SUF>",
+     .middle = "▁<MID>",
+     .suffix_continues_text = true,
+     .ends = {"▁<EOT>"}},
+    {.name = "codestral",
+     .prefix = "[PREFIX]",
+     .suffix = "[SUFFIX]",
+     .middle = "",
+     .suffix_first = true,
+     .suffix_continues_text = true},
 };
 
 // Encodes a text without the leading space that sentencepiece adds: as in Meta's and Mistral's code, behind a character

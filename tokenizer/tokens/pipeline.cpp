@@ -7,6 +7,8 @@
 #include <span>
 #include <tuple>
 
+#include "kernels/base/text.h"
+
 namespace pinion {
 namespace {
 
@@ -23,17 +25,6 @@ Error replace_matches(const Regex& pattern, std::string_view content, RegexFinde
   if (Error e = finder.find(pattern, *text, replace)) return e;
   *text = std::move(result);
   return {};
-}
-
-std::string replace_text(std::string_view text, std::string_view what, std::string_view with) {
-  std::string result;
-  for (size_t at = 0; at < text.size();) {
-    const size_t found = std::min(text.find(what, at), text.size());
-    result += text.substr(at, found - at);
-    if (found < text.size()) result += with;
-    at = found + (found < text.size() ? what.size() : 0);
-  }
-  return result;
 }
 
 std::string strip_white_space(std::string_view text, bool left, bool right) {
@@ -114,7 +105,7 @@ Error split_words(const PreTokenizer& step, std::string_view text, RegexFinder& 
 }
 
 std::string metaspace(const PreTokenizer& step, std::string_view text, bool at_start) {
-  std::string result = replace_text(text, " ", step.text);
+  std::string result = replaced(text, " ", step.text);
   const bool wanted =
       step.prepend == PreTokenizer::Prepend::kAlways || (step.prepend == PreTokenizer::Prepend::kFirst && at_start);
   if (wanted && !result.starts_with(step.text)) result.insert(0, step.text);
@@ -220,7 +211,7 @@ std::vector<std::string> apply_decoder(const Decoder& step, std::vector<std::str
     case Decoder::Kind::kMetaspace:
       for (std::string& token : tokens) {
         const bool drop = at_start && step.prepended && &token == &tokens.front();
-        token = replace_text(token, step.text, drop ? "" : " ");
+        token = replaced(token, step.text, drop ? "" : " ");
       }
       return tokens;
   }
@@ -238,6 +229,8 @@ bool is_local(const Decoder& step) {
 }
 
 }  // namespace
+
+std::string fallback_token(char byte) { return formatted("<0x%02X>", static_cast<unsigned char>(byte)); }
 
 std::optional<char> fallback_byte(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return {};

@@ -80,7 +80,8 @@ Error pre_tokenize(const Pipeline& pipeline, std::string_view text, bool at_star
 // one call if can_end_at() allows the cut and the first text does not end in U+FFFD, which may be half a character.
 std::string decode_tokens(const Pipeline& pipeline, std::vector<std::string> tokens, bool at_start);
 
-std::optional<char> fallback_byte(std::string_view token);  // the byte of a token <0xXX>
+std::string fallback_token(char byte);                      // <0xXX>
+std::optional<char> fallback_byte(std::string_view token);  // the byte of such a token
 
 // The bytes of a token in the middle of a text; they may be part of a character.
 std::string bytes_of_token(const Pipeline& pipeline, const std::string& token);

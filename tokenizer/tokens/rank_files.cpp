@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
+#include "kernels/base/text.h"
 #include "tokenizer/tokens/tokenizer_internal.h"
 
 namespace pinion {
@@ -36,8 +35,8 @@ constexpr const char* kTekkenV7SpecialNames =
     "[IMG] <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] [SYSTEM_PROMPT] [/SYSTEM_PROMPT] [TOOL_CONTENT]";
 
 std::vector<std::string> split_names(const char* names) {
-  std::istringstream words(names);
-  return {std::istream_iterator<std::string>(words), {}};
+  const std::vector<std::string_view> words = split(names, ' ');
+  return {words.begin(), words.end()};
 }
 
 constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

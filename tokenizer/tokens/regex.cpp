@@ -5,7 +5,6 @@
 #include <pcre2.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "kernels/base/clock.h"
 #include "tokenizer/tokens/unicode.h"

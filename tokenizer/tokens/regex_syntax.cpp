@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <iterator>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "tokenizer/tokens/regex.h"
-#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {
@@ -66,28 +65,21 @@ constexpr NamedSet kPosixSets[] = {
     {"xdigit", "0-9a-fA-F"},
 };
 
-// Names of \p{name} that PCRE2 does not have, without case, blanks, - and _.
+// Names of \p{name} that PCRE2 does not have, besides those of kPosixSets, without case, blanks, - and _.
 constexpr NamedSet kProperties[] = {
-    {"alnum", "\\p{Alphabetic}\\p{Nd}"},
-    {"alpha", "\\p{Alphabetic}"},
-    {"blank", "\\p{Zs}\\t"},
     {"closepunctuation", "\\p{Pe}"},
-    {"cntrl", "\\p{Cc}"},
     {"connectorpunctuation", "\\p{Pc}"},
     {"control", "\\p{Cc}"},
     {"currencysymbol", "\\p{Sc}"},
     {"dashpunctuation", "\\p{Pd}"},
     {"decimalnumber", "\\p{Nd}"},
-    {"digit", "\\p{Nd}"},
     {"enclosingmark", "\\p{Me}"},
     {"finalpunctuation", "\\p{Pf}"},
     {"format", "\\p{Cf}"},
-    {"graph", "\\p{White_Space}\\p{Cc}\\p{Cn}\\p{Cs}", true},
     {"initialpunctuation", "\\p{Pi}"},
     {"letter", "\\p{L}"},
     {"letternumber", "\\p{Nl}"},
     {"lineseparator", "\\p{Zl}"},
-    {"lower", "\\p{Lowercase}"},
     {"lowercaseletter", "\\p{Ll}"},
     {"mark", "\\p{M}"},
     {"mathsymbol", "\\p{Sm}"},
@@ -106,18 +98,19 @@ constexpr NamedSet kProperties[] = {
     {"punct", "\\p{P}"},
     {"punctuation", "\\p{P}"},
     {"separator", "\\p{Z}"},
-    {"space", "\\p{White_Space}"},
     {"spaceseparator", "\\p{Zs}"},
     {"spacingmark", "\\p{Mc}"},
     {"symbol", "\\p{S}"},
     {"titlecaseletter", "\\p{Lt}"},
     {"unassigned", "\\p{Cn}"},
-    {"upper", "\\p{Uppercase}"},
     {"uppercaseletter", "\\p{Lu}"},
-    {"word", WORD_SET},
-    {"xdigit", "0-9a-fA-F"},
 };
 #undef WORD_SET
+
+const NamedSet* find_set(std::span<const NamedSet> sets, std::string_view name) {
+  const auto found = std::ranges::find(sets, name, &NamedSet::name);
+  return found == sets.end() ? nullptr : &*found;
+}
 
 constexpr std::string_view kWordSet = kPosixSets[12].members;
 static_assert(kPosixSets[12].name == "word");
@@ -170,10 +163,9 @@ void translate_property(RegexTranslator& t) {
   for (const char c : name) {
     if (c != ' ' && c != '-' && c != '_') loose += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
-  const auto named = std::ranges::find(kProperties, loose, &NamedSet::name);
-  if (named != std::end(kProperties)) {
-    return replace_by_set(t, length, named->members, negated != named->complement);
-  }
+  const NamedSet* named = find_set(kProperties, loose);
+  if (named == nullptr) named = find_set(kPosixSets, loose);
+  if (named != nullptr) return replace_by_set(t, length, named->members, negated != named->complement);
   const std::string script = "sc:" + std::string(name);
   if (t.in_class) refuse_case(t, "{" + std::string(name) + "}");
   const bool is_script = name.size() > 2 && compiles("\\p{" + script + "}");
@@ -244,8 +236,8 @@ bool translate_posix(RegexTranslator& t) {
   std::string_view name = t.in.substr(t.at + 2, close - t.at - 2);
   const bool negated = name.starts_with('^');
   if (negated) name.remove_prefix(1);
-  const auto named = std::ranges::find(kPosixSets, name, &NamedSet::name);
-  if (named == std::end(kPosixSets)) return false;
+  const NamedSet* named = find_set(kPosixSets, name);
+  if (named == nullptr) return false;
   replace_by_set(t, close + 2 - t.at, named->members, negated != named->complement);
   return true;
 }

@@ -3,9 +3,7 @@
 #include <sentencepiece_processor.h>
 #include <nlohmann/json.hpp>
 
-#include <array>
-#include <cstdio>
-
+#include "kernels/base/text.h"
 #include "tokenizer/tokens/tokenizer_internal.h"
 #include "tokenizer/tokens/unicode.h"
 
@@ -86,20 +84,11 @@ void spell(const Tokenizer& tokenizer, std::string_view text, std::vector<int32_
       continue;
     }
     for (const char c : character) {
-      std::array<char, 8> name;
-      std::snprintf(name.data(), name.size(), "<0x%02X>", static_cast<unsigned char>(c));
-      const int32_t id = piece_id(tokenizer, name.data());
+      const int32_t id = piece_id(tokenizer, fallback_token(c));
       ids->push_back(id >= 0 ? id : tokenizer.sentencepiece->unk_id());
       if (id < 0) break;
     }
   }
-}
-
-// Spaces become U+2581, as in pieces.
-std::string with_visible_spaces(std::string_view text) {
-  std::string result;
-  for (const char c : text) result += c == ' ' ? "\u2581" : std::string(1, c);
-  return result;
 }
 
 }  // namespace
@@ -140,8 +129,8 @@ void encode_pieces(const Tokenizer& tokenizer, std::string_view text, const Enco
   for (const auto& piece : encoded.pieces()) {
     const auto id = static_cast<int32_t>(piece.id());
     const auto next = std::ranges::lower_bound(restored, piece.begin());
-    const bool is_altered = (next != restored.end() && *next < piece.end()) ||
-                            with_visible_spaces(piece.surface()) != piece_text(tokenizer, id);
+    const std::string surface = replaced(piece.surface(), " ", "\u2581");  // spaces as in pieces
+    const bool is_altered = (next != restored.end() && *next < piece.end()) || surface != piece_text(tokenizer, id);
     if (is_altered && std::ranges::find(options.guarded, id) != options.guarded.end() &&
         !tokenizer.sentencepiece->IsUnknown(id)) {
       spell(tokenizer, piece_text(tokenizer, id), ids);

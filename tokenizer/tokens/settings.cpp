@@ -14,11 +14,7 @@ void read_decoder_tokens(JsonFields& config, TokenizerSettings* out) {
   JsonFields decoder = config.fields("added_tokens_decoder");
   for (const auto& [key, value] : decoder.object.items()) {
     JsonFields fields{value, decoder.where + ": " + key};
-    AddedToken token{.content = fields.text("content")};
-    token.lstrip = fields.boolean("lstrip", false);
-    token.rstrip = fields.boolean("rstrip", false);
-    token.single_word = fields.boolean("single_word", false);
-    token.special = fields.boolean("special", false);
+    AddedToken token = read_added_token(fields);
     const auto [end, code] = std::from_chars(key.data(), key.data() + key.size(), token.id);
     if (code != std::errc() || end != key.data() + key.size() || token.id < 0) fields.fail("id", "not a number");
     if (!config.error) config.error = fields.error;
@@ -69,6 +65,15 @@ Error read_added_tokens_json(const std::filesystem::path& path, TokenizerSetting
 }
 
 }  // namespace
+
+AddedToken read_added_token(JsonFields& fields) {
+  AddedToken token{.content = fields.text("content")};
+  token.single_word = fields.boolean("single_word", false);
+  token.lstrip = fields.boolean("lstrip", false);
+  token.rstrip = fields.boolean("rstrip", false);
+  token.special = fields.boolean("special", false);
+  return token;
+}
 
 std::string setting_token(JsonFields& settings, std::string_view name) {
   const Json* value = settings.find(name);

@@ -24,6 +24,8 @@ struct TokenizerSettings {
 // Missing files are no error.
 Error read_settings(const std::filesystem::path& folder, TokenizerSettings* out);
 
+AddedToken read_added_token(JsonFields& fields);  // {"content": "text", flags}, without "id" and "normalized"
+
 // A token of a settings file: "text", or {"content": "text", ...}. Empty if absent.
 std::string setting_token(JsonFields& settings, std::string_view name);
 

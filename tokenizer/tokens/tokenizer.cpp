@@ -300,6 +300,13 @@ std::span<const int32_t> end_ids(const Tokenizer& tokenizer) { return tokenizer.
 
 int32_t vocab_size(const Tokenizer& tokenizer) { return tokenizer.size; }
 
+Error check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
+  const auto outside = std::ranges::find_if(ids, [&](int32_t id) { return id < 0 || id >= tokenizer.size; });
+  if (outside == ids.end()) return {};
+  return error("outside the vocabulary", "token id", "0 to " + std::to_string(tokenizer.size - 1),
+               std::to_string(*outside));
+}
+
 Error check_rows(const Tokenizer& tokenizer, int64_t rows) {
   const auto surrounds_text = [&](int32_t id) {
     return std::ranges::count(tokenizer.prefix, id) + std::ranges::count(tokenizer.suffix, id) > 0;

@@ -66,8 +66,9 @@ std::string token_text(const Tokenizer& tokenizer, int32_t id);        // the vo
 std::string token_bytes(const Tokenizer& tokenizer, int32_t id);
 std::optional<int32_t> bos_id(const Tokenizer& tokenizer);  // from tokenizer_config.json
 std::optional<int32_t> eos_id(const Tokenizer& tokenizer);
-std::span<const int32_t> end_ids(const Tokenizer& tokenizer);  // the EOS of every file; may repeat one
-int32_t vocab_size(const Tokenizer& tokenizer);                // highest id + 1, added tokens included
+std::span<const int32_t> end_ids(const Tokenizer& tokenizer);               // the EOS of every file; may repeat one
+int32_t vocab_size(const Tokenizer& tokenizer);                             // highest id + 1, added tokens included
+Error check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids);  // fails for an id outside the vocabulary
 
 // Fails if a token has no row in an embedding of `rows` rows. Added tokens may lack one (Gemma 3 1B: an image token),
 // except those that encode() adds to every text. A prompt with a token that lacks a row is refused later.

@@ -10,8 +10,6 @@
 namespace pinion {
 namespace {
 
-constexpr char kUpperHexDigits[] = "0123456789ABCDEF";
-
 // Refuses models and variants of BPE that are not implemented.
 Error check_variants(JsonFields& model) {
   const std::string type = model.text("type", "BPE");
@@ -125,21 +123,9 @@ Error read_model(JsonFields model, const FlatJson& vocabulary, const FlatJson& m
   find_cuts(bpe);
   bpe->unknown_id = bpe->tokens.find(unknown);
   for (int byte = 0; byte_fallback && byte < 256; ++byte) {
-    const std::string name = {'<', '0', 'x', kUpperHexDigits[byte / 16], kUpperHexDigits[byte % 16], '>'};
-    bpe->byte_ids[byte] = bpe->tokens.find(name);
+    bpe->byte_ids[byte] = bpe->tokens.find(fallback_token(static_cast<char>(byte)));
   }
   return model.error;
-}
-
-AddedToken read_added_token(JsonFields& fields) {
-  AddedToken token;
-  token.content = fields.text("content");
-  token.single_word = fields.boolean("single_word", false);
-  token.lstrip = fields.boolean("lstrip", false);
-  token.rstrip = fields.boolean("rstrip", false);
-  token.special = fields.boolean("special", false);
-  token.normalized = fields.boolean("normalized", !token.special);
-  return token;
 }
 
 // As in the reference, ids come from the vocabulary, then from the order of the list; the field "id" only repeats them.
@@ -153,6 +139,7 @@ Error read_added_tokens(JsonFields& file, Tokenizer* out) {
   for (const Json& item : *list) {
     JsonFields fields{item, file.where + ": added_tokens"};
     AddedToken token = read_added_token(fields);
+    token.normalized = fields.boolean("normalized", !token.special);
     if (fields.error) return fields.error;
     if (token.content.empty()) continue;
     const int32_t known = token_id(*out, token.content);
@@ -226,22 +213,18 @@ Error load_tokenizer_json(std::string_view text, const std::string& where, Token
   const FlatMember flat[] = {{"model", "vocab", &vocabulary}, {"model", "merges", &merges}};
   if (Error e = parse_json(text, where, &json, {.duplicate_keys = true}, flat)) return e;
   JsonFields file{json, where};
-  if (const Json* component = file.find("normalizer")) {
-    if (Error e = read_normalizer(*component, where + ": normalizer", &out->pipeline.normalizers)) return e;
-  }
-  if (const Json* component = file.find("pre_tokenizer")) {
-    if (Error e = read_pre_tokenizer(*component, where + ": pre_tokenizer", &out->pipeline.pre_tokenizers)) return e;
-  }
-  if (const Json* component = file.find("decoder")) {
-    if (Error e = read_decoder(*component, where + ": decoder", &out->pipeline.decoders)) return e;
-  }
+  const auto read = [&](const char* name, auto read_component, auto* to) {
+    const Json* component = file.find(name);
+    return component ? read_component(*component, where + ": " + name, to) : Error{};
+  };
+  if (Error e = read("normalizer", read_normalizer, &out->pipeline.normalizers)) return e;
+  if (Error e = read("pre_tokenizer", read_pre_tokenizer, &out->pipeline.pre_tokenizers)) return e;
+  if (Error e = read("decoder", read_decoder, &out->pipeline.decoders)) return e;
   out->pipeline.spaced = !file.has("decoder");
   if (Error e = read_model(file.fields("model"), vocabulary, merges, &out->bpe)) return e;
   out->size = out->bpe.tokens.highest_id() + 1;
   if (Error e = read_added_tokens(file, out)) return e;
-  if (const Json* component = file.find("post_processor")) {
-    return read_post_processor(*component, where + ": post_processor", out);
-  }
+  if (Error e = read("post_processor", read_post_processor, out)) return e;
   return file.error;
 }
 

@@ -8,7 +8,6 @@
 #include <array>
 #include <cstdint>
 #include <iterator>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -75,23 +74,11 @@ using Chars = std::vector<utf8proc_int32_t>;
 
 // Sorts each run of combining marks by their classes.
 void order_marks(Chars* chars) {
-  struct Mark {
-    int combining_class;
-    size_t index;
-    utf8proc_int32_t c;
-  };
-  std::vector<Mark> run;
-  for (size_t at = 0; at <= chars->size(); ++at) {
-    const int combining = at < chars->size() ? combining_class((*chars)[at]) : 0;
-    if (combining != 0) {
-      run.push_back({combining, at, (*chars)[at]});
-      continue;
-    }
-    std::sort(run.begin(), run.end(), [](const Mark& a, const Mark& b) {
-      return std::tie(a.combining_class, a.index) < std::tie(b.combining_class, b.index);
-    });
-    for (size_t i = 0; i < run.size(); ++i) (*chars)[at - run.size() + i] = run[i].c;
-    run.clear();
+  const auto is_mark = [](utf8proc_int32_t c) { return combining_class(c) != 0; };
+  for (auto begin = chars->begin(); (begin = std::find_if(begin, chars->end(), is_mark)) != chars->end();) {
+    const auto end = std::find_if_not(begin, chars->end(), is_mark);
+    std::ranges::stable_sort(begin, end, {}, combining_class);
+    begin = end;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/base/text.h"
 #include "tokenizer/templates/jinja/interpreter.h"
 
 namespace pinion::jinja {
@@ -21,10 +22,7 @@ struct Parameters {
 Parameters read_parameters(std::string_view text) {
   Parameters result;
   bool is_optional = false;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    const std::string_view word = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
+  for (const std::string_view word : split(text, ' ')) {
     if (word == "/") {
       result.positional_only = true;
     } else if (word == "*") {

@@ -64,7 +64,6 @@ Value strip(const Value& text, const Value& chars);           // str.strip()
 Value replace(const Value& text, const Value& from, const Value& to, int64_t count);
 
 // Formatting (format.cpp): "..." % values, "...".format(...), and transformers' filter tojson, which is json.dumps.
-std::string fixed(double value, int digits);  // %.*f
 Value percent_format(const Value& format, const Value& values);
 Value brace_format(const Value& format, const Arguments& arguments);
 Value to_json(const Slots& arguments);  // value, ensure_ascii, indent, separators, sort_keys

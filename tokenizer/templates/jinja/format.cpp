@@ -2,21 +2,13 @@
 //
 // Format strings are a subset of Python's. Both kinds format text (%s, {}) and numbers ([0][width]d and
 // [0][width][.precision]f); {0} is an argument by position, {name} by name.
-#include <array>
 #include <cmath>
-#include <cstdio>
 
+#include "kernels/base/text.h"
 #include "tokenizer/templates/jinja/builtin.h"
 #include "tokenizer/templates/jinja/text.h"
 
 namespace pinion::jinja {
-
-std::string fixed(double value, int digits) {
-  std::string text(std::snprintf(nullptr, 0, "%.*f", digits, value), '\0');
-  std::snprintf(text.data(), text.size() + 1, "%.*f", digits, value);
-  return text;
-}
-
 namespace {
 
 int64_t read_count(std::string_view format, size_t* at) {
@@ -42,7 +34,7 @@ std::string format_number(const Value& value, std::string_view format, size_t* a
   if (type == 'd' && !has_precision && value.integer()) {
     text = std::to_string(*value.integer());
   } else if (type == 'f' && value.number()) {
-    text = fixed(*value.number(), static_cast<int>(precision));
+    text = formatted("%.*f", static_cast<int>(precision), *value.number());
   } else {
     fail("unsupported format " + quoted(format.substr(begin, *at - begin)) + " for a value of type " +
          type_name(value));
@@ -168,14 +160,9 @@ class JsonWriter {
 
   // As one or two UTF-16 units.
   void write_code(char32_t c) {
-    std::array<char, 16> code{};
-    if (c < 0x10000) {
-      std::snprintf(code.data(), code.size(), "\\u%04x", static_cast<unsigned>(c));
-    } else {
-      const auto rest = static_cast<unsigned>(c - 0x10000);
-      std::snprintf(code.data(), code.size(), "\\u%04x\\u%04x", 0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF));
-    }
-    text_ += code.data();
+    const auto code = static_cast<unsigned>(c), rest = code - 0x10000;
+    text_ += c < 0x10000 ? formatted("\\u%04x", code)
+                         : formatted("\\u%04x\\u%04x", 0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF));
   }
 
   void write(const Value& value, int level) {

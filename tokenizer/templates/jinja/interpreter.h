@@ -1,7 +1,6 @@
 // Runs a parsed template.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>

@@ -1,5 +1,6 @@
 // Tokens of a template, by the rules of Jinja's lexer with trim_blocks and lstrip_blocks. See parser.h.
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "tokenizer/templates/jinja.h"
@@ -254,12 +255,10 @@ class Lexer {
   }
 
   void read_code(size_t* at, size_t digits, std::string* text) const {
-    char32_t code = 0;
-    for (size_t i = 0; i < digits; ++i) {
-      const char c = char_at(*at + 2 + i), small = static_cast<char>(c | 0x20);
-      if (!is_ascii_digit(c) && (small < 'a' || small > 'f')) throw SyntaxFailure("truncated escape in a string", *at);
-      code = code * 16 + static_cast<char32_t>(is_ascii_digit(c) ? c - '0' : small - 'a' + 10);
-    }
+    const std::string hex = source_.substr(std::min(*at + 2, source_.size()), digits);
+    uint32_t code = 0;
+    const char* end = std::from_chars(hex.data(), hex.data() + hex.size(), code, 16).ptr;
+    if (hex.size() < digits || end != hex.data() + digits) throw SyntaxFailure("truncated escape in a string", *at);
     if (!is_char(code)) throw SyntaxFailure("no such character in a string", *at);
     append_utf8(code, text);
     *at += digits + 2;

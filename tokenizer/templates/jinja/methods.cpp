@@ -31,14 +31,11 @@ Value stripped(const Value& self, const Value& strip_chars) {
   return text_like(self, std::u32string_view(text).substr(first, last - first));
 }
 
-Value without_prefix(const Slots& a) {
-  const std::u32string text = chars_of(a[0]), prefix = argument(a[0], a[1]);
-  return text_like(a[0], text.starts_with(prefix) ? text.substr(prefix.size()) : text);
-}
-
-Value without_suffix(const Slots& a) {
-  const std::u32string text = chars_of(a[0]), suffix = argument(a[0], a[1]);
-  return text_like(a[0], text.ends_with(suffix) ? text.substr(0, text.size() - suffix.size()) : text);
+template <bool at_end>
+Value without(const Slots& a) {
+  const std::u32string text = chars_of(a[0]), part = argument(a[0], a[1]);
+  if (!(at_end ? text.ends_with(part) : text.starts_with(part))) return text_like(a[0], text);
+  return text_like(a[0], text.substr(at_end ? 0 : part.size(), text.size() - part.size()));
 }
 
 Value joined(const Slots& a) {
@@ -168,8 +165,8 @@ constexpr Builtin kTextMethods[] = {
     {"strip", "/ self | chars", [](const Slots& a) { return strip(a[0], a.get(1, {})); }},
     {"lstrip", "/ self | chars", [](const Slots& a) { return stripped<true, false>(a[0], a.get(1, {})); }},
     {"rstrip", "/ self | chars", [](const Slots& a) { return stripped<false, true>(a[0], a.get(1, {})); }},
-    {"removeprefix", "/ self prefix", without_prefix},
-    {"removesuffix", "/ self suffix", without_suffix},
+    {"removeprefix", "/ self prefix", without<false>},
+    {"removesuffix", "/ self suffix", without<true>},
     {"replace", "/ self old new | count", [](const Slots& a) { return replace(a[0], a[1], a[2], a.integer(3, -1)); }},
     {"join", "/ self iterable", joined},
     {"format", "/ self *", [](const Slots& a) { return brace_format(a[0], a.rest); }},

@@ -207,46 +207,47 @@ ExpressionPtr ExpressionParser::parse_number() {
   return made;
 }
 
-ExpressionPtr ExpressionParser::parse_tuple(bool with_condition, bool in_brackets) {
+// One item, or a tuple of items with a comma behind each but perhaps the last.
+template <class Item>
+ExpressionPtr ExpressionParser::parse_items(std::string_view end, bool may_be_empty, Item parse_item) {
   const size_t offset = tokens_.current().offset;
   std::vector<ExpressionPtr> items;
   bool is_tuple = false;
-  while (!tokens_.is(Token::Kind::kVariableEnd) && !tokens_.is(Token::Kind::kBlockEnd) && !tokens_.is_sign(")")) {
-    items.push_back(parse_expression(with_condition));
+  while (!tokens_.is(Token::Kind::kVariableEnd) && !tokens_.is(Token::Kind::kBlockEnd) && !tokens_.is_sign(")") &&
+         (end.empty() || !tokens_.is_name(end))) {
+    items.push_back(parse_item());
     if (!tokens_.accept_sign(",")) break;
     is_tuple = true;
   }
   if (!is_tuple && !items.empty()) return std::move(items.front());
-  if (!is_tuple && !in_brackets) tokens_.fail_here("expected an expression");
+  if (!is_tuple && !may_be_empty) tokens_.fail_here("expected an expression");
   return make(Kind::kTuple, offset, std::move(items));
+}
+
+ExpressionPtr ExpressionParser::parse_tuple(bool with_condition, bool in_brackets) {
+  return parse_items({}, in_brackets, [&] { return parse_expression(with_condition); });
 }
 
 ExpressionPtr ExpressionParser::parse_list() {
   const size_t offset = tokens_.take().offset;
   std::vector<ExpressionPtr> items;
-  while (!tokens_.is_sign("]")) {
-    items.push_back(parse_expression());
-    if (!tokens_.is_sign("]")) tokens_.expect_sign(",");
-  }
-  tokens_.take();
+  tokens_.take_list("]", [&] { items.push_back(parse_expression()); });
   return make(Kind::kList, offset, std::move(items));
 }
 
 ExpressionPtr ExpressionParser::parse_mapping() {
   const size_t offset = tokens_.take().offset;
   std::vector<ExpressionPtr> pairs;
-  while (!tokens_.is_sign("}")) {
+  tokens_.take_list("}", [&] {
     pairs.push_back(parse_expression());
     tokens_.expect_sign(":");
     pairs.push_back(parse_expression());
-    if (!tokens_.is_sign("}")) tokens_.expect_sign(",");
-  }
-  tokens_.take();
+  });
   return make(Kind::kMapping, offset, std::move(pairs));
 }
 
 ExpressionPtr ExpressionParser::parse_target(std::string_view end, bool with_namespace) {
-  ExpressionPtr target = parse_targets(end, with_namespace);
+  ExpressionPtr target = parse_items(end, false, [&] { return parse_primary(with_namespace); });
   const auto can_assign = [](const auto& self, const Expression& part) -> bool {
     if (part.kind == Kind::kNamespaceAttribute || part.kind == Kind::kName) return true;
     return part.kind == Kind::kTuple &&
@@ -254,20 +255,6 @@ ExpressionPtr ExpressionParser::parse_target(std::string_view end, bool with_nam
   };
   if (!can_assign(can_assign, *target)) throw SyntaxFailure("cannot assign to that", target->offset);
   return target;
-}
-
-ExpressionPtr ExpressionParser::parse_targets(std::string_view end, bool with_namespace) {
-  const size_t offset = tokens_.current().offset;
-  std::vector<ExpressionPtr> targets;
-  bool is_tuple = false;
-  while (!tokens_.is(Token::Kind::kBlockEnd) && !tokens_.is_sign(")") && !(!end.empty() && tokens_.is_name(end))) {
-    targets.push_back(parse_primary(with_namespace));
-    if (!tokens_.accept_sign(",")) break;
-    is_tuple = true;
-  }
-  if (!is_tuple && !targets.empty()) return std::move(targets.front());
-  if (!is_tuple) tokens_.fail_here("expected an expression");
-  return make(Kind::kTuple, offset, std::move(targets));
 }
 
 // Attributes, subscripts and calls.
@@ -335,7 +322,7 @@ CallArguments ExpressionParser::parse_arguments() {
   const auto check_order = [&](bool is_allowed) {
     if (!is_allowed) tokens_.fail_here("arguments of a call in a wrong order");
   };
-  while (!tokens_.is_sign(")")) {
+  tokens_.take_list(")", [&] {
     if (tokens_.accept_sign("*")) {
       check_order(!arguments.all_positional && !arguments.all_named);
       arguments.all_positional = parse_expression();
@@ -352,9 +339,7 @@ CallArguments ExpressionParser::parse_arguments() {
       check_order(!arguments.all_positional && !arguments.all_named && arguments.named.empty());
       arguments.positional.push_back(parse_expression());
     }
-    if (!tokens_.is_sign(")")) tokens_.expect_sign(",");
-  }
-  tokens_.take();
+  });
   return arguments;
 }
 

@@ -39,6 +39,15 @@ class TokenStream {
   void expect_sign(std::string_view sign);
   void expect_name(std::string_view name);
   Token expect(Token::Kind kind, const char* description);
+  // Calls take_item() for each of the items that stand between commas, up to the sign `close`, which is skipped.
+  template <class Item>
+  void take_list(std::string_view close, Item take_item) {
+    while (!is_sign(close)) {
+      take_item();
+      if (!is_sign(close)) expect_sign(",");
+    }
+    take();
+  }
   [[noreturn]] void fail_here(const std::string& message) const;  // adds the current token
 
  private:
@@ -98,7 +107,8 @@ class ExpressionParser {
   ExpressionPtr parse_call(ExpressionPtr callee);
   ExpressionPtr parse_test(ExpressionPtr value);
   CallArguments parse_arguments();
-  ExpressionPtr parse_targets(std::string_view end, bool with_namespace);
+  template <class Item>
+  ExpressionPtr parse_items(std::string_view end, bool may_be_empty, Item parse_item);
 
   TokenStream& tokens_;
 };

@@ -1,4 +1,5 @@
 // Filters on lists, mappings and other iterables. See builtin.h.
+#include "kernels/base/text.h"
 #include "tokenizer/templates/jinja/builtin.h"
 #include "tokenizer/templates/jinja/text.h"
 
@@ -14,12 +15,9 @@ class Path {
       if (!attribute.is_none()) steps_.push_back(attribute);
       return;
     }
-    for (size_t begin = 0; begin <= text->size();) {
-      const size_t end = std::min(text->find('.', begin), text->size());
-      const std::string step = text->substr(begin, end - begin);
-      const bool is_index = !step.empty() && step.find_first_not_of("0123456789") == std::string::npos;
-      steps_.push_back(is_index ? Value(*parse_integer(step)) : Value(step));
-      begin = end + 1;
+    for (const std::string_view step : pinion::split(*text, '.')) {
+      const bool is_index = !step.empty() && step.find_first_not_of("0123456789") == step.npos;
+      steps_.push_back(is_index ? Value(*parse_integer(step)) : Value(std::string(step)));
     }
   }
 
@@ -60,11 +58,10 @@ Value sorted(std::vector<Keyed> items, bool descending) {
 Value sort(const Slots& a) {
   std::vector<Path> paths;
   const Value attribute = a.get(3, {});
-  if (!attribute.is_text()) paths.emplace_back(attribute);
-  for (size_t begin = 0; attribute.is_text() && begin <= attribute.text()->size();) {
-    const size_t end = std::min(attribute.text()->find(',', begin), attribute.text()->size());
-    paths.emplace_back(attribute.text()->substr(begin, end - begin));
-    begin = end + 1;
+  if (!attribute.is_text()) {
+    paths.emplace_back(attribute);
+  } else {
+    for (const std::string_view name : pinion::split(*attribute.text(), ',')) paths.emplace_back(std::string(name));
   }
   std::vector<Keyed> items;
   for (const Value& item : to_items(a[0])) {
@@ -126,7 +123,7 @@ Value sum(const Slots& a) {
 }
 
 std::optional<Value> find_named(const Arguments& arguments, std::string_view name) {
-  const auto found = std::ranges::find(arguments.named, name, [](const auto& pair) { return pair.first; });
+  const auto found = std::ranges::find(arguments.named, name, &std::pair<std::string, Value>::first);
   return found == arguments.named.end() ? std::nullopt : std::optional(found->second);
 }
 
@@ -222,12 +219,7 @@ Value join(const Slots& a) {
 Value items(const Slots& a) {
   if (a[0].is_undefined()) return empty_generator();
   if (a[0].pairs() == nullptr) fail("Can only get item pairs from a mapping.");
-  return iterator("generator", [kept = a[0], at = size_t{0}](Value* out) mutable {
-    if (at == kept.pairs()->size()) return false;
-    const Pair& pair = (*kept.pairs())[at++];
-    *out = Value::tuple({pair.key, pair.value});
-    return true;
-  });
+  return iterator("generator", iterate(run(a.interpreter, *find(methods(a[0]), "items"), {{a[0]}, {}})));
 }
 
 Value or_default(const Slots& a) {

@@ -1,9 +1,9 @@
 // Filters on text and numbers. See builtin.h.
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 
+#include "kernels/base/text.h"
 #include "tokenizer/templates/jinja/builtin.h"
 #include "tokenizer/templates/jinja/text.h"
 
@@ -52,7 +52,7 @@ Value round_number(const Slots& a) {
   if (method == "common" && digits < 0) fail("a negative precision is not supported");
   if (method == "common" && a[0].integer()) return *a[0].integer();
   if (method == "common" && std::isfinite(*a[0].number()) && digits <= kMaxDigits) {
-    return std::strtod(fixed(*a[0].number(), static_cast<int>(digits)).c_str(), nullptr);
+    return std::strtod(formatted("%.*f", static_cast<int>(digits), *a[0].number()).c_str(), nullptr);
   }
   if (method == "common") return *a[0].number();
   const double unit = std::pow(10.0, static_cast<double>(digits)), scaled = *a[0].number() * unit;

@@ -5,8 +5,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 
+#include "kernels/base/text.h"
 #include "tokenizer/templates/jinja/text.h"
 
 namespace pinion::jinja {
@@ -162,7 +162,6 @@ std::string quoted(std::string_view text) {
   const char quote = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos ? '"' : '\'';
   std::string result(1, quote);
   for (const char32_t c : to_chars(text)) {
-    std::array<char, 12> code{};
     if (c == static_cast<char32_t>(quote) || c == '\\') {
       result += {'\\', static_cast<char>(c)};
     } else if (c == '\n' || c == '\r' || c == '\t') {
@@ -171,8 +170,7 @@ std::string quoted(std::string_view text) {
       append_utf8(c, &result);
     } else {
       const char* format = c < 0x100 ? "\\x%02x" : (c < 0x10000 ? "\\u%04x" : "\\U%08x");
-      std::snprintf(code.data(), code.size(), format, static_cast<unsigned>(c));
-      result += code.data();
+      result += formatted(format, static_cast<unsigned>(c));
     }
   }
   return result + quote;
