@@ -190,6 +190,7 @@ Reply complete_chat(const ServerState& server, const HttpRequest& http) {
                        {.message = "the model has no chat template; /v1/completions continues plain text"});
   }
   ChatRequest request;
+  request.fields.is_strict = http.is_strict;
   if (Error e = read_chat_request(server, http.body, &request)) return error_reply(Api::openai, field_error(e));
   return generation_reply(server, Api::openai, request.fields, http,
                           submit_chat_requests(server, request.fields, request.prompt, request.single_call),

@@ -227,6 +227,7 @@ Reply generation_reply(const ServerState& server, Api api, const GenerationField
   constexpr size_t kMaxHeaderBytes = 2000;
   const std::string ignored = joined(fields.ignored).substr(0, kMaxHeaderBytes);
   if (!ignored.empty()) reply.headers.emplace_back("X-Pinion-Ignored", ignored);
+  if (!fields.mended.empty()) reply.headers.emplace_back("X-Pinion-Mended", joined(fields.mended));
   Events events(std::move(submitted.group));
   while (!events.are_over()) {
     std::optional<RequestEvent> event = events.next(http.is_client_connected);

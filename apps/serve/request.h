@@ -24,6 +24,8 @@ struct GenerationFields {
   int64_t max_prompt_tokens = 0;             // the beginning of a longer prompt is dropped; 0: no limit
   std::vector<std::string> end_tokens = {};  // special tokens that end the text as stop strings do
   bool continues_prompt = false;             // a completion, not a reply: its leading blank is kept
+  bool is_strict = false;                    // the conversation is not mended
+  std::vector<std::string> mended = {};      // changes to the conversation, for X-Pinion-Mended
   std::vector<std::string> ignored = {};     // parts of the request without effect, for X-Pinion-Ignored
 };
 
