@@ -159,10 +159,10 @@ std::span<const PageFile> page_files();
 
 // endpoints.cpp
 Endpoint show_page_file, show_health, list_models, show_model, show_fingerprint, show_metrics;
-Endpoint tokenize_text, detokenize_ids;
-Endpoint complete_text;                                                    // completions.cpp
-Endpoint complete_chat;                                                    // chat.cpp
-Endpoint answer_messages, count_tokens;                                    // messages.cpp
+Endpoint tokenize_text, detokenize_ids, show_props, show_slots, apply_template;
+Endpoint complete_text, complete_native, infill;  // completions.cpp
+Endpoint complete_chat;                           // chat.cpp
+Endpoint answer_messages, count_tokens;           // messages.cpp
 // ollama.cpp
 Endpoint ollama_version, ollama_tags, ollama_ps, ollama_embed, ollama_show, ollama_pull, ollama_chat, ollama_generate;
 

@@ -260,6 +260,7 @@ Error make_chat_prompt(const ServerState& server, ChatInput input, GenerationFie
     const bool ends_prompt = !mark.empty() && prompt.text.ends_with(mark);
     if (ends_prompt && out->reply.begun.empty()) out->reply.forced_prefix = mark;
   }
+  out->text = std::move(prompt.text);
   out->is_forced = input.choice == ToolChoice::required || input.choice == ToolChoice::named;
   return out->is_forced ? force_call(server, input, out) : Error{};
 }

@@ -148,6 +148,17 @@ void truncate_prompt(const GenerationFields& fields, std::vector<int32_t>* ids) 
   if (most > 0 && std::ssize(*ids) > most) ids->erase(ids->begin(), ids->end() - most);
 }
 
+OrderedJson settings_json(const GenerateOptions& options) {
+  const SamplerOptions& sampler = options.sampler;
+  return {{"n_predict", options.max_tokens},
+          {"seed", sampler.seed},
+          {"temperature", sampler.temperature},
+          {"top_k", sampler.top_k},
+          {"top_p", sampler.top_p},
+          {"min_p", sampler.min_p},
+          {"repeat_penalty", sampler.repetition_penalty}};
+}
+
 const char* finish_reason_name(const RequestEvent& end) {
   return end.result.finish_reason == FinishReason::stop ? "stop" : "length";
 }

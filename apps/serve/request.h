@@ -66,6 +66,8 @@ Error fill_in(const ServerState& server, std::string_view prefix, std::string_vi
 
 void truncate_prompt(const GenerationFields& fields, std::vector<int32_t>* ids);  // to max_prompt_tokens
 
+OrderedJson settings_json(const GenerateOptions& options);  // as in llama.cpp's server
+
 const char* finish_reason_name(const RequestEvent& end);  // OpenAI's: "stop" or "length"
 
 // A token's text after another token; an incomplete character is U+FFFD.
