@@ -141,12 +141,6 @@ nlohmann::ordered_json template_variables(const ChatTemplate& chat_template, con
   return variables;
 }
 
-// The member of that name if it is a string, or null.
-const std::string* find_text(const nlohmann::ordered_json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? &found->get_ref<const std::string&>() : nullptr;
-}
-
 void append_strings(const nlohmann::ordered_json& value, std::string* out) {
   if (value.is_string()) *out += value.get_ref<const std::string&>() + '\0';
   if (!value.is_structured()) return;

@@ -23,12 +23,6 @@ void rename_role(Message& message, const char* from, const char* to) {
   if (is_from(message, from)) message["role"] = to;
 }
 
-// The member of that name if it is a string, or null.
-const std::string* find_string(const OrderedJson& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? &found->get_ref<const std::string&>() : nullptr;
-}
-
 void make_parts(OrderedJson& content) {
   if (content.is_string()) content = OrderedJson::array({{{"type", "text"}, {"text", content}}});
 }
@@ -166,10 +160,10 @@ void shorten_ids(Message& message) {
 
 // Most templates expect text, also instead of null.
 void join_parts(Message& message) {
-  if (find_string(message, "content")) return;
+  if (find_text(message, "content")) return;
   std::string text;
   for (const OrderedJson& part : message["content"]) {
-    const std::string* more = find_string(part, "text");
+    const std::string* more = find_text(part, "text");
     if (!more) return;
     text += *more;
   }
@@ -258,12 +252,12 @@ std::vector<RequiredText> required_texts(const OrderedJson& messages) {
     const bool is_from_user = is_from(message, "user");
     if (is_from(message, "assistant")) {
       for (const OrderedJson* call : calls_of(message)) {
-        if (const std::string* name = find_string((*call)["function"], "name")) out.push_back({*name, true, true});
+        if (const std::string* name = find_text((*call)["function"], "name")) out.push_back({*name, true, true});
       }
     } else if (message.contains("content")) {
-      add(find_string(message, "content"), is_from_user);
+      add(find_text(message, "content"), is_from_user);
       if (!message["content"].is_array()) continue;
-      for (const OrderedJson& part : message["content"]) add(find_string(part, "text"), is_from_user);
+      for (const OrderedJson& part : message["content"]) add(find_text(part, "text"), is_from_user);
     }
   }
   return out;
@@ -374,8 +368,7 @@ struct Renderer {
     int64_t item = failing_item(&Conversation::messages, failure);
     Conversation without_tools = conversation;
     without_tools.tools = nullptr;
-    const bool has_tools = conversation.tools.is_array() && !conversation.tools.empty();
-    const bool is_tool = item <= 0 && has_tools && !fails_alike(without_tools, failure);
+    const bool is_tool = item <= 0 && conversation.tools.is_array() && !fails_alike(without_tools, failure);
     if (is_tool) item = failing_item(&Conversation::tools, failure);
     failure.where = (is_tool ? "tools" : "messages") + (item < 0 ? "" : "[" + std::to_string(item) + "]");
     return failure;
@@ -383,6 +376,11 @@ struct Renderer {
 };
 
 }  // namespace
+
+const std::string* find_text(const nlohmann::ordered_json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? &found->get_ref<const std::string&>() : nullptr;
+}
 
 Error render_mended(const Conversation& conversation,
                     const std::function<Error(const Conversation&, std::string*)>& render_as_given, std::string* out,
