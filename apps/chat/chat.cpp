@@ -33,7 +33,9 @@ Error restart(Chat& chat, const std::string& system) {
   Conversation trial = fresh;
   add_message("user", "Hello", &trial);
   std::string text;
-  if (Error e = render(*chat.chat_template, trial, &text)) return e;
+  std::vector<std::string> mended;
+  if (Error e = render(*chat.chat_template, trial, &text, &mended)) return e;
+  if (!mended.empty()) note("mended for this model's chat template: " + joined(mended));
   chat.conversation = std::move(fresh);
   chat.session_is_ahead = true;
   return {};

@@ -124,6 +124,7 @@ struct TemplateOptions {
   std::string name;
   bool no_generation_prompt = false;
   bool continue_final_message = false;
+  bool strict = false;
   bool ids = false;
 };
 
@@ -157,6 +158,7 @@ Error read_conversation(const TemplateOptions& options, Conversation* out) {
   out->add_generation_prompt = !options.no_generation_prompt;
   out->continue_final_message = options.continue_final_message;
   out->template_name = options.name;
+  out->is_strict = options.strict;
   return {};
 }
 
@@ -171,17 +173,16 @@ int run_template(const TemplateOptions& options) {
     if (!defines_variable(*chat_template, name)) continue;
     return fail(error("cannot be set here: an option or the folder sets it", "--var " + brief(name)));
   }
-  if (!options.ids) {
-    std::string text;
-    if (Error e = render(*chat_template, conversation, &text)) return fail(e);
-    print(text);
-    return kSuccess;
-  }
-  std::shared_ptr<const Tokenizer> tokenizer;
-  if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);
   Prompt prompt;
-  if (Error e = make_prompt(*chat_template, *tokenizer, conversation, &prompt)) return fail(e);
-  print(join_ids(prompt.ids) + "\n");
+  if (options.ids) {
+    std::shared_ptr<const Tokenizer> tokenizer;
+    if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);
+    if (Error e = make_prompt(*chat_template, *tokenizer, conversation, &prompt)) return fail(e);
+  } else if (Error e = render(*chat_template, conversation, &prompt.text, &prompt.mended)) {
+    return fail(e);
+  }
+  if (!prompt.mended.empty()) note("mended for this template: " + joined(prompt.mended));
+  print(options.ids ? join_ids(prompt.ids) + "\n" : prompt.text);
   return kSuccess;
 }
 
@@ -228,6 +229,7 @@ Run setup_template(Command app) {
   app.add_flag("--no-generation-prompt", options->no_generation_prompt, "End after the last message");
   app.add_flag("--continue-final-message", options->continue_final_message,
                "End behind the text of the last message, so that a model continues it");
+  app.add_flag("--strict", options->strict, "Do not mend messages and tools that the template refuses or omits");
   app.add_flag("--ids", options->ids,
                "Print the token ids of the prompt; special tokens in messages count as plain text");
   return {[options] { return run_template(*options); }};

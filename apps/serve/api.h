@@ -47,6 +47,7 @@ struct HttpRequest {
   std::string path;
   std::string name;  // the rest of the path, for a route whose path ends in '/'
   std::string body;
+  bool is_strict = false;                     // X-Pinion-Strict: conversations are not mended
   std::function<bool()> is_client_connected;  // valid until the reply begins
 };
 
@@ -161,8 +162,8 @@ std::span<const PageFile> page_files();
 
 // endpoints.cpp
 Endpoint show_page_file, show_health, list_models, show_model, show_fingerprint, show_metrics;
-Endpoint tokenize_text, detokenize_ids;
-Endpoint complete_text;                                    // completions.cpp
+Endpoint tokenize_text, detokenize_ids, show_props, show_slots, apply_template;
+Endpoint complete_text, complete_native, infill;           // completions.cpp
 Endpoint complete_chat;                                    // chat.cpp
 Endpoint answer_messages, count_tokens;                    // messages.cpp
 Endpoint create_response, show_response, delete_response;  // responses.cpp

@@ -179,6 +179,7 @@ class ChatFormatter : public OpenaiFormatter {
 Reply complete_chat(const ServerState& server, const HttpRequest& http) {
   if (!server.chat_template) return error_reply(Api::openai, kNoChatTemplate);
   ChatRequest request;
+  request.fields.is_strict = http.is_strict;
   if (Error e = read_chat_request(server, http.body, &request)) return error_reply(Api::openai, field_error(e));
   return chat_reply(server, Api::openai, request, http, std::make_unique<ChatFormatter>(server, request));
 }

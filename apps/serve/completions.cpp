@@ -1,4 +1,5 @@
-// POST /v1/completions: continues a text (platform.openai.com/docs/api-reference/completions).
+// POST /v1/completions: continues a text (platform.openai.com/docs/api-reference/completions). /completion and /infill
+// do so in the format of llama.cpp's server (github.com/ggml-org/llama.cpp, tools/server).
 #include <algorithm>
 
 #include "apps/golden/file.h"
@@ -66,7 +67,8 @@ void read_golden_fields(JsonFields& fields, CompletionRequest* out) {
   options.sampler.dry_breakers.assign(ids.begin(), ids.end());
 }
 
-Error read_completion_request(const ServerState& server, const std::string& body, CompletionRequest* out) {
+Error read_completion_request(const ServerState& server, const std::string& body, int64_t absent_max_tokens,
+                              CompletionRequest* out) {
   Slot slot(*server.parse_slots);
   OrderedJson json;
   OutputConstraint constraint;
@@ -75,7 +77,7 @@ Error read_completion_request(const ServerState& server, const std::string& body
   const Json rest = request_fields(json);
   JsonFields fields{rest, "request"};
   read_generation_fields(fields, server, &out->fields);
-  out->fields.options.max_tokens = read_max_tokens(fields, server, {"n_predict", "max_tokens"}, kDefaultMaxTokens, 0);
+  out->fields.options.max_tokens = read_max_tokens(fields, server, {"n_predict", "max_tokens"}, absent_max_tokens, 0);
   out->echoes = fields.boolean("echo", false);
   if (fields.has("logprobs")) out->logprobs = static_cast<int32_t>(fields.integer("logprobs", {}, 0, kMaxLogprobs));
   out->fields.options.logprobs = out->logprobs;
@@ -214,17 +216,96 @@ class CompletionFormatter : public OpenaiFormatter {
   std::vector<Choice> choices_;
 };
 
+class NativeFormatter : public ResponseFormatter {
+ public:
+  NativeFormatter(const ServerState& server, const CompletionRequest& request)
+      : model_(server.model), streams_(request.fields.streams), settings_(settings_json(request.fields.options)) {}
+
+  std::string put(const RequestEvent& event) override {
+    content_ += event.text;
+    if (event.id) ids_.push_back(*event.id);
+    if (event.is_end) end_ = event;
+    return streams_ && !event.is_end && !content_.empty() ? event_text(part(false)) : "";
+  }
+
+  std::string finish() override {
+    const GenerateResult& result = end_.result;
+    const bool is_limit = result.finish_reason != FinishReason::stop;
+    const auto rate = [](size_t tokens, double s) { return s > 0 ? static_cast<double>(tokens) / s : 0; };
+    const int64_t prompt_tokens = result.reused_tokens + result.prefilled_tokens;
+    OrderedJson json = part(true);
+    json.update({{"model", model_},
+                 {"tokens_predicted", result.ids.size()},
+                 {"tokens_evaluated", prompt_tokens},
+                 {"tokens_cached", result.reused_tokens},
+                 {"truncated", false},
+                 {"stop_type", is_limit                 ? "limit"
+                               : end_.stop_text.empty() ? "eos"
+                                                        : "word"},
+                 {"stopping_word", end_.stop_text},
+                 {"generation_settings", settings_},
+                 {"timings",
+                  {{"prompt_n", result.prefilled_tokens},
+                   {"prompt_ms", result.prefill_seconds * 1e3},
+                   {"prompt_per_second", rate(result.prefilled_tokens, result.prefill_seconds)},
+                   {"predicted_n", result.ids.size()},
+                   {"predicted_ms", result.decode_seconds * 1e3},
+                   {"predicted_per_second", rate(result.ids.size(), result.decode_seconds)}}}});
+    return streams_ ? event_text(json) : json_text(json) + "\n";
+  }
+
+ private:
+  OrderedJson part(bool is_end) {
+    return {{"index", 0},
+            {"content", std::exchange(content_, "")},
+            {"tokens", std::exchange(ids_, OrderedJson::array())},
+            {"stop", is_end}};
+  }
+
+  const std::string model_;
+  const bool streams_;
+  const OrderedJson settings_;
+  std::string content_;                     // not sent yet
+  OrderedJson ids_ = OrderedJson::array();  // not sent yet
+  RequestEvent end_;
+};
+
 }  // namespace
 
 Reply complete_text(const ServerState& server, const HttpRequest& http) {
   CompletionRequest request;
-  if (Error e = read_completion_request(server, http.body, &request)) {
+  if (Error e = read_completion_request(server, http.body, kDefaultMaxTokens, &request)) {
     return error_reply(Api::openai, field_error(e));
   }
   Submitted submitted = submit_requests(server, request.fields, request.prompts);
   const GenerationFields fields = request.fields;
   return generation_reply(server, Api::openai, fields, http, std::move(submitted),
                           std::make_unique<CompletionFormatter>(server, std::move(request)));
+}
+
+Reply complete_native(const ServerState& server, const HttpRequest& http) {
+  CompletionRequest request;
+  Error e = read_completion_request(server, http.body, server.service->context(), &request);
+  const bool is_one = request.prompts.size() == 1 && request.fields.choices == 1 && !request.echoes;
+  if (!e && !is_one) e = error("not supported here", "request: prompt", "one prompt and one choice, without echo");
+  if (e) return error_reply(Api::openai, field_error(e));
+  return generation_reply(server, Api::openai, request.fields, http,
+                          submit_requests(server, request.fields, request.prompts),
+                          std::make_unique<NativeFormatter>(server, request));
+}
+
+// "prompt" is the beginning of the gap between "input_prefix" and "input_suffix".
+Reply infill(const ServerState& server, const HttpRequest& http) {
+  OrderedJson json;
+  Error e = parse_body(http.body, &json);
+  if (!e && !json.is_object()) e = error("wrong type", "request", "an object");
+  if (e) return error_reply(Api::openai, field_error(e));
+  json["prompt"] = text_of(json, "input_prefix") + text_of(json, "prompt");
+  json["suffix"] = text_of(json, "input_suffix");
+  for (const char* name : {"input_prefix", "input_suffix"}) json.erase(name);
+  HttpRequest completion = http;
+  completion.body = json_text(json);
+  return complete_native(server, completion);
 }
 
 }  // namespace pinion

@@ -236,6 +236,7 @@ Error make_chat_prompt(const ServerState& server, ChatInput input, GenerationFie
   Conversation& conversation = input.conversation;
   if (Error e = check_tool_choice(input)) return e;
   if (input.choice == ToolChoice::none) conversation.tools = nullptr;
+  conversation.is_strict = fields->is_strict;
   if (Error e = normalise_messages(input)) return e;
   if (input.has_media) fields->ignored.emplace_back("messages: media");
   Prompt prompt;
@@ -245,6 +246,8 @@ Error make_chat_prompt(const ServerState& server, ChatInput input, GenerationFie
                       : make_prompt(*server.chat_template, *server.tokenizer, conversation, &prompt, context);
   failure.where = std::filesystem::path(failure.where).filename().string();  // the server's folders stay private
   if (failure) return failure.what == "too long" ? too_long(server, "messages") : failure;
+  fields->mended = prompt.mended;
+  if (!prompt.mended.empty()) note("messages that the chat template refuses were mended: " + joined(prompt.mended));
   out->ids = std::move(prompt.ids);
   truncate_prompt(*fields, &out->ids);
   const ToolFormat format = detect_tool_format(template_source(*server.chat_template, conversation));
@@ -257,6 +260,7 @@ Error make_chat_prompt(const ServerState& server, ChatInput input, GenerationFie
     const bool ends_prompt = !mark.empty() && prompt.text.ends_with(mark);
     if (ends_prompt && out->reply.begun.empty()) out->reply.forced_prefix = mark;
   }
+  out->text = std::move(prompt.text);
   out->is_forced = input.choice == ToolChoice::required || input.choice == ToolChoice::named;
   out->tool = input.tool;
   return out->is_forced ? force_call(server, input, out) : Error{};

@@ -34,6 +34,7 @@ struct ChatInput {
 };
 
 struct ChatPrompt {
+  std::string text;
   std::vector<int32_t> ids;
   ToolCallOptions reply;      // parses the model's reply
   bool is_forced = false;     // the reply is nothing but calls

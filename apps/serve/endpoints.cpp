@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "apps/serve/api.h"
+#include "apps/serve/conversation.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {
@@ -158,6 +158,47 @@ Reply detokenize_ids(const ServerState& server, const HttpRequest& http) {
   if (fields.error) return error_reply(Api::openai, field_error(fields.error));
   const std::string text = decode(*server.tokenizer, ids, false);
   return json_reply({{"content", text}, {"prompt", text}});
+}
+
+// Front ends of llama.cpp read these two.
+Reply show_props(const ServerState& server, const HttpRequest&) {
+  const auto text_of_id = [&](std::optional<int32_t> id) { return id ? token_text(*server.tokenizer, *id) : ""; };
+  const std::string source(server.chat_template ? template_source(*server.chat_template, {}) : "");
+  return json_reply({{"default_generation_settings",
+                      {{"n_ctx", server.service->context()}, {"params", settings_json({.sampler = server.sampler})}}},
+                     {"total_slots", server.service->parallel()},
+                     {"model_alias", server.model},
+                     {"model_path", server.model},  // the server's folders stay private
+                     {"modalities", {{"vision", false}, {"audio", false}}},
+                     {"chat_template", source},
+                     {"bos_token", text_of_id(bos_id(*server.tokenizer))},
+                     {"eos_token", text_of_id(eos_id(*server.tokenizer))},
+                     {"build_info", "pinion-" PINION_VERSION}});
+}
+
+// The scheduler has no fixed slots: as many are busy as texts run.
+Reply show_slots(const ServerState& server, const HttpRequest&) {
+  OrderedJson slots = OrderedJson::array();
+  const int64_t running = server.service->metrics().running;
+  for (int64_t i = 0; i < server.service->parallel(); ++i) {
+    slots.push_back({{"id", i}, {"n_ctx", server.service->context()}, {"is_processing", i < running}});
+  }
+  return json_reply(slots);
+}
+
+// The prompt of /v1/chat/completions for the same messages and tools.
+Reply apply_template(const ServerState& server, const HttpRequest& http) {
+  if (!server.chat_template) return error_reply(Api::openai, {.message = "the model has no chat template"});
+  const Slot slot(*server.parse_slots);
+  OrderedJson json;
+  ChatInput input;
+  ChatPrompt prompt;
+  GenerationFields fields;
+  fields.is_strict = http.is_strict;
+  Error e = parse_body(http.body, &json);
+  if (!e) e = take_chat_input(json, &input);
+  if (!e) e = make_chat_prompt(server, std::move(input), &fields, &prompt);
+  return e ? error_reply(Api::openai, field_error(e)) : json_reply({{"prompt", prompt.text}});
 }
 
 }  // namespace pinion

@@ -226,7 +226,11 @@ struct HttpListener::State {
     if (refusal.status != 0) return fail(request, refusal, response);
     if (is_page && request.method == "OPTIONS") return set_reply({}, response);
     if (!route || !accepts(*route, request.method)) return fail(request, {404, status_message(404)}, response);
-    HttpRequest http = {.path = request.path, .name = {}, .body = {}, .is_client_connected = is_client_connected};
+    HttpRequest http = {.path = request.path,
+                        .name = {},
+                        .body = {},
+                        .is_strict = request.get_header_value("X-Pinion-Strict") == "1",
+                        .is_client_connected = is_client_connected};
     if (is_prefix(*route)) http.name = request.path.substr(std::string_view(route->path).size());
     BodyBudget budget(body_bytes);
     if (request.method == "POST") {

@@ -155,6 +155,7 @@ class InferenceService {
   // of range (invalid), no room (queue_full), shutdown (draining).
   Error submit(std::vector<InferenceRequest> requests, std::unique_ptr<RequestGroup>* out, FailureKind* kind);
   int64_t context() const { return scheduler_->options.context; }
+  int64_t parallel() const { return scheduler_->options.sequences; }
   int64_t max_requests() const { return scheduler_->options.sequences + options_.max_waiting; }
   // The first call starts the bandwidth measurement, which runs while the engine is idle; its result is 0 until then.
   ServiceMetrics metrics();

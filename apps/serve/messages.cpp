@@ -53,7 +53,9 @@ Error add_message(const OrderedJson& given, size_t i, ChatInput* input) {
   const std::string where = "request: messages[" + std::to_string(i) + "]";
   OrderedJson* out = &input->conversation.messages;
   const std::string role = text_of(message, "role");
-  if (role != "user" && role != "assistant") return error("unknown value", where + ": role", "user or assistant");
+  if (role != "user" && role != "assistant" && role != "system") {
+    return error("unknown value", where + ": role", "user, assistant or system");
+  }
   MessageContent content;
   if (Error e = read_content(message.value("content", OrderedJson(nullptr)), where + ": content", &content)) return e;
   if (content.has_media && awaits_answer(given, i)) return error(kTextOnly, where);
@@ -309,6 +311,7 @@ Reply message_error(const ApiError& failure) { return error_reply(Api::anthropic
 Reply answer_messages(const ServerState& server, const HttpRequest& http) {
   if (!server.chat_template) return message_error(kNoChatTemplate);
   ChatRequest request;
+  request.fields.is_strict = http.is_strict;
   if (Error e = read_messages_request(server, http.body, false, &request)) return message_error(field_error(e));
   return chat_reply(server, Api::anthropic, request, http, std::make_unique<MessageFormatter>(server, request));
 }
@@ -316,6 +319,7 @@ Reply answer_messages(const ServerState& server, const HttpRequest& http) {
 Reply count_tokens(const ServerState& server, const HttpRequest& http) {
   if (!server.chat_template) return message_error(kNoChatTemplate);
   ChatRequest request;
+  request.fields.is_strict = http.is_strict;
   if (Error e = read_messages_request(server, http.body, true, &request)) return message_error(field_error(e));
   return json_reply({{"input_tokens", request.prompt.ids.size()}});
 }

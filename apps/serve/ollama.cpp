@@ -230,6 +230,7 @@ class OllamaFormatter : public ResponseFormatter {
 Reply ollama_generation(const ServerState& server, const HttpRequest& http, bool is_chat) {
   OllamaRequest request;
   request.is_chat = is_chat;
+  request.fields.is_strict = http.is_strict;
   if (Error e = read_ollama_request(server, http.body, &request)) return error_reply(Api::ollama, field_error(e));
   if (request.is_preload) {
     OrderedJson json = line_json(server, is_chat, "");

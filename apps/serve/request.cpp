@@ -147,6 +147,17 @@ void truncate_prompt(const GenerationFields& fields, std::vector<int32_t>* ids) 
   if (most > 0 && std::ssize(*ids) > most) ids->erase(ids->begin(), ids->end() - most);
 }
 
+OrderedJson settings_json(const GenerateOptions& options) {
+  const SamplerOptions& sampler = options.sampler;
+  return {{"n_predict", options.max_tokens},
+          {"seed", sampler.seed},
+          {"temperature", sampler.temperature},
+          {"top_k", sampler.top_k},
+          {"top_p", sampler.top_p},
+          {"min_p", sampler.min_p},
+          {"repeat_penalty", sampler.repetition_penalty}};
+}
+
 const char* finish_reason_name(const RequestEvent& end) {
   return end.result.finish_reason == FinishReason::stop ? "stop" : "length";
 }
@@ -229,6 +240,7 @@ Reply generation_reply(const ServerState& server, Api api, const GenerationField
   if (!ignored.empty()) reply.headers.emplace_back("X-Pinion-Ignored", ignored);
   const std::string loose = joined(fields.loose_tools).substr(0, kMaxHeaderBytes);
   if (!loose.empty()) reply.headers.emplace_back("X-Pinion-Loose-Tools", loose);
+  if (!fields.mended.empty()) reply.headers.emplace_back("X-Pinion-Mended", joined(fields.mended));
   Events events(std::move(submitted.group));
   while (!events.are_over()) {
     std::optional<RequestEvent> event = events.next(http.is_client_connected);

@@ -25,6 +25,8 @@ struct GenerationFields {
   std::vector<std::string> end_tokens = {};   // special tokens that end the text as stop strings do
   bool continues_prompt = false;              // a completion, not a reply: its leading blank is kept
   bool is_constrained = false;                // a grammar covers the whole text
+  bool is_strict = false;                     // the conversation is not mended
+  std::vector<std::string> mended = {};       // changes to the conversation, for X-Pinion-Mended
   std::vector<std::string> loose_tools = {};  // may get any object as arguments, for X-Pinion-Loose-Tools
   std::vector<std::string> ignored = {};      // parts of the request without effect, for X-Pinion-Ignored
 };
@@ -70,6 +72,7 @@ Error fill_in(const ServerState& server, std::string_view prefix, std::string_vi
 void truncate_prompt(const GenerationFields& fields, std::vector<int32_t>* ids);  // to max_prompt_tokens
 
 std::string header_text(std::string name);  // of characters that a header may hold
+OrderedJson settings_json(const GenerateOptions& options);  // as in llama.cpp's server
 
 const char* finish_reason_name(const RequestEvent& end);  // OpenAI's: "stop" or "length"
 

@@ -50,6 +50,11 @@ constexpr Route kRoutes[] = {
     {"POST", "/api/pull", Api::ollama, ollama_pull},
     {"POST", "/api/chat", Api::ollama, ollama_chat},
     {"POST", "/api/generate", Api::ollama, ollama_generate},
+    {"GET", "/props", Api::openai, show_props},
+    {"GET", "/slots", Api::openai, show_slots},
+    {"POST", "/apply-template", Api::openai, apply_template},
+    {"POST", "/completion", Api::openai, complete_native},
+    {"POST", "/infill", Api::openai, infill},
     {"POST", "/tokenize", Api::openai, tokenize_text},
     {"POST", "/detokenize", Api::openai, detokenize_ids},
 };

@@ -26,7 +26,7 @@ struct ChatModel : Folder {
   ChatModel() {
     copy_stories(*this);
     write_file(path / "chat_template.jinja",
-               "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' and m.content == 'refuse' %}"
+               "{{ bos_token }}{% for m in messages %}{% if 'refuse' in m.content %}"
                "{{ raise_exception('no such role') }}{% endif %}{{ m.content }}\n{% endfor %}");
   }
 };

@@ -60,7 +60,7 @@ TEST(ServeApis, AnthropicErrors) {
   const std::pair<json, std::string> mistakes[] = {
       {{{"messages", kStory}}, "max_tokens"},
       {{{"messages", json::array()}, {"max_tokens", 1}}, "messages"},
-      {{{"messages", {{{"role", "system"}, {"content", "a"}}}}, {"max_tokens", 1}}, "role"},
+      {{{"messages", {{{"role", "tool"}, {"content", "a"}}}}, {"max_tokens", 1}}, "role"},
       {{{"messages", {{{"role", "user"}, {"content", {{{"type", "image"}}}}}}}, {"max_tokens", 1}}, "image"},
       {{{"messages", kStory}, {"max_tokens", 1}, {"tool_choice", {{"type", "any"}}}}, "tools"},
       {{{"messages", kStory}, {"max_tokens", 1}, {"tools", {{"name", "a"}}}}, "tools"},

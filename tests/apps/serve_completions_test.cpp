@@ -92,6 +92,8 @@ TEST(ServeCompletions, FillsInTheMiddle) {
   // "." is one more token; it has no leading blank.
   EXPECT_EQ(filled["usage"]["prompt_tokens"], tokens["count"].get<int>() + 1) << tokens;
   EXPECT_EQ(filled["usage"]["completion_tokens"], 9);
+  const json infill = {{"input_prefix", "Once upon"}, {"input_suffix", "."}, {"n_predict", 9}, {"temperature", 0}};
+  EXPECT_EQ(server.post("/infill", infill)["content"], filled["choices"][0]["text"]);
   const json options = {{"num_predict", 9}, {"temperature", 0}};
   json other = {{"prompt", "Once upon"}, {"suffix", "."}, {"stream", false}, {"options", options}};
   EXPECT_EQ(server.post("/api/generate", other)["response"], filled["choices"][0]["text"]);
@@ -101,6 +103,54 @@ TEST(ServeCompletions, FillsInTheMiddle) {
   EXPECT_EQ(ended["choices"][0]["text"], "");
   EXPECT_EQ(ended["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(ended["usage"]["completion_tokens"], 1);
+}
+
+// The endpoints of llama.cpp's server.
+TEST(ServeCompletions, FormatOfLlamaCpp) {
+  Server server(kDemo);
+  const json request = {{"prompt", kOnce}, {"n_predict", 8}, {"temperature", 0}};
+  const json answer = server.post("/completion", request), same = server.post("/v1/completions", request);
+  EXPECT_EQ(answer["content"], same["choices"][0]["text"]);
+  EXPECT_EQ(answer["tokens_predicted"], 8);
+  EXPECT_EQ(answer["tokens"].size(), 8);
+  EXPECT_EQ(answer["tokens_evaluated"], same["usage"]["prompt_tokens"]);
+  EXPECT_EQ(answer["stop_type"], "limit");
+  EXPECT_EQ(answer["timings"]["predicted_n"], 8);
+  EXPECT_EQ(answer["generation_settings"]["n_predict"], 8);
+  json streamed = request;
+  streamed["stream"] = true;
+  const std::string events = server.client().Post("/completion", streamed.dump(), "application/json")->body;
+  std::string text;
+  size_t count = 0;
+  for (size_t at = 0; (at = events.find("data: ", at)) != std::string::npos; ++count) {
+    const size_t end = events.find("\n\n", at);
+    const json part = json::parse(events.substr(at + 6, end - at - 6));
+    EXPECT_EQ(part["stop"], end + 2 == events.size());
+    text += part["content"];
+    at = end;
+  }
+  EXPECT_EQ(text, answer["content"]);
+  EXPECT_GT(count, 2u);
+  json stopped = request;
+  stopped["stop"] = text.substr(5, 4);
+  const json word = server.post("/completion", stopped);
+  EXPECT_EQ(word["stop_type"], "word");
+  EXPECT_EQ(word["stopping_word"], stopped["stop"]);
+  stopped["n"] = 2;
+  server.post("/completion", stopped, 400);
+  server.post("/completion", json::object(), 400);
+  server.post("/infill", json::array(), 400);
+  const json infill = {{"input_prefix", "a"}, {"input_suffix", "b"}};
+  const json refused = server.post("/infill", infill, 400);
+  EXPECT_NE(refused["error"]["message"].get<std::string>().find("no fill-in-the-middle tokens"), std::string::npos);
+
+  const json props = json::parse(server.get("/props"));
+  EXPECT_EQ(props["model_path"], "demo") << "no path of the server's disk";
+  EXPECT_EQ(props["bos_token"], "<s>");
+  EXPECT_NE(props["chat_template"].get<std::string>().find("messages"), std::string::npos);
+  EXPECT_EQ(json::parse(server.get("/slots")).size(), props["total_slots"].get<size_t>());
+  const json talk = {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}};
+  EXPECT_EQ(server.post("/apply-template", talk)["prompt"], "<s><|user|>Hi<|end|><|assistant|>");
 }
 
 }  // namespace

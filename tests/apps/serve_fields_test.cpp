@@ -300,7 +300,7 @@ TEST(ServeFields, ToolChoiceAndRefusals) {
   write_file(model.path / "chat_template.jinja", "{{ raise_exception('no') }}");
   const Server failing(model.path);
   const json failure = failing.post("/v1/chat/completions", {{"messages", kQuestion}}, 400)["error"];
-  EXPECT_TRUE(failure["message"].get<std::string>().starts_with("chat_template.jinja: ")) << failure;
+  EXPECT_TRUE(failure["message"].get<std::string>().starts_with("messages[0]: template fails: no at row 1")) << failure;
 
   const auto prompt = [&](const json& message) {
     const json body = {{"messages", json::array({message})}, {"max_tokens", 1}};
@@ -310,6 +310,38 @@ TEST(ServeFields, ToolChoiceAndRefusals) {
   EXPECT_EQ(prompt({{"role", "assistant"}, {"content", "I cannot."}, {"refusal", nullptr}}), plain);
   EXPECT_EQ(prompt({{"role", "assistant"}, {"content", nullptr}, {"refusal", "I cannot."}}), plain);
   EXPECT_EQ(prompt({{"role", "assistant"}, {"content", {{{"type", "refusal"}, {"refusal", "I cannot."}}}}}), plain);
+}
+
+TEST(ServeFields, MendedConversations) {
+  const Folder model;
+  copy_stories(model);
+  write_file(model.path / "chat_template.jinja",
+             "{% for m in messages %}{% if m.role not in ['user', 'assistant'] or (not loop.first and m.role == "
+             "messages[loop.index0 - 1].role) %}{{ raise_exception('bad ' + m.role) }}{% endif %}{{ m.content }};"
+             "{% endfor %}");
+  const Server server(model.path);
+  const json messages = {{{"role", "user"}, {"content", "Hi"}}, {{"role", "system"}, {"content", "Be brief."}}};
+  const std::string changes = "late system messages as user text, messages of one role merged";
+  for (const char* path : {"/v1/chat/completions", "/v1/messages?beta=true", "/api/chat"}) {
+    const std::string body = json({{"messages", messages},
+                                   {"max_tokens", 1},
+                                   {"stream", false},
+                                   {"thinking", {{"type", "enabled"}, {"budget_tokens", 9}}},
+                                   {"context_management", {{"edits", json::array()}}},
+                                   {"output_config", {{"effort", "high"}}}})
+                                 .dump();
+    const httplib::Result mended = server.client().Post(path, body, "application/json");
+    EXPECT_EQ(mended->status, 200) << path << mended->body;
+    EXPECT_EQ(mended->get_header_value("X-Pinion-Mended"), changes) << path;
+    const httplib::Headers strict = {{"X-Pinion-Strict", "1"}};
+    const httplib::Result refused = server.client().Post(path, strict, body, "application/json");
+    EXPECT_EQ(refused->status, 400) << path;
+    EXPECT_NE(refused->body.find("messages[1]: template fails: bad system at row 1"), std::string::npos);
+    EXPECT_EQ(refused->body.find('/'), std::string::npos) << refused->body << " contains no path";
+  }
+  const httplib::Result plain = server.client().Post(
+      "/v1/chat/completions", json({{"messages", kQuestion}, {"max_tokens", 1}}).dump(), "application/json");
+  EXPECT_FALSE(plain->has_header("X-Pinion-Mended"));
 }
 
 TEST(ServeFields, LoneSurrogatesAreReplaced) {

@@ -153,11 +153,18 @@ TEST(Template, BadInputIsOneLine) {
   expect_failure(model.run({"--messages", model / "m.json", "--template", "rag"}), 1, "want rag, have default");
   write_file(model.path / "chat_template.jinja",
              "{{ messages[0].content }}\n{% for m in messages %}{{ raise_exception('no') }}{% endfor %}");
-  bad(R"([{"role": "user", "content": "x"}])", "chat_template.jinja: template fails: no at row 2, column");
+  bad(R"([{"role": "user", "content": "x"}])", "messages[0]: template fails: no at row 2, column");
+  write_file(model.path / "chat_template.jinja",
+             "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}");
+  const char* system = R"([{"role": "system", "content": "Brief."}, {"role": "user", "content": "Hi"}])";
+  const Outcome mended = model.run({"--messages", "-"}, system);
+  EXPECT_EQ(mended.out, "Brief.\n\nHi");
+  EXPECT_EQ(mended.err, "pinion: mended for this template: system messages as user text\n");
+  EXPECT_EQ(model.run({"--messages", "-", "--strict"}, system).out, "Hi");
   write_file(model.path / "chat_template.jinja", "{% for i in range(10**9) %}{% endfor %}");
   bad("[]", "chat_template.jinja: ");
   write_file(model.path / "chat_template.jinja", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}");
-  bad("[]", "chat_template.jinja: ");
+  bad("[]", "messages: template fails: nests or calls itself too deep");
   fs::remove(model.path / "chat_template.jinja");
   bad("[]", "no chat template");
 }

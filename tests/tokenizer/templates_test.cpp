@@ -68,7 +68,8 @@ TEST_P(Templates, EqualTheReference) {
                                        .tools = conversation.value("tools", OrderedJson()),
                                        .variables = conversation.value("variables", OrderedJson::object()),
                                        .add_generation_prompt = conversation.value("add_generation_prompt", true),
-                                       .continue_final_message = conversation.contains("continue_final_message")},
+                                       .continue_final_message = conversation.contains("continue_final_message"),
+                                       .is_strict = true},
                                       &message);
     const auto different = kDifferent.find({GetParam(), name});
     if (different == kDifferent.end()) {

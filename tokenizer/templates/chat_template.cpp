@@ -11,6 +11,7 @@
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
 #include "tokenizer/templates/jinja.h"
+#include "tokenizer/templates/mend.h"
 #include "tokenizer/templates/special_token_escape.h"
 #include "tokenizer/tokens/settings.h"
 #include "tokenizer/tokens/unicode.h"
@@ -140,12 +141,6 @@ nlohmann::ordered_json template_variables(const ChatTemplate& chat_template, con
   return variables;
 }
 
-// The member of that name if it is a string, or null.
-const std::string* find_text(const nlohmann::ordered_json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? &found->get_ref<const std::string&>() : nullptr;
-}
-
 void append_strings(const nlohmann::ordered_json& value, std::string* out) {
   if (value.is_string()) *out += value.get_ref<const std::string&>() + '\0';
   if (!value.is_structured()) return;
@@ -171,75 +166,9 @@ Error check_parts(const ChatTemplate& chat_template, const nlohmann::ordered_jso
   if (!spellings.empty()) append_strings(messages, &strings);
   for (const std::string& spelling : spellings) {
     if (text.find(spelling) == std::string::npos || strings.find(spelling) != std::string::npos) continue;
-    return error("template fails", chat_template.where, {}, "it prints a list of content parts");
+    return error(kTemplateFails, chat_template.where, {}, "it prints a list of content parts");
   }
   return {};
-}
-
-// The text of a message or of its parts.
-void append_texts(const nlohmann::ordered_json& message, std::vector<std::string_view>* out) {
-  if (const std::string* text = find_text(message, "content")) return out->push_back(*text);
-  const auto content = message.find("content");
-  if (content == message.end() || !content->is_array()) return;
-  for (const auto& part : *content) {
-    if (const std::string* text = find_text(part, "text")) out->push_back(*text);
-  }
-}
-
-// Texts that a prompt must not omit: instructions, user messages, and names of called functions.
-std::vector<std::string_view> required_texts(const nlohmann::ordered_json& messages) {
-  std::vector<std::string_view> out;
-  for (const auto& message : messages) {
-    if (message["role"] == "user" || message["role"] == "system") append_texts(message, &out);
-    const auto calls = message.find("tool_calls");
-    if (calls == message.end() || !calls->is_array()) continue;
-    for (const auto& call : *calls) {
-      if (!call.contains("function")) continue;
-      if (const std::string* name = find_text(call["function"], "name")) out.push_back(*name);
-    }
-  }
-  return out;
-}
-
-// The number of required texts in a prompt, in order and without surrounding white space. A missing one costs a search
-// of the whole prompt, so the count stops at kMaxMissing.
-size_t count_present(const std::vector<std::string_view>& required, std::string_view text) {
-  constexpr int kMaxMissing = 16;
-  size_t present = 0;
-  int missing = 0;
-  for (std::string_view part : required) {
-    part = strip(part);
-    const void* found = memmem(text.data(), text.size(), part.data(), part.size());
-    if (!found && ++missing == kMaxMissing) break;
-    if (!found) continue;
-    text.remove_prefix(static_cast<const char*>(found) - text.data() + part.size());
-    ++present;
-  }
-  return present;
-}
-
-// DeepSeek's templates write tool calls only for messages whose content is null. Returns true if a message changed.
-bool null_empty_texts(nlohmann::ordered_json* messages) {
-  bool changed = false;
-  for (auto& message : *messages) {
-    const std::string* text = find_text(message, "content");
-    if (text == nullptr || !text->empty() || !message.contains("tool_calls")) continue;
-    message["content"] = nullptr;
-    changed = true;
-  }
-  return changed;
-}
-
-// SmolVLM's templates read content as a list of parts only, and omit plain text. Returns true if a message changed.
-bool wrap_texts_in_parts(nlohmann::ordered_json* messages) {
-  bool changed = false;
-  for (auto& message : *messages) {
-    const std::string* text = find_text(message, "content");
-    if (text == nullptr) continue;
-    message["content"] = {{{"type", "text"}, {"text", *text}}};
-    changed = true;
-  }
-  return changed;
 }
 
 // Stands behind the text that the model continues while the template runs. The space shows whether the template trims
@@ -264,7 +193,7 @@ std::string* find_continued(nlohmann::ordered_json* message) {
 
 // Renders with kEndTag behind the text to continue and cuts there, as transformers does.
 Error render_continued(const ChatTemplate& chat_template, Conversation conversation, std::string* out,
-                       size_t* continued_at) {
+                       size_t* continued_at, std::vector<std::string>* mended) {
   conversation.continue_final_message = conversation.add_generation_prompt = false;
   if (conversation.messages.empty()) return error("no message to continue", "messages");
   nlohmann::ordered_json& last = conversation.messages.back();
@@ -275,7 +204,7 @@ Error render_continued(const ChatTemplate& chat_template, Conversation conversat
   if (text == nullptr) return error("the last one has no text to continue", "messages");
   const std::string continued(strip(*text));
   *text += kEndTag;
-  if (Error e = render(chat_template, conversation, out)) return e;
+  if (Error e = render(chat_template, conversation, out, mended)) return e;
   const size_t end = out->rfind(kEndTag.substr(0, kEndTag.size() - 1));
   if (end == std::string::npos || out->find(continued) == std::string::npos) {
     return error("the chat template changes the text of the last one, so it cannot be continued", "messages");
@@ -286,15 +215,6 @@ Error render_continued(const ChatTemplate& chat_template, Conversation conversat
   if (is_trimmed) out->resize(bytes);
   const bool is_whole = std::string_view(*out).substr(0, bytes).ends_with(continued);
   *continued_at = is_whole && !continued.empty() ? bytes - continued.size() : out->size();
-  return {};
-}
-
-Error render_as_given(const ChatTemplate& chat_template, const JinjaTemplate& jinja, const Conversation& conversation,
-                      std::string* out) {
-  std::string text;
-  if (Error e = render_jinja(jinja, template_variables(chat_template, conversation), &text)) return e;
-  if (Error e = check_parts(chat_template, conversation.messages, text)) return e;
-  *out = std::move(text);
   return {};
 }
 
@@ -344,31 +264,22 @@ std::string_view template_source(const ChatTemplate& chat_template, const Conver
   return find_template(chat_template, conversation, &named) ? std::string_view() : std::string_view(named->source);
 }
 
-Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out) {
+Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out,
+             std::vector<std::string>* mended) {
   const NamedTemplate* chosen = nullptr;
   if (Error e = check_messages(conversation.messages)) return e;
   if (conversation.continue_final_message) {
     size_t continued_at = 0;
-    return render_continued(chat_template, conversation, out, &continued_at);
+    return render_continued(chat_template, conversation, out, &continued_at, mended);
   }
   if (Error e = find_template(chat_template, conversation, &chosen)) return e;
   std::shared_ptr<const JinjaTemplate> jinja;
   if (Error e = parsed(*chosen, &jinja)) return e;
-  const std::vector<std::string_view> required = required_texts(conversation.messages);
-  Error failure = render_as_given(chat_template, *jinja, conversation, out);
-  size_t present = failure ? 0 : count_present(required, *out);
-  for (const auto reshape : {null_empty_texts, wrap_texts_in_parts}) {
-    if (!failure && present == required.size()) break;
-    Conversation reshaped = conversation;
-    std::string text;
-    if (!reshape(&reshaped.messages) || render_as_given(chat_template, *jinja, reshaped, &text)) continue;
-    const size_t present_now = count_present(required, text);
-    if (failure ? present_now < required.size() : present_now <= present) continue;
-    failure = {};
-    present = present_now;
-    *out = std::move(text);
-  }
-  return failure;
+  const auto render_as_given = [&](const Conversation& shown, std::string* text) {
+    if (Error e = render_jinja(*jinja, template_variables(chat_template, shown), text)) return e;
+    return check_parts(chat_template, shown.messages, *text);
+  };
+  return render_mended(conversation, render_as_given, out, mended);
 }
 
 bool defines_variable(const ChatTemplate& chat_template, const std::string& name) {
@@ -397,8 +308,10 @@ Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
   if (Error e = escape_special_tokens(tokens, taken, &guarded.messages, &guarded.tools, &encoding.escapes)) return e;
   std::string text;
   size_t continued_at = std::string::npos;
-  if (Error e = guarded.continue_final_message ? render_continued(chat_template, guarded, &text, &continued_at)
-                                               : render(chat_template, guarded, &text)) {
+  out->mended.clear();
+  if (Error e = guarded.continue_final_message
+                    ? render_continued(chat_template, guarded, &text, &continued_at, &out->mended)
+                    : render(chat_template, guarded, &text, &out->mended)) {
     return e;
   }
   out->text = unescaped(text, encoding.escapes);

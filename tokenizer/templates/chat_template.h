@@ -23,6 +23,7 @@ struct Conversation {
   // the content, the last part of it that has a text, or the thoughts of a message without content.
   bool continue_final_message = false;
   std::string template_name = {};  // empty: "tool_use" if there are tools and such a template, else "default"
+  bool is_strict = false;          // no mends
 };
 
 struct ChatTemplate;  // immutable after loading
@@ -37,11 +38,13 @@ Error check_messages(const nlohmann::ordered_json& messages);  // a list of obje
 
 // The output of transformers' apply_chat_template, with two additions. If a message has thoughts as reasoning_content,
 // thinking or reasoning, the template finds them under the first two names. If the template fails, or its output omits
-// system messages, user messages or names of called functions, it is rendered again with "content" in another shape:
-// null instead of an empty text beside tool calls, then a list of parts instead of a text. Such an output is used if it
-// omits fewer texts, or, after a failure, none. The error of raise_exception(text) carries that text and its line.
-// Errors of continue_final_message: the last message has no text, or has tool calls, or the template changes the text.
-Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out);
+// system messages, user messages or names of called functions, the conversation is mended (mend.h) and rendered again.
+// The fewest mends are taken whose output omits the fewest texts or, after a failure, no message; `mended` (may be
+// null) receives their names. Errors of a template name the message or tool at which it fails; that of
+// raise_exception(text) carries the text and its line. Errors of continue_final_message: the last message has no text,
+// or has tool calls, or the template changes the text.
+Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out,
+             std::vector<std::string>* mended = nullptr);
 
 // The Jinja source for the conversation, or an empty string.
 std::string_view template_source(const ChatTemplate& chat_template, const Conversation& conversation);
@@ -52,7 +55,8 @@ bool defines_variable(const ChatTemplate& chat_template, const std::string& name
 struct Prompt {
   std::string text;
   std::vector<int32_t> ids;
-  size_t continued_at = 0;  // offset of the text that the model continues; without one, the size of `text`
+  size_t continued_at = 0;               // offset of the text that the model continues; without one, the size of `text`
+  std::vector<std::string> mended = {};  // see render()
 };
 
 // The text of render() and its ids. Special tokens typed in messages and tools become plain text

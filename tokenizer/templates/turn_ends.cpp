@@ -40,6 +40,7 @@ std::vector<int32_t> turn_ends(const ChatTemplate& chat_template, const Tokenize
   std::vector<int32_t> ends;
   std::vector<AddedToken> rest;
   Conversation talk{.messages = nlohmann::ordered_json::parse(kAnswered), .add_generation_prompt = false};
+  talk.is_strict = true;  // a mended conversation may end its turns elsewhere
   if (!rest_of_turn(chat_template, tokenizer, talk, &rest)) return ends;
   if (rest.empty()) {
     talk.messages.push_back(talk.messages[0]);
