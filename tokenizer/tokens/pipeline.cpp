@@ -27,19 +27,6 @@ Error replace_matches(const Regex& pattern, std::string_view content, RegexFinde
   return {};
 }
 
-std::string strip_white_space(std::string_view text, bool left, bool right) {
-  size_t begin = text.size(), end = 0;  // without white space
-  for (size_t at = 0; at < text.size();) {
-    const size_t start = at;
-    if (is_white_space(next_char(text, &at))) continue;
-    begin = std::min(begin, start);
-    end = at;
-  }
-  if (!left) begin = 0;
-  if (!right) end = text.size();
-  return std::string(text.substr(std::min(begin, end), end - std::min(begin, end)));
-}
-
 Error apply_normalizer(const Normalizer& step, RegexFinder& finder, NormalizedText* out) {
   bool cut_front = false;
   switch (step.kind) {
@@ -58,7 +45,7 @@ Error apply_normalizer(const Normalizer& step, RegexFinder& finder, NormalizedTe
     case Normalizer::Kind::kStrip: {
       size_t at = 0;
       cut_front = step.left && !out->text.empty() && is_white_space(next_char(out->text, &at));
-      out->text = strip_white_space(out->text, step.left, step.right);
+      out->text = std::string(strip(out->text, is_white_space, step.left, step.right));
       break;
     }
   }

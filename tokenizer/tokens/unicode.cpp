@@ -183,18 +183,18 @@ bool is_white_space(char32_t c) {
 
 bool is_python_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
 
-std::string_view rstrip(std::string_view text) {
-  size_t end = 0;
+std::string_view strip(std::string_view text, bool (*is_space)(char32_t), bool left, bool right) {
+  size_t begin = text.size(), end = 0;  // without white space
   for (size_t at = 0; at < text.size();) {
-    if (!is_python_space(next_char(text, &at))) end = at;
+    const size_t start = at;
+    if (is_space(next_char(text, &at))) continue;
+    begin = std::min(begin, start);
+    end = at;
   }
-  return text.substr(0, end);
-}
-
-std::string_view strip(std::string_view text) {
-  text = rstrip(text);
-  for (size_t next = 0; !text.empty() && is_python_space(next_char(text, &next)); next = 0) text.remove_prefix(next);
-  return text;
+  if (!left) begin = 0;
+  if (!right) end = text.size();
+  begin = std::min(begin, end);
+  return text.substr(begin, end - begin);
 }
 
 bool is_word(char32_t c) {

@@ -26,8 +26,10 @@ bool is_white_space(char32_t c);   // property White_Space
 bool is_python_space(char32_t c);  // White_Space, and U+001C to U+001F, which Python's strip() also removes
 bool is_word(char32_t c);          // \w of Unicode regular expressions
 
-std::string_view strip(std::string_view text);   // without white space around it, as Python's str.strip()
-std::string_view rstrip(std::string_view text);  // without white space behind it
+// Without white space around it, by default as Python's str.strip().
+std::string_view strip(std::string_view text, bool (*is_space)(char32_t) = is_python_space, bool left = true,
+                       bool right = true);
+inline std::string_view rstrip(std::string_view text) { return strip(text, is_python_space, false); }
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 std::string normalize(std::string_view text, NormalForm form);
