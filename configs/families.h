@@ -12,8 +12,9 @@ namespace pinion {
 //   defaults                     values of fields that a config.json may lack
 //   fixed                        fields that may have one value only
 //   ignored                      fields without effect on the logits. common_fields.json lists both for all families
-//   modules                      names of modules, see ModuleNames. A norm that is absent is not computed; an mlp
-//                                without a gate is down(activation(up(x)))
+//   modules                      names of modules by key, see ModelConfig::names; keys of layers: kMatrixRows and
+//                                kVectorRows in engine/model/layer_tensors.cpp. A norm that is absent is not computed;
+//                                an mlp without a gate is down(activation(up(x)))
 //   qkv_bias, o_bias, mlp_bias   true, false or FIELD
 //   qk_norm                      none, heads, rotated_heads, all_heads or layer_norm_heads, see QkNorm
 //   windows                      none, all, from_layer, pattern, pattern_after_first or without_rope: the layers with a

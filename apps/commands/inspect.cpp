@@ -50,15 +50,6 @@ std::string count_name(const PackJob& job) {
                                                                                                        : "_to_bf16");
 }
 
-// All matrices, including the head.
-std::vector<MatrixTensor> all_matrices(const ModelConfig& config) {
-  std::vector<MatrixTensor> all = model_matrices(config);
-  for (int64_t layer = 0; layer < config.layers; ++layer)
-    std::ranges::move(layer_matrices(config, layer), back_inserter(all));
-  all.push_back(head_matrix(config));
-  return all;
-}
-
 ModelSummary summarise(Model& model, std::span<const PackJob> jobs, KvType kv) {
   const ModelConfig& config = model.config;
   ModelSummary out;
@@ -82,11 +73,7 @@ ModelSummary summarise(Model& model, std::span<const PackJob> jobs, KvType kv) {
   for (const Conversion& conversion : model.conversions) {
     if (!conversion.requantised_because.empty()) out.why_not_kept.insert(conversion.requantised_because);
   }
-  out.vectors += config.hidden_size * (config.norm_bias ? 8 : 4);  // the final norm
-  out.vectors += config.layer_input.size * 4;                      // the norm of the layers' embeddings
-  for (int64_t layer = 0; layer < config.layers; ++layer) {
-    for (const VectorTensor& vector : layer_vectors(config, layer)) out.vectors += vector.n * 4;
-  }
+  out.vectors += vector_parameters(config) * 4;
   out.embedding = model.embedding.bytes;
   out.layer_embeddings = model.layer_inputs.embedding.bytes;
   out.state = recurrent_state_of(config).bytes();

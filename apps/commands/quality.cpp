@@ -1,8 +1,10 @@
 // pinion quality: compares a model's predictions of a text in a quantised mode with those of mode none.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <utility>
 
 #include "apps/commands.h"
 #include "engine/forward/probes.h"
@@ -130,20 +132,12 @@ Error add_spreads(Pair& pair, std::span<const int32_t> ids, Quality* out) {
   if (Error e = trace_inputs(*pair.reference_session, ids, pair.reference_logits.data(), &before)) return e;
   if (Error e = trace_inputs(*pair.tested_session, ids, pair.tested_logits.data(), &after)) return e;
   for (int64_t layer = 0; layer < c.layers; ++layer) {
-    const bool attends = c.attends[layer], shared = c.has_experts(layer);
-    const std::pair<Stage, const std::string*> matrices[] = {
-        {Stage::qkv, attends ? &c.names.q : &c.names.state_qkv},
-        {Stage::o, &c.names.o},
-        {Stage::state_out, &c.names.state_out},
-        {Stage::gate_up, shared ? &c.names.shared_up : &c.names.up},
-        {Stage::down, shared ? &c.names.shared_down : &c.names.down},
-        {Stage::laurel, &c.names.laurel_right},
-        {Stage::layer_gate, &c.names.layer_gate},
-        {Stage::layer_out, &c.names.layer_out}};
-    for (const auto& [stage, pattern] : matrices) {
-      const auto stage_index = static_cast<size_t>(stage);
-      const Spread &in_reference = before.inputs[layer][stage_index], &as_quantised = after.inputs[layer][stage_index];
-      if (in_reference.rows > 0) out->worst.push_back({module_name(*pattern, layer), in_reference, as_quantised});
+    std::array<bool, kStages> is_added = {};  // a stage is named after its first matrix
+    for (const MatrixTensor& matrix : layer_matrices(c, layer)) {
+      const auto stage = static_cast<size_t>(matrix.stage);
+      const Spread &in_reference = before.inputs[layer][stage], &as_quantised = after.inputs[layer][stage];
+      if (in_reference.rows == 0 || std::exchange(is_added[stage], true)) continue;
+      out->worst.push_back({matrix.module(), in_reference, as_quantised});
     }
   }
   std::ranges::sort(out->worst, std::greater(), [](const InputSpread& input) { return input.before.worst; });

@@ -94,11 +94,8 @@ int64_t packed_weight_bytes(const ModelConfig& config, Quant quant) {
     const bool is_head = m.role == MatrixRole::head;
     return packed_bytes(m.is_exact ? Format::bf16 : weight_format(options, m.module() + ".weight", is_head), m.n, m.k);
   };
-  int64_t bytes = bytes_of(head_matrix(config));
-  for (int64_t layer = 0; layer < config.layers; ++layer) {
-    for (const MatrixTensor& m : layer_matrices(config, layer)) bytes += bytes_of(m);
-  }
-  for (const MatrixTensor& m : model_matrices(config)) bytes += bytes_of(m);
+  int64_t bytes = 0;
+  for (const MatrixTensor& m : all_matrices(config)) bytes += bytes_of(m);
   return bytes;
 }
 

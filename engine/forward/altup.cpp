@@ -26,11 +26,11 @@ float magnitude_factor(const Pass& p, const float* x, const float* y) {
 }
 
 // out [inputs] = tanh(router norm(x) / hidden), the modalities of the paper. scratch: [hidden].
-void modalities_of(const Pass& p, const AltupLayer& altup, const float* x, float* scratch, float* out) {
+void modalities_of(const Pass& p, const Layer& layer, const float* x, float* scratch, float* out) {
   const int64_t n = p.model.config.hidden_size;
-  normalize(p, altup.norm, x, scratch);
+  normalize(p, layer[VectorRole::altup_norm], x, scratch);
   for (int64_t i = 0; i < p.model.config.altup.inputs; ++i) {
-    out[i] = tanh_of(dot(altup.router + i * n, scratch, n) / static_cast<float>(n));
+    out[i] = tanh_of(dot(layer[VectorRole::altup_router].weight + i * n, scratch, n) / static_cast<float>(n));
   }
 }
 
@@ -76,7 +76,7 @@ void for_each_row(Worker& worker, const Pass& p, Prepare prepare, F f) {
 template <class RowOf>
 void project_rows(const Multiplier& m, const Linear& linear, int64_t rows, float* out, RowOf row_of) {
   const int64_t n = linear.weight.k;
-  const Input in = prepare(m, rows, n, {&linear}, [&](int64_t first, int64_t count, float* to) -> const float* {
+  const Input in = prepare(m, rows, n, forms_of(linear), [&](int64_t first, int64_t count, float* to) -> const float* {
     if (count == 1) return row_of(first);
     for (int64_t i = 0; i < count; ++i) std::copy_n(row_of(first + i), n, to + i * n);
     return to;
@@ -121,8 +121,8 @@ void predict_altup(Worker& worker, const Pass& p, AltupScratch& s, const Layer& 
   begin_stage(worker, p, Stage::altup);
   const auto route = [&](int64_t row) {
     float modalities[kMaxAltupInputs];
-    modalities_of(p, layer.altup, input_row(p, s, c.active, row), row_scratch(p, worker), modalities);
-    coefficients_of(p, layer.altup.prediction, c.inputs * c.inputs, modalities, coefficients);
+    modalities_of(p, layer, input_row(p, s, c.active, row), row_scratch(p, worker), modalities);
+    coefficients_of(p, layer[VectorRole::altup_prediction].weight, c.inputs * c.inputs, modalities, coefficients);
   };
   for_each_row(worker, p, route, [&](int64_t row, int64_t begin, int64_t end) {
     float *from[kMaxAltupInputs], *to[kMaxAltupInputs];
@@ -143,8 +143,8 @@ void correct_altup(Worker& worker, const Pass& p, AltupScratch& s, LayerInputScr
   begin_stage(worker, p, Stage::altup);
   const auto route = [&](int64_t row) {
     float modalities[kMaxAltupInputs];
-    modalities_of(p, layer.altup, p.activations.x.data() + row * n, row_scratch(p, worker), modalities);
-    coefficients_of(p, layer.altup.correction, c.inputs, modalities, coefficients);
+    modalities_of(p, layer, p.activations.x.data() + row * n, row_scratch(p, worker), modalities);
+    coefficients_of(p, layer[VectorRole::altup_correction].weight, c.inputs, modalities, coefficients);
   };
   for_each_row(worker, p, route, [&](int64_t row, int64_t begin, int64_t end) {
     const float *x = p.activations.x.data() + row * n, *predicted = s.predicted.data() + row * n;
@@ -155,9 +155,10 @@ void correct_altup(Worker& worker, const Pass& p, AltupScratch& s, LayerInputScr
     }
   });
   float *branch = p.activations.branch.data(), *normed = row_scratch(p, worker);
-  project_layer_input(worker, p, layer_inputs, layer, index, input_row(p, s, c.active, 0), layer.altup.scale, branch);
+  project_layer_input(worker, p, layer_inputs, layer, index, input_row(p, s, c.active, 0),
+                      layer[VectorRole::altup_scale].weight, branch);
   for_each_row(
-      worker, p, [&](int64_t row) { normalize(p, layer.layer_out_norm, branch + row * n, normed); },
+      worker, p, [&](int64_t row) { normalize(p, layer[VectorRole::layer_out_norm], branch + row * n, normed); },
       [&](int64_t row, int64_t begin, int64_t end) {
         for (int64_t input = 1; input < c.inputs; ++input) {
           float* x = input_row(p, s, input, row);

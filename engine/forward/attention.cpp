@@ -43,9 +43,9 @@ void norm_all_heads(Worker& worker, const Pass& p, AttentionScratch& s, const La
     float* q = s.q.data() + task / 2 * q_width;
     float* k = s.k.data() + task / 2 * k_width;
     if (task % 2 == 0) {
-      p.kernels.rms_norm(q, layer.q_norm, q_width, c.norm_eps, q);
+      p.kernels.rms_norm(q, layer[VectorRole::q_norm].weight, q_width, c.norm_eps, q);
     } else {
-      p.kernels.rms_norm(k, layer.k_norm, k_width, c.norm_eps, k);
+      p.kernels.rms_norm(k, layer[VectorRole::k_norm].weight, k_width, c.norm_eps, k);
     }
   });
   worker.barrier();
@@ -93,7 +93,7 @@ void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, in
   const ModelConfig& c = p.model.config;
   const KvType type = cache_shape(p).type;
   const int64_t d = cache_shape(p).head_dim;
-  norm_and_rope(p, layer, query_of(p, s, row, head), layer.q_norm, head, row, out);
+  norm_and_rope(p, layer, query_of(p, s, row, head), layer[VectorRole::q_norm].weight, head, row, out);
   const float rope_scale = layer.rope == kNoRope ? 1.0f : p.activations.angles[layer.rope].query_scale[row];
   float scale = rope_scale * c.score_scale;
   if (type == KvType::q8) {
@@ -111,7 +111,7 @@ void make_key(const Pass& p, const AttentionScratch& s, const Layer& layer, int6
   const int64_t shared = c.latent.rope_dims, separate = c.head_dim - shared;
   std::copy_n(s.latents.k_rope.data() + row * shared, shared, out);
   std::copy_n(s.k.data() + (row * c.kv_heads + kv_head) * separate, separate, out + shared);
-  norm_and_rope(p, layer, out, layer.k_norm, kv_head, row, out);
+  norm_and_rope(p, layer, out, layer[VectorRole::k_norm].weight, kv_head, row, out);
 }
 
 // Writes the key and value of a token and kv head to its cache.
@@ -142,8 +142,9 @@ void write_head(const Pass& p, const AttentionScratch& s, const Layer& layer, Lo
                 const AttentionState& state, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
   const int64_t d = cache_shape(p).head_dim;
-  if (layer.sinks) {  // merged last, so that the order of sums does not depend on chunks
-    local->sink.max[0] = layer.sinks[head];
+  if (const float* sinks =
+          layer[VectorRole::sinks].weight) {  // merged last, so that the order of sums does not depend on chunks
+    local->sink.max[0] = sinks[head];
     p.kernels.merge_attention(state, local->sink.from(0, d), 1, d);
   }
   if (cache_shape(p).type == KvType::q8) p.kernels.unrotate(state.acc, d, rotation_of(d), state.acc);
@@ -210,10 +211,10 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
     worker.barrier();
     gather(worker, p, attended, 1, columns);
   }
-  return prepare(m, 1, columns.count, {&layer.o}, [&](int64_t, int64_t, float* out) {
-    if (p.model.exchange) return normed_rows(p, layer.o_norm, attended, 1, columns.count, out);
+  return prepare(m, 1, columns.count, forms_of(layer, {Stage::o}), [&](int64_t, int64_t, float* out) {
+    if (p.model.exchange) return normed_rows(p, layer[VectorRole::o_norm], attended, 1, columns.count, out);
     finish_heads(p, s, layer, chunks, 0, c.heads, &local, out);
-    return normed_rows(p, layer.o_norm, out, 1, columns.count, out);
+    return normed_rows(p, layer[VectorRole::o_norm], out, 1, columns.count, out);
   });
 }
 
@@ -314,8 +315,8 @@ Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, cons
   float* attended = p.activations.attended.data();
   const Multiplier m = begin_stage(worker, p, Stage::o_input);
   gather(worker, p, attended, p.rows, columns);
-  return prepare(m, p.rows, columns.count, {&layer.o}, [&](int64_t first, int64_t count, float* out) {
-    return normed_rows(p, layer.o_norm, attended + first * columns.count, count, columns.count, out);
+  return prepare(m, p.rows, columns.count, forms_of(layer, {Stage::o}), [&](int64_t first, int64_t count, float* out) {
+    return normed_rows(p, layer[VectorRole::o_norm], attended + first * columns.count, count, columns.count, out);
   });
 }
 
@@ -343,16 +344,16 @@ Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& la
     project_latents(worker, p, s.latents, layer, x, index, s.q.data(), s.k.data(), s.v.data());
   } else {
     project(begin_stage(worker, p, Stage::qkv), x,
-            {{&layer.q, s.q.data()},
-             {&layer.k, s.k.data()},
-             {&layer.v, s.v.data()},
-             {&layer.laurel.left, p.activations.laurel_narrow.data()}});
+            {{&layer[MatrixRole::q], s.q.data()},
+             {&layer[MatrixRole::k], s.k.data()},
+             {&layer[MatrixRole::v], s.v.data()},
+             {&layer[MatrixRole::laurel_left], p.activations.laurel_narrow.data()}});
   }
-  if (layer.laurel.right.rows.count > 0) finish_laurel(worker, p, layer, index);
+  if (p.model.config.laurel_rank > 0) finish_laurel(worker, p, layer, index);
   begin_stage(worker, p, Stage::attention);
   if (p.model.config.qk_norm == QkNorm::all_heads) {
-    gather(worker, p, s.q.data(), p.rows, layer.q.rows);
-    gather(worker, p, s.k.data(), p.rows, layer.k.rows);
+    gather(worker, p, s.q.data(), p.rows, layer[MatrixRole::q].rows);
+    gather(worker, p, s.k.data(), p.rows, layer[MatrixRole::k].rows);
     norm_all_heads(worker, p, s, layer);
   }
   return p.rows == 1 ? attention_decode(worker, p, s, layer) : attention_prefill(worker, p, s, layer);

@@ -105,10 +105,6 @@ void group_by_expert(const Choices& choices, int64_t tokens, int64_t per_token, 
 
 namespace {
 
-void add_forms(const Expert& expert, InputForms* out) {
-  for (const Linear* matrix : {&expert.gate, &expert.up, &expert.down}) out->add(matrix->weight);
-}
-
 // Maximum rows of padding after the packed rows of an expert.
 int64_t padding_rows(const Kernels& kernels) { return std::max(kernels.s8_shape.rows, kernels.f32_shape.rows) - 1; }
 
@@ -155,7 +151,7 @@ const Choices& choose(Worker& worker, const Pass& p, ExpertScratch& s, const Lay
   const ExpertsConfig& c = p.model.config.experts;
   const RoutingRule rule = {.normalised = c.normalised,
                             .sigmoid = c.sigmoid,
-                            .correction = layer.router_correction,
+                            .correction = layer[VectorRole::router_correction].weight,
                             .scale = c.scale,
                             .groups = c.groups,
                             .groups_kept = c.groups_kept,
@@ -166,7 +162,7 @@ const Choices& choose(Worker& worker, const Pass& p, ExpertScratch& s, const Lay
     const std::span<int32_t> experts = std::span(out->experts).subspan(token * c.per_token, c.per_token);
     choose_experts(logits, rule, experts, out->weights.data() + token * c.per_token);
     if (c.shared_size == 0) return;
-    out->shared[token] = layer.shared_weight.weight.n > 0 ? sigmoid(s.shared_weight[token]) : 1.0f;
+    out->shared[token] = layer[MatrixRole::shared_weight].weight.n > 0 ? sigmoid(s.shared_weight[token]) : 1.0f;
   };
   // Every worker chooses for a single token, and groups the choices of several: both cost less than a barrier.
   Choices& choices = tokens == 1 ? local->choices : s.choices;
@@ -188,8 +184,8 @@ void pack_tokens(const Pass& p, const Layer& layer, const ExpertInputs& inputs) 
     for (int64_t r = 0; r < count; ++r) {
       const float* x = p.activations.x.data() + tokens[group.first + first + r] * c.hidden_size;
       float* row = out + r * c.hidden_size;
-      if (layer.mlp_norm.weight) {
-        normalize(p, layer.mlp_norm, x, row);
+      if (const Vector& norm = layer[VectorRole::mlp_norm]; norm.weight) {
+        normalize(p, norm, x, row);
       } else {
         std::copy_n(x, c.hidden_size, row);
       }
@@ -205,7 +201,7 @@ const Expert& expert_of(const Layer& layer, const ExpertRows& group) { return la
 template <class InputOf>
 void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const ExpertGroups& groups, InputOf input_of) {
   const int64_t inner = p.model.config.experts.inner_size;
-  const Linear& any_up = layer.experts.front().up;
+  const Linear& any_up = layer.experts.front()[MatrixRole::up];
   const int64_t panels = panel_count(any_up.weight.n);
   const Kernels& kernels = m.table();
   Tile tile;
@@ -214,8 +210,8 @@ void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const E
     const Expert& expert = expert_of(layer, group);
     const Input in = input_of(index);
     for_each_row_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
-      multiply_gated(kernels, expert.gate, expert.up, gating_of(p.model.config, layer), run, in, first, rows, &tile,
-                     p.activations.activation.data() + (group.first + first) * inner);
+      multiply_gated(kernels, expert[MatrixRole::gate], expert[MatrixRole::up], gating_of(p.model.config, layer), run,
+                     in, first, rows, &tile, p.activations.activation.data() + (group.first + first) * inner);
     });
   };
   m.worker.for_each_run(std::ssize(groups.experts) * panels, panels_per_claim(p.rows), [&](TaskRange all) {
@@ -251,7 +247,7 @@ void down(const Multiplier& m, const Pass& p, const Layer& layer, const Choices&
   const Kernels& kernels = m.table();
   Tile tile;
   alignas(kAlignmentBytes) float values[kTileRows * kPanelColumns];
-  const Linear& any_down = layer.experts.front().down;
+  const Linear& any_down = layer.experts.front()[MatrixRole::down];
   m.worker.for_each_run(panel_count(any_down.weight.n), panels_per_claim(p.rows), [&](PanelRange run) {
     const int64_t begin = run.first * kPanelColumns, column = any_down.first + begin;
     const int64_t columns = std::min(run.count * kPanelColumns, any_down.weight.n - begin);
@@ -260,7 +256,8 @@ void down(const Multiplier& m, const Pass& p, const Layer& layer, const Choices&
       const ExpertRows& group = groups.experts[i];
       const Input in = input_of(i);
       for_each_row_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
-        multiply(kernels, expert_of(layer, group).down, run, in, first, rows, scaled, &tile, values, kPanelColumns);
+        multiply(kernels, expert_of(layer, group)[MatrixRole::down], run, in, first, rows, scaled, &tile, values,
+                 kPanelColumns);
         for (int64_t r = 0; r < rows; ++r) {
           const int64_t entry = group.first + first + r;
           float* x = p.activations.x.data() + groups.tokens[entry] * hidden + column;
@@ -278,7 +275,7 @@ void down(const Multiplier& m, const Pass& p, const Layer& layer, const Choices&
 
 void route(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& layer, const Input& y) {
   project(begin_stage(worker, p, Stage::router), y,
-          {{&layer.router, s.router.data()}, {&layer.shared_weight, s.shared_weight.data()}});
+          {{&layer[MatrixRole::router], s.router.data()}, {&layer[MatrixRole::shared_weight], s.shared_weight.data()}});
 }
 
 void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& layer, const Input& y) {
@@ -290,7 +287,7 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
   const Multiplier m = begin_stage(worker, p, Stage::router);
   const Choices& choices = choose(worker, p, s, layer, &local);
   InputForms forms;
-  for (const ExpertRows& group : groups.experts) add_forms(expert_of(layer, group), &forms);
+  for (const ExpertRows& group : groups.experts) forms.add(expert_of(layer, group).matrix);
   const ExpertInputs in{m, groups, forms, c.hidden_size};
   const ExpertInputs activated{m, groups, forms, inner};
   const auto row = [&](int64_t entry) { return p.activations.activation.data() + entry * inner; };
@@ -318,7 +315,7 @@ void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tok
   if (c.count == 0) return;
   InputForms forms;
   for (const Layer& layer : model.layers) {
-    for (const Expert& expert : layer.experts) add_forms(expert, &forms);
+    for (const Expert& expert : layer.experts) forms.add(expert.matrix);
   }
   const auto make_choices = [&](Choices* choices, int64_t count) {
     sizer->make(&choices->experts, count * c.per_token);

@@ -1,7 +1,6 @@
 #include "engine/forward/forward.h"
 
 #include <algorithm>
-#include <initializer_list>
 
 #include "engine/forward/gather.h"
 #include "engine/forward/low_rank.h"
@@ -13,10 +12,10 @@ namespace pinion {
 namespace {
 
 // The residual stream as the input of some matrices, normed if the layer has this norm.
-Input normalized(const Multiplier& m, const Pass& p, const Norm& norm, std::initializer_list<const Linear*> matrices) {
+Input normalized(const Multiplier& m, const Pass& p, const Vector& norm, InputForms forms) {
   const int64_t k = p.model.config.hidden_size;
   const float* x = p.activations.x.data();
-  return prepare(m, p.rows, k, matrices, [&](int64_t first, int64_t count, float* out) -> const float* {
+  return prepare(m, p.rows, k, forms, [&](int64_t first, int64_t count, float* out) -> const float* {
     if (!norm.weight) return x + first * k;
     for (int64_t r = 0; r < count; ++r) normalize(p, norm, x + (first + r) * k, out + r * k);
     return out;
@@ -25,22 +24,17 @@ Input normalized(const Multiplier& m, const Pass& p, const Norm& norm, std::init
 
 // The input of a layer's first matrices.
 Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
-  const RecurrentLayer& r = layer.state;
-  const LatentLayer& l = layer.latent;
   const Multiplier m = begin_stage(worker, p, Stage::attention_norm);
-  if (p.model.config.shared_norm) {
-    return normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up});
-  }
-  return normalized(
-      m, p, layer.attention_norm,
-      {&layer.q, &layer.k, &layer.v, &l.q_a, &l.kv_a, &l.k_rope, &r.qkv, &r.z, &r.b, &r.a, &layer.laurel.left});
+  const InputForms forms =
+      p.model.config.shared_norm ? forms_of(layer, {Stage::qkv, Stage::gate_up}) : forms_of(layer, {Stage::qkv});
+  return normalized(m, p, layer[VectorRole::attention_norm], forms);
 }
 
 // The input of the head: the final norm of the rows that get logits.
 Input head_input(const Multiplier& m, const Pass& p) {
   const int64_t k = p.model.config.hidden_size;
   const std::vector<int32_t>& rows = p.activations.rows_with_logits;
-  return prepare(m, std::ssize(rows), k, {&p.model.head}, [&](int64_t first, int64_t count, float* out) {
+  return prepare(m, std::ssize(rows), k, forms_of(p.model.head), [&](int64_t first, int64_t count, float* out) {
     for (int64_t r = 0; r < count; ++r) {
       normalize(p, p.model.final_norm, p.activations.x.data() + rows[first + r] * k, out + r * k);
     }
@@ -82,7 +76,7 @@ void join_hidden(Worker& worker, const Pass& p) {
   const MtpInput& mtp = p.model.mtp;
   const int64_t width = p.model.config.hidden_size;
   const Multiplier m = begin_stage(worker, p, Stage::embed);
-  const Input both = prepare(m, p.rows, 2 * width, {&mtp.fc}, [&](int64_t first, int64_t count, float* out) {
+  const Input both = prepare(m, p.rows, 2 * width, forms_of(mtp.fc), [&](int64_t first, int64_t count, float* out) {
     for (int64_t row = first; row < first + count; ++row, out += 2 * width) {
       const Segment& segment = p.segment_of(row);
       const int64_t token = row - segment.row;
@@ -96,7 +90,7 @@ void join_hidden(Worker& worker, const Pass& p) {
 }
 
 // x += scale W in, or x += scale norm(W in) in families with a norm after the branch.
-void add_branch(const Multiplier& m, const Pass& p, const Input& in, const Linear& linear, const Norm& norm) {
+void add_branch(const Multiplier& m, const Pass& p, const Input& in, const Linear& linear, const Vector& norm) {
   const ModelConfig& c = p.model.config;
   Activations& s = p.activations;
   if (!norm.weight) {
@@ -127,33 +121,36 @@ void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer
   if (layer.attends) {
     const Input attended = attend(worker, p, s.attention, layer, x, index);
     trace_input(worker, p.trace, index, Stage::o, attended);
-    add_branch(begin_stage(worker, p, Stage::o), p, attended, layer.o, layer.attention_out_norm);
-    if (layer.laurel.right.rows.count > 0) add_laurel(worker, p);
+    add_branch(begin_stage(worker, p, Stage::o), p, attended, layer[MatrixRole::o],
+               layer[VectorRole::attention_out_norm]);
+    if (p.model.config.laurel_rank > 0) add_laurel(worker, p);
   }
   if (layer.recurrent) {
     const Input mixed = recurrent_output(worker, p, s.recurrent, layer);
     trace_input(worker, p.trace, index, Stage::state_out, mixed);
-    add_branch(begin_stage(worker, p, Stage::state_out), p, mixed, layer.state.out, layer.attention_out_norm);
+    add_branch(begin_stage(worker, p, Stage::state_out), p, mixed, layer[MatrixRole::state_out],
+               layer[VectorRole::attention_out_norm]);
   }
 }
 
 void add_down(Worker& worker, const Pass& p, const Layer& layer, int64_t index) {
   const Input in = activated_input(worker, p, layer, index);
-  add_branch(begin_stage(worker, p, Stage::down), p, in, layer.down, layer.mlp_out_norm);
+  add_branch(begin_stage(worker, p, Stage::down), p, in, layer[MatrixRole::down], layer[VectorRole::mlp_out_norm]);
 }
 
 void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
-  const Input y = normalized(begin_stage(worker, p, Stage::mlp_norm), p, layer.mlp_norm,
-                             {&layer.router, &layer.shared_weight, &layer.gate, &layer.up});
+  const Input y = normalized(begin_stage(worker, p, Stage::mlp_norm), p, layer[VectorRole::mlp_norm],
+                             forms_of(layer, {Stage::router, Stage::gate_up}));
   if (layer.experts.empty()) {
     activate(worker, p, layer, y, index);
     return add_down(worker, p, layer, index);
   }
   route(worker, p, s.experts, layer, y);
-  if (layer.up.rows.count > 0) {  // the shared expert, whose output is kept in `branch` while the others read x
+  if (layer[MatrixRole::up].rows.count >
+      0) {  // the shared expert, whose output is kept in `branch` while the others read x
     activate(worker, p, layer, y, index);
     const Input in = activated_input(worker, p, layer, index);
-    project(begin_stage(worker, p, Stage::down), in, {{&layer.down, p.activations.branch.data()}},
+    project(begin_stage(worker, p, Stage::down), in, {{&layer[MatrixRole::down], p.activations.branch.data()}},
             {.alpha = p.model.config.branch_scale});
   }
   add_experts(worker, p, s.experts, layer, y);
@@ -168,7 +165,8 @@ void add_parallel_branches(Worker& worker, const Pass& p, Scratch& s, const Laye
     add_attention(worker, p, s, layer, both, index);
   } else {
     const Multiplier m = begin_stage(worker, p, Stage::mlp_norm);
-    activate(worker, p, layer, normalized(m, p, layer.mlp_norm, {&layer.gate, &layer.up}), index);
+    const InputForms forms = forms_of(layer, {Stage::gate_up});
+    activate(worker, p, layer, normalized(m, p, layer[VectorRole::mlp_norm], forms), index);
     add_attention(worker, p, s, layer, attention_input(worker, p, layer), index);
   }
   trace_x(worker, p, {index, Stage::o});
@@ -244,8 +242,9 @@ void make_activations(const Model& model, const Kernels& kernels, int64_t tokens
   const ModelConfig& c = model.config;
   Activations& s = *out;
   sizer->make(&s.x, tokens * c.hidden_size);
-  const bool has_out_norms = std::ranges::any_of(
-      model.layers, [](const Layer& l) { return l.attention_out_norm.weight || l.mlp_out_norm.weight; });
+  const bool has_out_norms = std::ranges::any_of(model.layers, [](const Layer& l) {
+    return l[VectorRole::attention_out_norm].weight || l[VectorRole::mlp_out_norm].weight;
+  });
   if (has_out_norms || c.experts.shared_size > 0) sizer->make(&s.branch, tokens * c.hidden_size);
   sizer->make(&s.attended, tokens * c.heads * c.value_dim());
   sizer->make(&s.activation, tokens * max_rows(model, MatrixRole::up));
@@ -271,13 +270,8 @@ void make_activations(const Model& model, const Kernels& kernels, int64_t tokens
     forms.add(linear.weight);
     widest = std::max(widest, linear.weight.k);
   };
-  add_input(model.head);
-  add_input(model.layer_inputs.projection);
-  for (const auto* ends : {&model.altup.in, &model.altup.out}) std::ranges::for_each(*ends, add_input);
-  if (model.reads_hidden()) add_input(model.mtp.fc);
-  for (const Layer& layer : model.layers) {
-    each_matrix(layer, [&](MatrixRole, const Linear& linear) { add_input(linear); });
-  }
+  model.each_outer_matrix(add_input);
+  for (const Layer& layer : model.layers) std::ranges::for_each(layer.matrix, add_input);
   s.inputs.make(sizer, forms, std::max(packed_rows(kernels.s8_shape, tokens), packed_rows(kernels.f32_shape, tokens)),
                 widest);
   s.local_inputs.resize(workers);

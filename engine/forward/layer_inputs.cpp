@@ -31,13 +31,14 @@ void add_layer_embedding(const Pass& p, LayerInputScratch& s, int64_t row, int64
 Input gated_input(Worker& worker, const Pass& p, LayerInputScratch& s, const Layer& layer, int64_t index) {
   const int64_t size = p.model.config.layer_input.size, layers = p.model.config.layers;
   const Multiplier m = begin_stage(worker, p, Stage::layer_out);
-  const Input in = prepare(m, p.rows, size, {&layer.layer_out}, [&](int64_t first, int64_t count, float* out) {
-    for (int64_t row = first; row < first + count; ++row) {
-      const float* input = s.inputs.data() + (row * layers + index) * size;
-      gate_row(p, s.gates.data() + row * size, input, size, out + (row - first) * size);
-    }
-    return out;
-  });
+  const Input in =
+      prepare(m, p.rows, size, forms_of(layer, {Stage::layer_out}), [&](int64_t first, int64_t count, float* out) {
+        for (int64_t row = first; row < first + count; ++row) {
+          const float* input = s.inputs.data() + (row * layers + index) * size;
+          gate_row(p, s.gates.data() + row * size, input, size, out + (row - first) * size);
+        }
+        return out;
+      });
   trace_input(worker, p.trace, index, Stage::layer_out, in);
   return in;
 }
@@ -54,7 +55,7 @@ void begin_layer_inputs(Worker& worker, const Pass& p, LayerInputScratch& s) {
   const int64_t n = p.model.config.hidden_size, layers = p.model.config.layers;
   const Linear& projection = p.model.layer_inputs.projection;
   const Multiplier m = begin_stage(worker, p, Stage::embed);
-  const Input embedding = prepare(m, p.rows, n, {&projection},
+  const Input embedding = prepare(m, p.rows, n, forms_of(projection),
                                   [&](int64_t first, int64_t, float*) { return p.activations.x.data() + first * n; });
   project(m, embedding, {{&projection, s.inputs.data()}});
   worker.for_each(p.rows * layers, [&](int64_t task) {
@@ -66,16 +67,17 @@ void project_layer_input(Worker& worker, const Pass& p, LayerInputScratch& s, co
                          const float* x, const float* scale, float* out) {
   const int64_t n = p.model.config.hidden_size;
   const Multiplier m = begin_stage(worker, p, Stage::layer_gate);
-  const Input scaled = prepare(m, p.rows, n, {&layer.layer_gate}, [&](int64_t first, int64_t count, float* rows) {
-    for (int64_t r = 0; r < count; ++r) {
-      for (int64_t i = 0; i < n; ++i) rows[r * n + i] = x[(first + r) * n + i] * scale[i];
-    }
-    return rows;
-  });
+  const Input scaled =
+      prepare(m, p.rows, n, forms_of(layer, {Stage::layer_gate}), [&](int64_t first, int64_t count, float* rows) {
+        for (int64_t r = 0; r < count; ++r) {
+          for (int64_t i = 0; i < n; ++i) rows[r * n + i] = x[(first + r) * n + i] * scale[i];
+        }
+        return rows;
+      });
   trace_input(worker, p.trace, index, Stage::layer_gate, scaled);
-  project(m, scaled, {{&layer.layer_gate, s.gates.data()}});
+  project(m, scaled, {{&layer[MatrixRole::layer_gate], s.gates.data()}});
   const Input gated = gated_input(worker, p, s, layer, index);
-  project(begin_stage(worker, p, Stage::layer_out), gated, {{&layer.layer_out, out}});
+  project(begin_stage(worker, p, Stage::layer_out), gated, {{&layer[MatrixRole::layer_out], out}});
 }
 
 }  // namespace pinion

@@ -40,8 +40,24 @@ struct InputForms {
     if (matrix.n == 0) return;  // the layer or this board has no such matrix
     (!traits_of(matrix.format).has_scales ? values : matrix.rotation > 1 ? rotated : plain) = true;
   }
+  void add(std::span<const Linear> matrices) {
+    for (const Linear& matrix : matrices) add(matrix.weight);
+  }
   bool codes() const { return plain || rotated; }
 };
+
+inline InputForms forms_of(const Linear& linear) {
+  InputForms forms;
+  forms.add(linear.weight);
+  return forms;
+}
+
+// The forms in which these stages of a layer read one input.
+inline InputForms forms_of(const Layer& layer, std::initializer_list<Stage> stages) {
+  InputForms forms;
+  for (const Stage stage : stages) forms.add(layer.of(stage));
+  return forms;
+}
 
 struct Codes {
   const int8_t* codes = nullptr;  // [rows][padded_k(k)]
@@ -198,13 +214,11 @@ void quantize_shared(const Multiplier& m, const float* row, int64_t k, InputForm
 // buffers. rows: their floats [count][k]. An input of a single row is not packed.
 void pack_block(const Multiplier& m, const float* rows, int64_t first, int64_t count, const Input& in);
 
-// Prepares the input that these matrices share. make(first, count, out) returns `count` rows from `first` on: it fills
+// Prepares an input in these forms. make(first, count, out) returns `count` rows from `first` on: it fills
 // `out` and returns it, or returns rows that exist already. Every worker prepares a single row for itself, which costs
 // less than a barrier. With several rows a task is a row or a row block, and prepare() ends with a barrier.
 template <class Make>
-Input prepare(const Multiplier& m, int64_t rows, int64_t k, std::initializer_list<const Linear*> matrices, Make make) {
-  InputForms forms;
-  for (const Linear* matrix : matrices) forms.add(matrix->weight);
+Input prepare(const Multiplier& m, int64_t rows, int64_t k, InputForms forms, Make make) {
   if (rows == 1) {
     const float* row = make(0, 1, m.local.values.data());
     quantize_local(m, row, k, forms, 0);

@@ -66,24 +66,27 @@ void gate_row(const Pass& p, const float* gate, const float* x, int64_t n, float
 void activate(Worker& worker, const Pass& p, const Layer& layer, const Input& y, int64_t index) {
   trace_input(worker, p.trace, index, Stage::gate_up, y);
   const Multiplier m = begin_stage(worker, p, Stage::gate_up);
-  float *up = p.activations.activation.data(), *gates = p.activations.gates.data();
+  const Linear &gate = layer[MatrixRole::gate], &up = layer[MatrixRole::up];
+  float *activation = p.activations.activation.data(), *gates = p.activations.gates.data();
   if (layer.gate_cut) {
-    project(m, y, {{&layer.gate, gates}, {&layer.up, up}});
-    gather(worker, p, gates, p.rows, layer.gate.rows);
+    project(m, y, {{&gate, gates}, {&up, activation}});
+    gather(worker, p, gates, p.rows, gate.rows);
   } else {
-    project_activated(m, y, layer.gate, layer.up, gating_of(p.model.config, layer), up);
+    project_activated(m, y, gate, up, gating_of(p.model.config, layer), activation);
   }
-  gather(worker, p, up, p.rows, layer.up.rows);
-  if (layer.gate_cut) apply_sparse_gates(worker, p, layer, layer.up.rows.count);
+  gather(worker, p, activation, p.rows, up.rows);
+  if (layer.gate_cut) apply_sparse_gates(worker, p, layer, up.rows.count);
 }
 
 Input activated_input(Worker& worker, const Pass& p, const Layer& layer, int64_t index) {
   const float* activation = p.activations.activation.data();
-  const int64_t width = layer.down.weight.k;
-  const Input in = prepare(begin_stage(worker, p, Stage::down_input), p.rows, width, {&layer.down},
-                           [&](int64_t first, int64_t count, float* out) {
-                             return normed_rows(p, layer.down_norm, activation + first * width, count, width, out);
-                           });
+  const Linear& down = layer[MatrixRole::down];
+  const int64_t width = down.weight.k;
+  const Input in =
+      prepare(begin_stage(worker, p, Stage::down_input), p.rows, width, forms_of(down),
+              [&](int64_t first, int64_t count, float* out) {
+                return normed_rows(p, layer[VectorRole::down_norm], activation + first * width, count, width, out);
+              });
   trace_input(worker, p.trace, index, Stage::down, in);
   return in;
 }

@@ -9,8 +9,9 @@
 namespace pinion {
 
 inline Gating gating_of(const ModelConfig& config, const Layer& layer) {
-  const XieluLayer& x = layer.xielu;
-  const Xielu curve = x.beta ? Xielu{*x.alpha_p, *x.beta + *x.alpha_n, *x.beta, *x.eps} : Xielu{};
+  const auto number = [&](VectorRole role) { return layer[role].weight ? *layer[role].weight : 0.0f; };
+  const float beta = number(VectorRole::xielu_beta), n = beta + number(VectorRole::xielu_alpha_n);
+  const Xielu curve = {number(VectorRole::xielu_alpha_p), n, beta, number(VectorRole::xielu_eps)};
   return {config.activation, config.activation_limit, curve};
 }
 

@@ -42,7 +42,7 @@ struct Activations {
   std::vector<float> attended;            // [M][heads * value_dim] the input of o
   std::vector<float> activation;          // [ME][intermediate] the input of down
   std::vector<float> gates;               // [M][intermediate] outputs of a sparse gate; those of up are in `activation`
-  std::vector<float> laurel_narrow;       // [M][rank] the output of LaurelLayer::left
+  std::vector<float> laurel_narrow;       // [M][rank] the output of the role laurel_left
   std::vector<float> laurel;              // [M][hidden] the output of Laurel
   std::vector<RopeAngles> angles;         // by rope
   std::vector<int32_t> panel_best;        // [rows with logits][panels of the vocabulary] see Projection
@@ -99,14 +99,14 @@ inline float* row_scratch(const Pass& p, const Worker& worker) {
 // --- Arithmetic on rows
 
 // Norm of a row of the residual width. out may be x.
-inline void normalize(const Pass& p, const Norm& norm, const float* x, float* out) {
+inline void normalize(const Pass& p, const Vector& norm, const float* x, float* out) {
   const ModelConfig& c = p.model.config;
   if (c.layer_norm) return p.kernels.layer_norm(x, norm.weight, norm.bias, c.hidden_size, c.norm_eps, out);
   p.kernels.rms_norm(x, norm.weight, c.hidden_size, c.norm_eps, out);
 }
 
 // RMSNorm of rows [count][width] to `out`. Without a norm, returns `rows` themselves.
-inline const float* normed_rows(const Pass& p, const Norm& norm, const float* rows, int64_t count, int64_t width,
+inline const float* normed_rows(const Pass& p, const Vector& norm, const float* rows, int64_t count, int64_t width,
                                 float* out) {
   if (!norm.weight) return rows;
   for (int64_t i = 0; i < count * width; i += width) {

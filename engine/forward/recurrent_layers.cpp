@@ -22,7 +22,7 @@ float decay_of(float rate, double step) { return static_cast<float>(portable_exp
 // The convolution's input of a segment's token, or (token < 0) of one of the taps - 1 tokens before the segment. Inputs
 // of this pass are in the scratch, earlier ones in the state. The input of a single row is projected into the state.
 float* conv_input(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segment& segment, int64_t token) {
-  if (token < 0 || p.rows == 1) return segment.state->input(layer.state.slot, segment.position + token);
+  if (token < 0 || p.rows == 1) return segment.state->input(layer.state_slot, segment.position + token);
   return s.qkv.data() + (segment.row + token) * p.model.config.recurrence.channels();
 }
 
@@ -32,8 +32,9 @@ void convolve(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segm
   const Recurrence& r = p.model.config.recurrence;
   const float* inputs[kMaxConvTaps];
   for (int64_t t = 0; t < r.taps; ++t) inputs[t] = conv_input(p, s, layer, segment, token - r.taps + 1 + t) + first;
-  const Convolution channels = {.weight = layer.state.conv + first,
-                                .bias = layer.state.conv_bias ? layer.state.conv_bias + first : nullptr,
+  const auto [weight, bias] = layer[VectorRole::state_conv];
+  const Convolution channels = {.weight = weight + first,
+                                .bias = bias ? bias + first : nullptr,
                                 .stride = r.channels(),
                                 .taps = r.taps,
                                 .activates = r.kind != RecurrenceKind::short_conv};
@@ -46,7 +47,7 @@ void apply_draft_inputs(Worker& worker, const Pass& p, const Layer& layer) {
   if (std::ranges::all_of(p.segments, [](const Segment& s) { return s.state->drafts.held == 0; })) return;
   worker.for_each(std::ssize(p.segments) * before, [&](int64_t task) {
     const Segment& segment = p.segments[task / before];
-    apply_draft_input(*segment.state, layer.state.slot, segment.position, task % before);
+    apply_draft_input(*segment.state, layer.state_slot, segment.position, task % before);
   });
 }
 
@@ -60,8 +61,8 @@ void save_inputs(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer
     const int64_t token = row - segment.row, draft = token - segment.committed();
     if (draft < 1 - r.taps) return;
     std::copy_n(conv_input(p, s, layer, segment, token), r.channels(),
-                draft < 0 ? segment.state->input(layer.state.slot, segment.position + token)
-                          : segment.state->draft_input(layer.state.slot, draft));
+                draft < 0 ? segment.state->input(layer.state_slot, segment.position + token)
+                          : segment.state->draft_input(layer.state_slot, draft));
   });
 }
 
@@ -77,7 +78,7 @@ using AdvanceHead = void (*)(const Pass& pass, RecurrentScratch& scratch, const 
 // drafts of this pass advance a copy of the state.
 void mix_head(const Pass& p, RecurrentScratch& s, const Layer& layer, AdvanceHead advance, const Segment& segment,
               int64_t head, StateRows* rows) {
-  const int64_t slot = layer.state.slot;
+  const int64_t slot = layer.state_slot;
   RecurrentState& state = *segment.state;
   float* sums = state.head(slot, head);
   apply_drafts_to_head(p.kernels, state, slot, head, rows->v.data());
@@ -119,7 +120,8 @@ void advance_delta(const Pass& p, RecurrentScratch& s, const Layer& layer, const
     p.kernels.rms_norm(k, s.key_scale.data(), d.key_dim, eps, k);
     const int64_t gate = (segment.row + token) * d.value_heads + head;
     writes.beta[r] = sigmoid(s.b[gate]);
-    writes.decay[r] = decay_of(layer.state.rate[head], softplus(s.a[gate] + layer.state.step[head]));
+    writes.decay[r] = decay_of(layer[VectorRole::state_rate].weight[head],
+                               softplus(s.a[gate] + layer[VectorRole::state_step].weight[head]));
   }
   p.kernels.advance_state({count, d.key_dim, d.value_dim, rows->q.data(), writes.keys, writes.values, writes.decay,
                            writes.beta, rows->v.data()},
@@ -127,7 +129,7 @@ void advance_delta(const Pass& p, RecurrentScratch& s, const Layer& layer, const
   for (int64_t r = 0; r < count; ++r) {
     const int64_t at = (segment.row + first + r) * d.value_width() + head * d.value_dim;
     float* out = rows->v.data() + r * d.value_dim;
-    p.kernels.rms_norm(out, layer.state.norm, d.value_dim, c.norm_eps, out);
+    p.kernels.rms_norm(out, layer[VectorRole::state_norm].weight, d.value_dim, c.norm_eps, out);
     p.kernels.silu_mul(s.z.data() + at, out, d.value_dim, s.z.data() + at);
   }
 }
@@ -145,9 +147,10 @@ void advance_mamba(const Pass& p, RecurrentScratch& s, const Layer& layer, const
     std::copy_n(row + head * d.value_dim, d.value_dim, writes.values + r * d.value_dim);
     std::copy_n(key, d.key_dim, writes.keys + r * d.key_dim);
     std::copy_n(key + d.key_width(), d.key_dim, rows->q.data() + r * d.key_dim);
-    const double step = softplus(s.a[(segment.row + first + r) * d.value_heads + head] + layer.state.step[head]);
+    const double step =
+        softplus(s.a[(segment.row + first + r) * d.value_heads + head] + layer[VectorRole::state_step].weight[head]);
     writes.beta[r] = static_cast<float>(step);
-    writes.decay[r] = decay_of(layer.state.rate[head], step);
+    writes.decay[r] = decay_of(layer[VectorRole::state_rate].weight[head], step);
   }
   p.kernels.advance_state({count, d.key_dim, d.value_dim, rows->q.data(), writes.keys, writes.values, writes.decay,
                            writes.beta, rows->v.data(), false},
@@ -156,7 +159,7 @@ void advance_mamba(const Pass& p, RecurrentScratch& s, const Layer& layer, const
     const float* value = convolved + r * d.channels() + head * d.value_dim;
     float* out = rows->v.data() + r * d.value_dim;
     float* gate = s.z.data() + (segment.row + first + r) * d.value_width() + head * d.value_dim;
-    for (int64_t i = 0; i < d.value_dim; ++i) out[i] += layer.state.skip[head] * value[i];
+    for (int64_t i = 0; i < d.value_dim; ++i) out[i] += layer[VectorRole::state_skip].weight[head] * value[i];
     p.kernels.silu_mul(gate, out, d.value_dim, gate);
   }
 }
@@ -220,7 +223,7 @@ void norm_groups(const Pass& p, const Layer& layer, const float* x, float* out) 
   const Recurrence& d = p.model.config.recurrence;
   const int64_t width = d.value_width() / d.norm_groups;
   for (int64_t at = 0; at < d.value_width(); at += width) {
-    p.kernels.rms_norm(x + at, layer.state.norm + at, width, p.model.config.norm_eps, out + at);
+    p.kernels.rms_norm(x + at, layer[VectorRole::state_norm].weight + at, width, p.model.config.norm_eps, out + at);
   }
 }
 
@@ -228,13 +231,12 @@ void norm_groups(const Pass& p, const Layer& layer, const float* x, float* out) 
 
 void recur(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, const Input& x) {
   if (p.model.is_on_first_board()) {  // the first board has all states
-    const RecurrentLayer& l = layer.state;
     apply_draft_inputs(worker, p, layer);
     project(begin_stage(worker, p, Stage::qkv), x,
-            {{&l.qkv, conv_input(p, s, layer, p.segments.front(), 0)},
-             {&l.z, s.z.data()},
-             {&l.b, s.b.data()},
-             {&l.a, s.a.data()}});
+            {{&layer[MatrixRole::state_qkv], conv_input(p, s, layer, p.segments.front(), 0)},
+             {&layer[MatrixRole::state_z], s.z.data()},
+             {&layer[MatrixRole::state_b], s.b.data()},
+             {&layer[MatrixRole::state_a], s.a.data()}});
     begin_stage(worker, p, Stage::attention);
     mix(worker, p, s, layer);
     worker.barrier();
@@ -245,10 +247,10 @@ void recur(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& laye
 }
 
 Input recurrent_output(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {
-  const Linear& out = layer.state.out;
+  const Linear& out = layer[MatrixRole::state_out];
   const int64_t width = out.weight.k;
   const Multiplier m = begin_stage(worker, p, Stage::o_input);
-  return prepare(m, p.rows, width, {&out}, [&](int64_t first, int64_t count, float* rows) -> const float* {
+  return prepare(m, p.rows, width, forms_of(out), [&](int64_t first, int64_t count, float* rows) -> const float* {
     const float* z = s.z.data() + first * width;
     if (p.model.config.recurrence.norm_groups == 0) return z;
     for (int64_t r = 0; r < count; ++r) norm_groups(p, layer, z + r * width, rows + r * width);

@@ -69,7 +69,7 @@ struct Binder : VectorReader {
   void add_job(PackJob job, const MatrixTensor& spec) {
     if (spec.expert != kNoExpert) model->expert_bytes += packed_bytes({&job, 1});
     jobs->push_back(std::move(job));
-    if (spec.role != MatrixRole::up || !is_read_with_gate(model->config, spec)) return;
+    if (!spec.is_read_with_gate) return;
     PackJob &gate = (*jobs)[jobs->size() - 2], &up = jobs->back();  // the list has gate directly before up
     gate.interleaved = up.interleaved = interleave_of(gate, up);
   }
@@ -77,7 +77,7 @@ struct Binder : VectorReader {
   // The quantisation of a module. Quantised files often keep the MTP layer and a copy of the embedding as head in
   // floats without declaring it.
   std::optional<Quantization> quantization_of(const std::string& module) const {
-    const bool is_tied_head = model->config.tied_head && module == model->config.names.head;
+    const bool is_tied_head = model->config.tied_head && module == model->config.name("head");
     const TensorView* weight = options.mtp || is_tied_head ? model->checkpoint.find(module + ".weight") : nullptr;
     return weight && is_float(weight->dtype) ? std::nullopt : model->config.quantization;
   }
@@ -227,7 +227,7 @@ struct Binder : VectorReader {
 
   // The checkpoint has weights of the head, as floats or as codes.
   bool has_head() const {
-    const std::string prefix = model->config.names.head + ".";
+    const std::string prefix = model->config.name("head") + ".";
     return std::ranges::any_of(model->checkpoint.tensors, [&](const TensorView& tensor) {
       return tensor.name.starts_with(prefix) && tensor.name != prefix + "bias";
     });
@@ -237,7 +237,7 @@ struct Binder : VectorReader {
   // embedding at every start.
   bool head_repeats_embedding() const {
     constexpr int64_t kComparedRows = 64;
-    const TensorView* head = model->checkpoint.find(model->config.names.head + ".weight");
+    const TensorView* head = model->checkpoint.find(model->config.name("head") + ".weight");
     const TensorView& embedding = model->embedding;
     if (!head || head->data == embedding.data) return head != nullptr;
     if (!is_float(head->dtype) || head->shape != embedding.shape) return false;
@@ -262,7 +262,7 @@ struct Binder : VectorReader {
     model->notes.push_back(
         error("differs from the embedding that tie_word_embeddings ties it to; using this head, as transformers 5 does "
               "(set tie_word_embeddings to false in config.json to confirm it; delete the tensor to tie)",
-              where(c.names.head)));
+              where(c.name("head"))));
   }
 
   Error bind_head() {
@@ -291,14 +291,14 @@ struct Binder : VectorReader {
     }
     const MatrixTensor fc = mtp_matrix(c);
     if (Error e = bind_matrix({&fc, 1})) return e;
-    if (Error e = read_norm(c.names.mtp_embedding_norm, c.hidden_size, &model->mtp.embedding_norm)) return e;
-    return read_norm(c.names.mtp_hidden_norm, c.hidden_size, &model->mtp.hidden_norm);
+    if (Error e = read_norm("mtp_embedding_norm", c.hidden_size, &model->mtp.embedding_norm)) return e;
+    return read_norm("mtp_hidden_norm", c.hidden_size, &model->mtp.hidden_norm);
   }
 
   // Some files of models with a tied head store it in place of the embedding.
   Error bind_embedding() {
     const ModelConfig& c = model->config;
-    const std::string name = c.names.embedding + ".weight", head = c.names.head + ".weight";
+    const std::string name = c.name("embedding") + ".weight", head = c.name("head") + ".weight";
     const bool is_under_head = c.tied_head && !model->checkpoint.find(name) && model->checkpoint.find(head);
     if (Error e = bind(is_under_head ? head : name, {c.vocab_size, c.hidden_size}, &model->embedding)) return e;
     untie_stored_head();
@@ -312,11 +312,11 @@ struct Binder : VectorReader {
     if (c.layer_input.size > 0) {
       const int64_t size = c.layer_input.size;
       TensorView& rows = model->layer_inputs.embedding;
-      if (Error e = bind(c.names.layer_embedding + ".weight", {c.layer_input.vocab_size, c.layers * size}, &rows)) {
+      if (Error e = bind(c.name("layer_embedding") + ".weight", {c.layer_input.vocab_size, c.layers * size}, &rows)) {
         return e;
       }
       rows.shape = {c.layer_input.vocab_size * c.layers, size};
-      if (Error e = read_norm(c.names.layer_input_norm, size, &model->layer_inputs.norm)) return e;
+      if (Error e = read_norm("layer_input_norm", size, &model->layer_inputs.norm)) return e;
     }
     return bind_matrices(model_matrices(c));
   }
@@ -328,7 +328,7 @@ struct Binder : VectorReader {
     for (int64_t i = 0; i < c.layers; ++i) {
       if (Error e = bind_layer(i)) return e;
     }
-    if (Error e = read_norm(c.names.final_norm, c.hidden_size, &model->final_norm)) return e;
+    if (Error e = read_norm("final_norm", c.hidden_size, &model->final_norm)) return e;
     if (!options.mtp) {
       if (Error e = bind_layer_inputs()) return e;
       if (Error e = bind_head()) return e;

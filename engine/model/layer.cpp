@@ -50,151 +50,15 @@ void init_layer(const ModelConfig& config, int64_t index, Layer* out) {
   if (config.has_sparse_gate(index)) {
     out->gate_cut = static_cast<float>(normal_quantile(static_cast<double>(config.gate_sparsity[index])));
   }
-  out->state.slot = std::count(config.recurrent.begin(), config.recurrent.begin() + index, true);
+  out->state_slot = std::count(config.recurrent.begin(), config.recurrent.begin() + index, true);
   out->window = config.windows[index];
   out->rope = config.layer_ropes[index];
   if (config.has_experts(index)) out->experts.resize(config.experts.count);
 }
 
-const Linear& matrix_of(const Layer& layer, MatrixRole role, int64_t expert) {
-  const Expert* in_expert = expert == kNoExpert ? nullptr : &layer.experts[expert];
-  switch (role) {
-    case MatrixRole::q:
-      return layer.q;
-    case MatrixRole::k:
-      return layer.k;
-    case MatrixRole::v:
-      return layer.v;
-    case MatrixRole::latent_q_a:
-      return layer.latent.q_a;
-    case MatrixRole::latent_kv_a:
-      return layer.latent.kv_a;
-    case MatrixRole::latent_k_rope:
-      return layer.latent.k_rope;
-    case MatrixRole::latent_q:
-      return layer.latent.q;
-    case MatrixRole::latent_k:
-      return layer.latent.k;
-    case MatrixRole::latent_v:
-      return layer.latent.v;
-    case MatrixRole::state_qkv:
-      return layer.state.qkv;
-    case MatrixRole::state_z:
-      return layer.state.z;
-    case MatrixRole::state_b:
-      return layer.state.b;
-    case MatrixRole::state_a:
-      return layer.state.a;
-    case MatrixRole::laurel_left:
-      return layer.laurel.left;
-    case MatrixRole::laurel_right:
-      return layer.laurel.right;
-    case MatrixRole::o:
-      return layer.o;
-    case MatrixRole::state_out:
-      return layer.state.out;
-    case MatrixRole::router:
-      return layer.router;
-    case MatrixRole::shared_weight:
-      return layer.shared_weight;
-    case MatrixRole::gate:
-      return in_expert ? in_expert->gate : layer.gate;
-    case MatrixRole::up:
-      return in_expert ? in_expert->up : layer.up;
-    case MatrixRole::down:
-      return in_expert ? in_expert->down : layer.down;
-    case MatrixRole::layer_gate:
-      return layer.layer_gate;
-    case MatrixRole::layer_out:
-      return layer.layer_out;
-    case MatrixRole::head:
-    case MatrixRole::mtp_fc:
-    case MatrixRole::layer_input:
-    case MatrixRole::altup_in:
-    case MatrixRole::altup_out:
-      break;  // matrices of the model
-  }
-  __builtin_unreachable();
-}
-
-Linear& matrix_of(Layer& layer, MatrixRole role, int64_t expert) {
-  return const_cast<Linear&>(matrix_of(static_cast<const Layer&>(layer), role, expert));
-}
-
-const float*& vector_of(Layer& layer, VectorRole role) {
-  switch (role) {
-    case VectorRole::attention_norm:
-      return layer.attention_norm.weight;
-    case VectorRole::attention_norm_bias:
-      return layer.attention_norm.bias;
-    case VectorRole::q_norm:
-      return layer.q_norm;
-    case VectorRole::k_norm:
-      return layer.k_norm;
-    case VectorRole::latent_q_norm:
-      return layer.latent.q_norm;
-    case VectorRole::latent_kv_norm:
-      return layer.latent.kv_norm;
-    case VectorRole::sinks:
-      return layer.sinks;
-    case VectorRole::router_correction:
-      return layer.router_correction;
-    case VectorRole::state_conv:
-      return layer.state.conv;
-    case VectorRole::state_conv_bias:
-      return layer.state.conv_bias;
-    case VectorRole::state_rate:
-      return layer.state.rate;
-    case VectorRole::state_step:
-      return layer.state.step;
-    case VectorRole::state_skip:
-      return layer.state.skip;
-    case VectorRole::state_norm:
-      return layer.state.norm;
-    case VectorRole::o_norm:
-      return layer.o_norm.weight;
-    case VectorRole::down_norm:
-      return layer.down_norm.weight;
-    case VectorRole::attention_out_norm:
-      return layer.attention_out_norm.weight;
-    case VectorRole::attention_out_norm_bias:
-      return layer.attention_out_norm.bias;
-    case VectorRole::mlp_norm:
-      return layer.mlp_norm.weight;
-    case VectorRole::mlp_norm_bias:
-      return layer.mlp_norm.bias;
-    case VectorRole::xielu_alpha_p:
-      return layer.xielu.alpha_p;
-    case VectorRole::xielu_alpha_n:
-      return layer.xielu.alpha_n;
-    case VectorRole::xielu_beta:
-      return layer.xielu.beta;
-    case VectorRole::xielu_eps:
-      return layer.xielu.eps;
-    case VectorRole::mlp_out_norm:
-      return layer.mlp_out_norm.weight;
-    case VectorRole::mlp_out_norm_bias:
-      return layer.mlp_out_norm.bias;
-    case VectorRole::laurel_norm:
-      return layer.laurel.norm.weight;
-    case VectorRole::altup_norm:
-      return layer.altup.norm.weight;
-    case VectorRole::altup_router:
-      return layer.altup.router;
-    case VectorRole::altup_prediction:
-      return layer.altup.prediction;
-    case VectorRole::altup_correction:
-      return layer.altup.correction;
-    case VectorRole::altup_scale:
-      return layer.altup.scale;
-    case VectorRole::layer_out_norm:
-      return layer.layer_out_norm.weight;
-  }
-  __builtin_unreachable();
-}
-
 void balance_heads(const ModelConfig& config, Layer* layer) {
-  if (!layer->q_norm || !layer->k_norm) return;
+  const float *q_norm = (*layer)[VectorRole::q_norm].weight, *k_norm = (*layer)[VectorRole::k_norm].weight;
+  if (!q_norm || !k_norm) return;
   const int64_t dims = config.head_dim;
   const bool is_per_head = config.qk_norm_rows(2) > 1;  // else all heads share the norms' weights
   const bool rotates_after = layer->rope != kNoRope && config.qk_norm != QkNorm::rotated_heads;
@@ -202,9 +66,9 @@ void balance_heads(const ModelConfig& config, Layer* layer) {
   const int64_t group = config.heads / config.kv_heads;
   for (int64_t kv_head = 0; kv_head < config.kv_heads; ++kv_head) {
     std::vector<float> key(dims), query(dims);
-    add_squares(layer->k_norm + (is_per_head ? kv_head * dims : 0), &key);
+    add_squares(k_norm + (is_per_head ? kv_head * dims : 0), &key);
     for (int64_t head = kv_head * group; head < kv_head * group + (is_per_head ? group : 1); ++head) {
-      add_squares(layer->q_norm + (is_per_head ? head * dims : 0), &query);
+      add_squares(q_norm + (is_per_head ? head * dims : 0), &query);
     }
     pair_up(half, &key);
     pair_up(half, &query);

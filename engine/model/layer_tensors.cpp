@@ -1,233 +1,316 @@
 #include "engine/model/layer_tensors.h"
 
+#include <array>
 #include <cmath>
 
 namespace pinion {
 namespace {
 
-// The row order of heads that rope rotates. rows: of a head.
-RowOrder order_of_heads(const ModelConfig& c, int64_t rows) {
+using Config = const ModelConfig&;
+
+// --- Sizes, for the tables below. 0: the model or the layer has no such tensor.
+
+constexpr SizeRule kHidden = [](Config c, int64_t) { return c.hidden_size; };
+constexpr SizeRule kTwiceHidden = [](Config c, int64_t) { return 2 * c.hidden_size; };
+constexpr SizeRule kVocabulary = [](Config c, int64_t) { return c.vocab_size; };
+constexpr SizeRule kHeads = [](Config c, int64_t) { return c.heads; };
+constexpr SizeRule kAllHeads = [](Config c, int64_t) { return c.heads * c.head_dim; };
+constexpr SizeRule kQueries = [](Config c, int64_t) {
+  return c.latent.query_rank > 0 ? 0 : c.heads * c.query_stride();
+};
+constexpr SizeRule kKeys = [](Config c, int64_t layer) {
+  return c.latent.rank > 0 || !c.owns_kv(layer) ? 0 : c.kv_heads * c.head_dim;
+};
+constexpr SizeRule kAttended = [](Config c, int64_t) { return c.heads * c.value_dim(); };
+constexpr SizeRule kQueryRank = [](Config c, int64_t) { return c.latent.query_rank; };
+constexpr SizeRule kLatentRank = [](Config c, int64_t) { return c.latent.rank; };
+constexpr SizeRule kLatentRope = [](Config c, int64_t) { return c.latent.rope_dims; };
+constexpr SizeRule kLatentKeys = [](Config c, int64_t) { return c.heads * (c.head_dim - c.latent.rope_dims); };
+int64_t head_norms(Config c, int64_t heads) {
+  return c.qk_norm == QkNorm::none ? 0 : c.qk_norm_rows(heads) * c.head_dim;
+}
+constexpr SizeRule kQueryNorm = [](Config c, int64_t) { return head_norms(c, c.heads); };
+constexpr SizeRule kKeyNorm = [](Config c, int64_t layer) { return c.owns_kv(layer) ? head_norms(c, c.kv_heads) : 0; };
+constexpr SizeRule kLaurelRank = [](Config c, int64_t) { return c.laurel_rank; };
+constexpr SizeRule kChannels = [](Config c, int64_t) { return c.recurrence.channels(); };
+constexpr SizeRule kConvolution = [](Config c, int64_t) { return c.recurrence.channels() * c.recurrence.taps; };
+constexpr SizeRule kStateOut = [](Config c, int64_t) { return c.recurrence.value_width(); };
+constexpr SizeRule kStateHeads = [](Config c, int64_t) {
+  return c.recurrence.has_heads() ? c.recurrence.value_heads : 0;
+};
+int64_t gates_of(Config c, RecurrenceKind kind) { return c.recurrence.kind == kind ? c.recurrence.write_gates() : 0; }
+constexpr SizeRule kConvGates = [](Config c, int64_t) { return gates_of(c, RecurrenceKind::short_conv); };
+constexpr SizeRule kDeltaHeads = [](Config c, int64_t) { return gates_of(c, RecurrenceKind::gated_delta); };
+constexpr SizeRule kMambaHeads = [](Config c, int64_t) { return gates_of(c, RecurrenceKind::mamba2); };
+constexpr SizeRule kDeltaOut = [](Config c, int64_t layer) {
+  return c.recurrence.kind == RecurrenceKind::gated_delta ? kStateOut(c, layer) : 0;
+};
+constexpr SizeRule kOtherOut = [](Config c, int64_t layer) { return kStateOut(c, layer) - kDeltaOut(c, layer); };
+constexpr SizeRule kStateNorm = [](Config c, int64_t) { return c.recurrence.norm_width(); };
+constexpr SizeRule kMlp = [](Config c, int64_t layer) { return c.mlp_size(layer); };
+constexpr SizeRule kMlpNorm = [](Config c, int64_t) { return c.shared_norm ? 0 : c.hidden_size; };
+constexpr SizeRule kXielu = [](Config c, int64_t) { return int64_t{c.activation == Activation::xielu}; };
+constexpr SizeRule kExperts = [](Config c, int64_t) { return c.experts.count; };
+constexpr SizeRule kExpert = [](Config c, int64_t) { return c.experts.inner_size; };
+constexpr SizeRule kShared = [](Config c, int64_t) { return c.experts.shared_size; };
+constexpr SizeRule kOneIfShared = [](Config c, int64_t) { return int64_t{c.experts.shared_size > 0}; };
+constexpr SizeRule kLayerInput = [](Config c, int64_t) { return c.layer_input.size; };
+constexpr SizeRule kLayerInputs = [](Config c, int64_t) { return c.layers * c.layer_input.size; };
+constexpr SizeRule kAltup = [](Config c, int64_t) { return c.altup.inputs; };
+constexpr SizeRule kAltupPairs = [](Config c, int64_t) { return c.altup.inputs * c.altup.inputs; };
+
+constexpr BiasRule kQkvBias = [](Config c) { return c.qkv_bias; };
+constexpr BiasRule kOBias = [](Config c) { return c.o_bias; };
+constexpr BiasRule kStateBias = [](Config c) { return c.recurrence.proj_bias; };
+constexpr BiasRule kOutBias = [](Config c) { return c.recurrence.out_bias; };
+constexpr BiasRule kMlpBias = [](Config c) { return c.mlp_bias; };
+constexpr BiasRule kRouterBias = [](Config c) { return c.experts.router_bias; };
+constexpr BiasRule kHeadBias = [](Config c) { return c.head_bias; };
+
+// --- Row orders
+
+// Rows [begin, begin + count) of the `all` rows that a fused tensor has for each head.
+RowOrder rows_of_heads(int64_t heads, int64_t begin, int64_t count, int64_t all) {
+  return {.head_rows = count, .rows = heads * count, .step = all, .first = begin};
+}
+
+// Heads that rope rotates. rows: of a head.
+RowOrder rotated(Config c, int64_t rows) {
   return c.rope_interleaved ? RowOrder{.head_rows = rows, .pairs = c.ropes[0].dims / 2} : RowOrder{};
 }
 
-// Collects the matrices of one layer.
-struct MatrixList {
-  using enum MatrixRole;
-  using enum DividedBy;
-
-  const ModelConfig& c;
-  int64_t layer;
-  std::vector<MatrixTensor> list;
-
-  MatrixTensor& add(MatrixRole role, const std::string& pattern, int64_t outputs, int64_t inputs, bool has_bias,
-                    DividedBy divided_by) {
-    return list.emplace_back(MatrixTensor{.role = role,
-                                          .pattern = pattern,
-                                          .layer = layer,
-                                          .n = outputs,
-                                          .k = inputs,
-                                          .has_bias = has_bias,
-                                          .divided_by = divided_by});
-  }
-
-  MatrixTensor& add_recurrent(MatrixRole role, const std::string& pattern, int64_t n) {
-    return add(role, pattern, n, c.hidden_size, c.recurrence.proj_bias, first);
-  }
-
-  // The last matrix of a branch. Its bias is scaled by branch_scale, too, unless a norm follows: then the norm's output
-  // is scaled.
-  MatrixTensor& add_last(MatrixRole role, const std::string& pattern, int64_t inputs, bool has_bias,
-                         const std::string& norm_after, float scale = 1.0f) {
-    MatrixTensor& last = add(role, pattern, c.hidden_size, inputs, has_bias, panels);
-    last.alpha = last.bias_scale = scale;
-    if (norm_after.empty()) last.bias_scale *= c.branch_scale;
-    return last;
-  }
-
-  // The rows of q (0), k (1) or v (2) in a fused tensor that holds q, k and v of head 0, then of head 1 and so on.
-  RowOrder order_in_qkv(int64_t index) const {
-    const int64_t d = c.head_dim;
-    return {.head_rows = d, .rows = c.heads * d, .step = 3 * d, .first = index * d};
-  }
-
-  // In the file, the rotated rows of a head come last; tail_rows moves them to the front.
-  void latent_attention() {
-    const LatentConfig& l = c.latent;
-    const bool has_query_latent = l.query_rank > 0;
-    const int64_t pairs = c.rope_interleaved ? c.ropes[0].dims / 2 : 0;
-    const int64_t fixed = c.head_dim - l.rope_dims, step = fixed + c.value_dim();
-    if (has_query_latent) add(latent_q_a, c.names.q_a, l.query_rank, c.hidden_size, false, nothing);
-    add(latent_kv_a, c.names.kv_a, l.rank, c.hidden_size, false, nothing);
-    add(latent_k_rope, c.names.kv_a, l.rope_dims, c.hidden_size, false, nothing).order = {.head_rows = l.rope_dims,
-                                                                                          .pairs = pairs};
-    add(has_query_latent ? latent_q : q, has_query_latent ? c.names.q_b : c.names.q, c.heads * c.head_dim,
-        has_query_latent ? l.query_rank : c.hidden_size, false, kv_heads)
-        .order = {.head_rows = c.head_dim, .pairs = pairs, .tail_rows = l.rope_dims};
-    add(latent_k, c.names.kv_b, c.heads * fixed, l.rank, false, kv_heads).order = {
-        .head_rows = fixed, .rows = c.heads * fixed, .step = step, .first = 0};
-    add(latent_v, c.names.kv_b, c.heads * c.value_dim(), l.rank, false, kv_heads).order = {
-        .head_rows = c.value_dim(), .rows = c.heads * c.value_dim(), .step = step, .first = fixed};
-    add_last(o, c.names.o, c.heads * c.value_dim(), false, c.names.attention_out_norm);
-  }
-
-  void attention() {
-    if (c.latent.rank > 0) return latent_attention();
-    const OutputScales& scales = c.output_scales;
-    MatrixTensor& queries = add(q, c.names.q, c.heads * c.query_stride(), c.hidden_size, c.qkv_bias, kv_heads);
-    queries.alpha = scales.qkv;
-    queries.order = c.qkv_by_head ? order_in_qkv(0) : order_of_heads(c, c.query_stride());
-    if (c.owns_kv(layer)) keys_and_values();
-    if (c.laurel_rank > 0) {
-      add(laurel_left, c.names.laurel_left, c.laurel_rank, c.hidden_size, false, nothing);
-      add(laurel_right, c.names.laurel_right, c.hidden_size, c.laurel_rank, false, nothing);
-    }
-    add_last(o, c.names.o, c.heads * c.head_dim, c.o_bias, c.names.attention_out_norm, scales.o);
-  }
-
-  void keys_and_values() {
-    const int64_t kv_width = c.kv_heads * c.head_dim;
-    const OutputScales& scales = c.output_scales;
-    MatrixTensor& keys = add(k, c.names.k, kv_width, c.hidden_size, c.qkv_bias, kv_heads);
-    keys.alpha = scales.qkv * scales.key;
-    keys.bias_scale = scales.key;
-    keys.order = c.qkv_by_head ? order_in_qkv(1) : order_of_heads(c, c.head_dim);
-    MatrixTensor& values = add(v, c.names.v, kv_width, c.hidden_size, c.qkv_bias, kv_heads);
-    values.alpha = scales.qkv;
-    values.order = c.qkv_by_head ? order_in_qkv(2) : RowOrder{};
-  }
-
-  // Rows [begin, begin + count) of the `all` rows that a fused tensor has for each key head. Some files have q, k, v
-  // and z in one such tensor and b and a in another.
-  RowOrder of_key_heads(int64_t begin, int64_t count, int64_t all) const {
-    const int64_t heads = c.recurrence.key_heads;
-    if (!c.recurrence.by_key_head) return {};
-    return {.head_rows = count, .rows = heads * count, .step = all, .first = begin};
-  }
-
-  void delta() {
-    const Recurrence& r = c.recurrence;
-    const int64_t heads = r.value_heads / r.key_heads, keys = r.key_dim, values = heads * r.value_dim;
-    const int64_t all = 2 * (keys + values);
-    RowOrder qkv;
-    if (r.by_key_head) {
-      qkv.rows = r.channels();
-      qkv.sections = {of_key_heads(0, keys, all), of_key_heads(keys, keys, all), of_key_heads(2 * keys, values, all)};
-    }
-    add_recurrent(state_qkv, c.names.state_qkv, r.channels()).order = qkv;
-    add_recurrent(state_z, c.names.state_z, r.value_width()).order = of_key_heads(2 * keys + values, values, all);
-    add_recurrent(state_b, c.names.state_b, r.write_gates()).order = of_key_heads(0, heads, 2 * heads);
-    add_recurrent(state_a, c.names.state_a, r.value_heads).order = of_key_heads(heads, heads, 2 * heads);
-  }
-
-  // Adds matrices that are fused in one tensor in the order of their rows in it.
-  void recurrence() {
-    const Recurrence& r = c.recurrence;
-    switch (r.kind) {
-      case RecurrenceKind::gated_delta:
-        delta();
-        break;
-      case RecurrenceKind::short_conv:
-        add_recurrent(state_b, c.names.state_b, r.write_gates());
-        add_recurrent(state_z, c.names.state_z, r.value_width());
-        add_recurrent(state_qkv, c.names.state_qkv, r.channels());
-        break;
-      case RecurrenceKind::mamba2:
-        add_recurrent(state_z, c.names.state_z, r.value_width()).alpha = c.output_scales.state_z;
-        add_recurrent(state_qkv, c.names.state_qkv, r.channels());
-        add_recurrent(state_a, c.names.state_a, r.value_heads).alpha = c.output_scales.state_a;
-        break;
-    }
-    add_last(state_out, c.names.state_out, r.value_width(), r.out_bias, c.names.attention_out_norm,
-             c.output_scales.state_out);
-  }
-
-  void mlp() {
-    const int64_t size = c.mlp_size(layer);
-    if (!c.names.gate.empty()) {
-      MatrixTensor& gates = add(gate, c.names.gate, size, c.hidden_size, c.mlp_bias, panels);
-      gates.alpha = gates.bias_scale = c.output_scales.gate;
-    }
-    add(up, c.names.up, size, c.hidden_size, c.mlp_bias, panels);
-    add_last(down, c.names.down, size, c.mlp_bias, c.names.mlp_out_norm, c.output_scales.down);
-  }
-
-  void shared_expert() {
-    const int64_t size = c.experts.shared_size;
-    if (size == 0) return;
-    if (!c.names.shared_weight.empty())
-      add(shared_weight, c.names.shared_weight, 1, c.hidden_size, false, nothing).is_exact = true;
-    if (!c.names.shared_gate.empty()) add(gate, c.names.shared_gate, size, c.hidden_size, c.mlp_bias, panels);
-    add(up, c.names.shared_up, size, c.hidden_size, c.mlp_bias, panels);
-    add_last(down, c.names.shared_down, size, c.mlp_bias, {});
-  }
-
-  void experts() {
-    const int64_t inner = c.experts.inner_size;
-    add(router, c.names.router, c.experts.count, c.hidden_size, c.experts.router_bias, nothing).is_exact = true;
-    shared_expert();
-    for (int64_t i = 0; i < c.experts.count; ++i) {
-      if (!c.names.expert_gate.empty()) {
-        add(gate, c.names.expert_gate, inner, c.hidden_size, c.mlp_bias, panels).expert = i;
-      }
-      add(up, c.names.expert_up, inner, c.hidden_size, c.mlp_bias, panels).expert = i;
-      add_last(down, c.names.expert_down, inner, c.mlp_bias, {}).expert = i;
-    }
-  }
+// In the files of latent attention, the rotated rows of a head come last; tail_rows moves them to the front.
+constexpr OrderRule kQueryOrder = [](Config c) {
+  if (c.qkv_by_head) return rows_of_heads(c.heads, 0, c.head_dim, 3 * c.head_dim);
+  RowOrder order = rotated(c, c.query_stride());
+  if (c.latent.rank > 0) order.head_rows = c.head_dim, order.tail_rows = c.latent.rope_dims;
+  return order;
+};
+constexpr OrderRule kKeyOrder = [](Config c) {
+  return c.qkv_by_head ? rows_of_heads(c.heads, c.head_dim, c.head_dim, 3 * c.head_dim) : rotated(c, c.head_dim);
+};
+constexpr OrderRule kValueOrder = [](Config c) {
+  return c.qkv_by_head ? rows_of_heads(c.heads, 2 * c.head_dim, c.head_dim, 3 * c.head_dim) : RowOrder{};
+};
+constexpr OrderRule kLatentRopeOrder = [](Config c) { return rotated(c, c.latent.rope_dims); };
+constexpr OrderRule kLatentKeyOrder = [](Config c) {
+  const int64_t fixed = c.head_dim - c.latent.rope_dims;
+  return rows_of_heads(c.heads, 0, fixed, fixed + c.value_dim());
+};
+constexpr OrderRule kLatentValueOrder = [](Config c) {
+  const int64_t fixed = c.head_dim - c.latent.rope_dims;
+  return rows_of_heads(c.heads, fixed, c.value_dim(), fixed + c.value_dim());
 };
 
-// Parameters of the per-layer embeddings of all layers.
-int64_t layer_embeddings(const ModelConfig& c) { return c.layer_input.vocab_size * c.layers * c.layer_input.size; }
+// Some files have, for each key head, rows of q, k, v and z in one tensor and rows of b and a in another.
+constexpr OrderRule kStateQkvOrder = [](Config c) {
+  const Recurrence& r = c.recurrence;
+  if (!r.by_key_head) return RowOrder{};
+  const int64_t keys = r.key_dim, values = r.value_width() / r.key_heads, all = 2 * (keys + values);
+  const auto part = [&](int64_t begin, int64_t count) { return rows_of_heads(r.key_heads, begin, count, all); };
+  return RowOrder{.rows = r.channels(), .sections = {part(0, keys), part(keys, keys), part(2 * keys, values)}};
+};
+constexpr OrderRule kStateZOrder = [](Config c) {
+  const Recurrence& r = c.recurrence;
+  if (!r.by_key_head) return RowOrder{};
+  const int64_t keys = r.key_dim, values = r.value_width() / r.key_heads;
+  return rows_of_heads(r.key_heads, 2 * keys + values, values, 2 * (keys + values));
+};
+RowOrder of_write_and_decay(const Recurrence& r, int64_t index) {
+  if (!r.by_key_head) return {};
+  const int64_t heads = r.value_heads / r.key_heads;
+  return rows_of_heads(r.key_heads, index * heads, heads, 2 * heads);
+}
+constexpr OrderRule kStateBOrder = [](Config c) { return of_write_and_decay(c.recurrence, 0); };
+constexpr OrderRule kStateAOrder = [](Config c) { return of_write_and_decay(c.recurrence, 1); };
 
-int64_t parameters_of(const MatrixTensor& m) { return m.n * m.k + (m.has_bias ? m.n : 0); }
+// --- The tables
+
+using M = MatrixRole;
+using O = OutputScales;
+using V = VectorRole;
+using P = Part;
+using S = Stage;
+using F = VectorForm;
+using enum DividedBy;
+
+// In the order of packing. Matrices that are fused in one tensor follow one another in the order of their rows in it;
+// state_b and state_z have two rows, since their places depend on the kind of recurrence.
+constexpr MatrixRow kMatrixRows[] = {
+    {M::latent_q_a, "q_a", P::attention, S::qkv, nothing, kQueryRank, kHidden},
+    {M::latent_kv_a, "kv_a", P::attention, S::qkv, nothing, kLatentRank, kHidden},
+    {M::latent_k_rope, "kv_a", P::attention, S::qkv, nothing, kLatentRope, kHidden, kLatentRopeOrder},
+    {M::q, "q", P::attention, S::qkv, kv_heads, kQueries, kHidden, kQueryOrder, kQkvBias, &O::qkv},
+    {M::k, "k", P::attention, S::qkv, kv_heads, kKeys, kHidden, kKeyOrder, kQkvBias, &O::qkv, &O::key},
+    {M::v, "v", P::attention, S::qkv, kv_heads, kKeys, kHidden, kValueOrder, kQkvBias, &O::qkv},
+    {M::latent_q, "q_b", P::attention, S::q_latent, kv_heads, kAllHeads, kQueryRank, kQueryOrder},
+    {M::latent_k, "kv_b", P::attention, S::kv_latent, kv_heads, kLatentKeys, kLatentRank, kLatentKeyOrder},
+    {M::latent_v, "kv_b", P::attention, S::kv_latent, kv_heads, kAttended, kLatentRank, kLatentValueOrder},
+    {M::laurel_left, "laurel_left", P::attention, S::qkv, nothing, kLaurelRank, kHidden},
+    {M::laurel_right, "laurel_right", P::attention, S::laurel, nothing, kHidden, kLaurelRank},
+    {M::o, "o", P::attention, S::o, panels, kHidden, kAttended, {}, kOBias, {}, &O::o},
+    {M::state_b, "state_b", P::recurrence, S::qkv, first, kConvGates, kHidden, {}, kStateBias},
+    {M::state_z, "state_z", P::recurrence, S::qkv, first, kOtherOut, kHidden, {}, kStateBias, &O::state_z},
+    {M::state_qkv, "state_qkv", P::recurrence, S::qkv, first, kChannels, kHidden, kStateQkvOrder, kStateBias},
+    {M::state_z, "state_z", P::recurrence, S::qkv, first, kDeltaOut, kHidden, kStateZOrder, kStateBias},
+    {M::state_b, "state_b", P::recurrence, S::qkv, first, kDeltaHeads, kHidden, kStateBOrder, kStateBias},
+    {M::state_a, "state_a", P::recurrence, S::qkv, first, kStateHeads, kHidden, kStateAOrder, kStateBias, &O::state_a},
+    {M::state_out,
+     "state_out",
+     P::recurrence,
+     S::state_out,
+     panels,
+     kHidden,
+     kStateOut,
+     {},
+     kOutBias,
+     {},
+     &O::state_out},
+    {M::gate, "gate", P::mlp, S::gate_up, panels, kMlp, kHidden, {}, kMlpBias, {}, &O::gate},
+    {M::up, "up", P::mlp, S::gate_up, panels, kMlp, kHidden, {}, kMlpBias},
+    {M::down, "down", P::mlp, S::down, panels, kHidden, kMlp, {}, kMlpBias, {}, &O::down},
+    {M::router, "router", P::experts, S::router, nothing, kExperts, kHidden, {}, kRouterBias},
+    {M::shared_weight, "shared_weight", P::experts, S::router, nothing, kOneIfShared, kHidden},
+    {M::gate, "shared_gate", P::experts, S::gate_up, panels, kShared, kHidden, {}, kMlpBias},
+    {M::up, "shared_up", P::experts, S::gate_up, panels, kShared, kHidden, {}, kMlpBias},
+    {M::down, "shared_down", P::experts, S::down, panels, kHidden, kShared, {}, kMlpBias, {}, &O::down},
+    {M::layer_gate, "layer_gate", P::layer, S::layer_gate, nothing, kLayerInput, kHidden},
+    {M::layer_out, "layer_out", P::layer, S::layer_out, nothing, kHidden, kLayerInput},
+    {M::gate, "expert_gate", P::expert, S::gate_up, panels, kExpert, kHidden, {}, kMlpBias},
+    {M::up, "expert_up", P::expert, S::gate_up, panels, kExpert, kHidden, {}, kMlpBias},
+    {M::down, "expert_down", P::expert, S::down, panels, kHidden, kExpert, {}, kMlpBias, {}, &O::down},
+    {M::layer_input, "layer_input", P::model, S::embed, nothing, kLayerInputs, kHidden, {}, {}, &O::layer_input},
+    {M::altup_in, "altup_in", P::altup, S::embed, nothing, kHidden, kHidden},
+    {M::altup_out, "altup_out", P::altup, S::altup, nothing, kHidden, kHidden},
+    {M::head, "head", P::head, S::head, panels, kVocabulary, kHidden, {}, kHeadBias},
+    {M::mtp_fc, "mtp_fc", P::mtp, S::embed, nothing, kHidden, kTwiceHidden},
+};
+
+constexpr VectorRow kVectorRows[] = {
+    {V::attention_norm, "attention_norm", ".weight", P::mixer, kHidden, F::norm},
+    {V::state_conv, "state_conv", ".weight", P::recurrence, kConvolution, F::convolution, 0.5f},
+    {V::state_rate, "state_rate", "", P::recurrence, kStateHeads, F::logarithm, 0.2f},
+    {V::state_step, "state_step", "", P::recurrence, kStateHeads, F::plain, 0.1f},
+    {V::state_skip, "state_skip", "", P::recurrence, kMambaHeads, F::plain, 0.5f},
+    {V::state_norm, "state_norm", ".weight", P::recurrence, kStateNorm, F::plain},
+    {V::q_norm, "q_norm", ".weight", P::attention, kQueryNorm, F::head_norm},
+    {V::k_norm, "k_norm", ".weight", P::attention, kKeyNorm, F::head_norm},
+    {V::latent_q_norm, "q_a_norm", ".weight", P::attention, kQueryRank, F::plain},
+    {V::latent_kv_norm, "kv_a_norm", ".weight", P::attention, kLatentRank, F::plain},
+    {V::sinks, "sinks", "", P::attention, kHeads, F::plain},
+    {V::o_norm, "o_norm", ".weight", P::attention, kAllHeads, F::rms_norm},
+    {V::attention_out_norm, "attention_out_norm", ".weight", P::mixer, kHidden, F::norm},
+    {V::laurel_norm, "laurel_norm", ".weight", P::layer, kHidden, F::rms_norm},
+    {V::altup_norm, "altup_norm", ".weight", P::layer, kHidden, F::rms_norm},
+    {V::altup_router, "altup_router", ".weight", P::layer, kHidden, F::matrix, 1.0f, kAltup},
+    {V::altup_prediction, "altup_prediction", ".weight", P::layer, kAltup, F::matrix, 1.0f, kAltupPairs},
+    {V::altup_correction, "altup_correction", ".weight", P::layer, kAltup, F::matrix, 1.0f, kAltup},
+    {V::altup_scale, "altup_scale", "", P::layer, kHidden, F::altup_scale},
+    {V::layer_out_norm, "layer_out_norm", ".weight", P::layer, kHidden, F::rms_norm},
+    {V::mlp_norm, "mlp_norm", ".weight", P::branch, kMlpNorm, F::norm},
+    {V::router_correction, "router_correction", "", P::experts, kExperts, F::plain},
+    {V::xielu_alpha_p, "xielu", ".alpha_p", P::mlp, kXielu, F::softplus},
+    {V::xielu_alpha_n, "xielu", ".alpha_n", P::mlp, kXielu, F::softplus},
+    {V::xielu_beta, "xielu", ".beta", P::mlp, kXielu, F::scalar},
+    {V::xielu_eps, "xielu", ".eps", P::mlp, kXielu, F::scalar},
+    {V::down_norm, "down_norm", ".weight", P::mlp, kMlp, F::rms_norm},
+    {V::mlp_out_norm, "mlp_out_norm", ".weight", P::mlp, kHidden, F::norm},
+};
+
+constexpr auto kStageRoles = [] {
+  std::array<RoleRange, kStages> ranges = {};
+  for (size_t role = 0; role < kMatrixRoles; ++role) {
+    const auto* row = std::ranges::find(kMatrixRows, static_cast<MatrixRole>(role), &MatrixRow::role);
+    RoleRange& range = ranges[static_cast<size_t>(row->stage)];
+    if (range.count++ == 0) range.first = role;
+  }
+  return ranges;
+}();
+
+bool has_part(Config c, int64_t layer, Part part) {
+  const bool attends = c.attends[layer], recurs = c.recurrent[layer], experts = c.has_experts(layer);
+  const bool mlp = c.has_mlp(layer);
+  const bool parts[] = {true, attends, recurs, attends || recurs, mlp, mlp && !experts, mlp && experts};  // by Part
+  return static_cast<size_t>(part) < std::size(parts) && parts[static_cast<size_t>(part)];
+}
+
+// Appends a row's matrix if the model or the layer has it.
+void add(Config c, const MatrixRow& row, int64_t index, int64_t expert, std::vector<MatrixTensor>* list) {
+  const int64_t n = row.n(c, index), k = row.k(c, index);
+  const std::string& pattern = c.name(row.key);
+  if (n == 0 || k == 0 || pattern.empty()) return;
+  const float in = row.in_scale ? c.output_scales.*row.in_scale : 1.0f;
+  float out = row.out_scale ? c.output_scales.*row.out_scale : 1.0f;
+  const float alpha = in * out;
+  // branch_scale applies to the bias of a branch's last matrix unless a norm follows: then the norm's output is scaled.
+  const bool ends_attention = row.stage == Stage::o || row.stage == Stage::state_out;
+  const bool ends_branch = ends_attention || row.stage == Stage::down;
+  if (ends_branch && c.name(ends_attention ? "attention_out_norm" : "mlp_out_norm").empty()) out *= c.branch_scale;
+  const bool has_bias = row.has_bias && row.has_bias(c), is_exact = row.stage == Stage::router;
+  const bool follows_gate = row.role == MatrixRole::up && !list->empty() && list->back().role == MatrixRole::gate;
+  list->push_back({row.role, row.stage, pattern, index, n, k, has_bias, out, alpha, is_exact, expert,
+                   follows_gate && !c.has_sparse_gate(index), row.order ? row.order(c) : RowOrder{}, row.divided_by});
+}
+
+// Appends the matrices of a part. index: of the layer, or of the AltUp input - 1.
+void add_part(Config c, Part part, int64_t index, int64_t expert, std::vector<MatrixTensor>* list) {
+  for (const MatrixRow& row : kMatrixRows) {
+    if (row.part == part) add(c, row, index, expert, list);
+  }
+}
+
+MatrixTensor only_matrix(Config c, Part part) {
+  std::vector<MatrixTensor> list;
+  add_part(c, part, 0, kNoExpert, &list);
+  return list.front();
+}
+
+// Parameters of the per-layer embeddings of all layers.
+int64_t layer_embeddings(Config c) { return c.layer_input.vocab_size * c.layers * c.layer_input.size; }
 
 }  // namespace
 
-std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t layer) {
-  using enum MatrixRole;
-  using enum DividedBy;
-  MatrixList matrices{config, layer, {}};
-  if (config.attends[layer]) matrices.attention();
-  if (config.recurrent[layer]) matrices.recurrence();
-  if (config.has_mlp(layer)) config.has_experts(layer) ? matrices.experts() : matrices.mlp();
-  if (config.layer_input.size > 0) {
-    matrices.add(layer_gate, config.names.layer_gate, config.layer_input.size, config.hidden_size, false, nothing);
-    matrices.add(layer_out, config.names.layer_out, config.hidden_size, config.layer_input.size, false, nothing);
-  }
-  return std::move(matrices.list);
-}
+std::span<const MatrixRow> matrix_rows() { return kMatrixRows; }
+std::span<const VectorRow> vector_rows() { return kVectorRows; }
+RoleRange roles_of(Stage stage) { return kStageRoles[static_cast<size_t>(stage)]; }
 
-std::vector<MatrixTensor> model_matrices(const ModelConfig& config) {
-  using enum MatrixRole;
-  const int64_t hidden = config.hidden_size;
+std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t layer) {
   std::vector<MatrixTensor> list;
-  if (config.layer_input.size > 0) {
-    list.push_back({layer_input, config.names.layer_input, 0, config.layers * config.layer_input.size, hidden});
-    list.back().alpha = 1.0f / std::sqrt(static_cast<float>(hidden));
+  for (const MatrixRow& row : kMatrixRows) {
+    if (has_part(config, layer, row.part)) add(config, row, layer, kNoExpert, &list);
   }
-  for (int64_t i = 0; i + 1 < config.altup.inputs; ++i)
-    list.push_back({altup_in, config.names.altup_in, i, hidden, hidden});
-  for (int64_t i = 0; i + 1 < config.altup.inputs; ++i)
-    list.push_back({altup_out, config.names.altup_out, i, hidden, hidden});
+  const int64_t experts = has_part(config, layer, Part::experts) ? config.experts.count : 0;
+  for (int64_t i = 0; i < experts; ++i) add_part(config, Part::expert, layer, i, &list);
   return list;
 }
 
-MatrixTensor head_matrix(const ModelConfig& config) {
-  return {.role = MatrixRole::head,
-          .pattern = config.names.head,
-          .layer = 0,
-          .n = config.vocab_size,
-          .k = config.hidden_size,
-          .has_bias = config.head_bias,
-          .bias_scale = config.logit_scale,
-          .divided_by = DividedBy::panels};
+std::vector<MatrixTensor> model_matrices(const ModelConfig& config) {
+  std::vector<MatrixTensor> list;
+  for (const MatrixRow& row : kMatrixRows) {
+    const int64_t count = row.part == Part::model ? 1 : row.part == Part::altup ? config.altup.inputs - 1 : 0;
+    for (int64_t i = 0; i < count; ++i) add(config, row, i, kNoExpert, &list);
+  }
+  return list;
 }
 
-MatrixTensor mtp_matrix(const ModelConfig& config) {
-  return {MatrixRole::mtp_fc, config.names.mtp_fc, 0, config.hidden_size, 2 * config.hidden_size};
+std::vector<MatrixTensor> all_matrices(const ModelConfig& config) {
+  std::vector<MatrixTensor> all = model_matrices(config);
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    std::ranges::move(layer_matrices(config, layer), back_inserter(all));
+  }
+  all.push_back(head_matrix(config));
+  return all;
 }
+
+MatrixTensor head_matrix(const ModelConfig& config) {
+  MatrixTensor head = only_matrix(config, Part::head);
+  head.bias_scale = config.logit_scale;
+  return head;
+}
+
+MatrixTensor mtp_matrix(const ModelConfig& config) { return only_matrix(config, Part::mtp); }
 
 Division division_of(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares) {
-  using enum DividedBy;
   switch (matrix.divided_by) {
     case panels:
       // The head is divided by whole panels even in tests, since each panel has one most likely id.
@@ -246,100 +329,39 @@ RowRange own_rows(const ModelConfig& config, const MatrixTensor& matrix, const S
   return division_of(config, matrix, shares).own(shares);
 }
 
-namespace {
-
-void add_altup(const ModelConfig& c, int64_t layer, std::vector<VectorTensor>* list) {
-  const int64_t inputs = c.altup.inputs;
-  const auto add = [&](VectorRole role, const std::string& name, int64_t n, int64_t rows) {
-    list->push_back({.role = role, .name = module_name(name, layer), .n = n, .rows = rows});
-  };
-  add(VectorRole::altup_norm, c.names.altup_norm + ".weight", c.hidden_size, 0);
-  list->back().offset = c.norm_offset;
-  add(VectorRole::altup_router, c.names.altup_router + ".weight", inputs * c.hidden_size, inputs);
-  add(VectorRole::altup_prediction, c.names.altup_prediction + ".weight", inputs * inputs * inputs, inputs * inputs);
-  add(VectorRole::altup_correction, c.names.altup_correction + ".weight", inputs * inputs, inputs);
-  add(VectorRole::altup_scale, c.names.altup_scale, c.hidden_size, 0);
+std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer) {
+  std::vector<VectorTensor> list;
+  for (const VectorRow& row : kVectorRows) {
+    const std::string& pattern = config.name(row.key);
+    const int64_t rows = row.rows ? row.rows(config, layer) : 1;
+    const int64_t n = has_part(config, layer, row.part) && !pattern.empty() ? row.n(config, layer) * rows : 0;
+    if (n == 0) continue;
+    const std::string module = module_name(pattern, layer);
+    const RowOrder order = row.form == F::head_norm ? rotated(config, config.head_dim) : RowOrder{};
+    list.push_back({row.role, module + std::string(row.suffix), n, row.form, row.synthetic, rows, false, order});
+    const bool is_conv = row.form == F::convolution;
+    if (!(is_conv ? config.recurrence.conv_bias : row.form == F::norm && config.norm_bias)) continue;
+    list.push_back({row.role, module + ".bias", is_conv ? config.recurrence.channels() : n, F::plain, 0.1f, 1, true});
+  }
+  return list;
 }
 
-}  // namespace
-
-std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer) {
-  using enum VectorRole;
-  const ModelConfig& c = config;
-  const ModuleNames& names = c.names;
-  std::vector<VectorTensor> list;
-  const auto add = [&](VectorRole role, const std::string& name, int64_t n) {
-    list.push_back({role, module_name(name, layer), n});
-  };
-  // An empty module name: the family has no such module.
-  const auto add_weight = [&](VectorRole role, const std::string& module, int64_t n) {
-    if (!module.empty()) list.push_back({role, module_name(module, layer) + ".weight", n, c.norm_offset});
-  };
-  const auto add_norm = [&](VectorRole weight, VectorRole bias, const std::string& module) {
-    add_weight(weight, module, c.hidden_size);
-    if (c.norm_bias && !module.empty()) add(bias, module + ".bias", c.hidden_size);
-  };
-  const bool has_mixer = c.attends[layer] || c.recurrent[layer];
-  if (has_mixer) add_norm(attention_norm, attention_norm_bias, names.attention_norm);
-  if (c.recurrent[layer]) {
-    const Recurrence& r = c.recurrence;
-    add(state_conv, names.state_conv + ".weight", r.channels() * r.taps);
-    if (r.conv_bias) add(state_conv_bias, names.state_conv + ".bias", r.channels());
-    if (r.has_heads()) {
-      add(state_rate, names.state_rate, r.value_heads);
-      add(state_step, names.state_step, r.value_heads);
-    }
-    if (r.kind == RecurrenceKind::mamba2) add(state_skip, names.state_skip, r.value_heads);
-    if (r.norm_width() > 0) add(state_norm, names.state_norm + ".weight", r.norm_width());
+int64_t vector_parameters(const ModelConfig& config) {
+  int64_t count = config.hidden_size * (config.norm_bias ? 2 : 1) + config.layer_input.size;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    for (const VectorTensor& vector : layer_vectors(config, layer)) count += vector.n;
   }
-  if (c.attends[layer]) {
-    if (c.qk_norm != QkNorm::none) {
-      const auto add_head_norm = [&](VectorRole role, const std::string& module, int64_t heads) {
-        list.push_back({role, module_name(module, layer) + ".weight", c.qk_norm_rows(heads) * c.head_dim, c.norm_offset,
-                        order_of_heads(c, c.head_dim), c.qk_norm == QkNorm::layer_norm_heads});
-      };
-      add_head_norm(q_norm, names.q_norm, c.heads);
-      if (c.owns_kv(layer)) add_head_norm(k_norm, names.k_norm, c.kv_heads);
-    }
-    if (c.latent.query_rank > 0) add(latent_q_norm, names.q_a_norm + ".weight", c.latent.query_rank);
-    if (c.latent.rank > 0) add(latent_kv_norm, names.kv_a_norm + ".weight", c.latent.rank);
-    if (!names.sinks.empty()) add(sinks, names.sinks, c.heads);
-    add_weight(o_norm, names.o_norm, c.heads * c.head_dim);
-  }
-  if (has_mixer) add_norm(attention_out_norm, attention_out_norm_bias, names.attention_out_norm);
-  add_weight(laurel_norm, names.laurel_norm, c.hidden_size);
-  if (c.altup.inputs > 0) add_altup(c, layer, &list);
-  add_weight(layer_out_norm, names.layer_out_norm, c.hidden_size);
-  if (!c.has_mlp(layer)) return list;
-  if (!c.shared_norm) add_norm(mlp_norm, mlp_norm_bias, names.mlp_norm);
-  if (c.has_experts(layer)) {
-    if (!names.router_correction.empty()) add(router_correction, names.router_correction, c.experts.count);
-    return list;
-  }
-  if (c.activation == Activation::xielu) {
-    add(xielu_alpha_p, names.xielu + ".alpha_p", 1);
-    add(xielu_alpha_n, names.xielu + ".alpha_n", 1);
-    add(xielu_beta, names.xielu + ".beta", 1);
-    add(xielu_eps, names.xielu + ".eps", 1);
-  }
-  add_weight(down_norm, names.down_norm, c.mlp_size(layer));
-  add_norm(mlp_out_norm, mlp_out_norm_bias, names.mlp_out_norm);
-  return list;
+  return count;
 }
 
 ParameterCounts count_parameters(const ModelConfig& config) {
   const int64_t embedding = config.vocab_size * config.hidden_size;
-  ParameterCounts counts = {embedding * (config.tied_head ? 1 : 2) + config.hidden_size * (config.norm_bias ? 2 : 1),
-                            0};
-  if (config.head_bias) counts.all += config.vocab_size;
-  for (const MatrixTensor& matrix : model_matrices(config)) counts.all += parameters_of(matrix);
-  counts.all += layer_embeddings(config) + config.layer_input.size;
-  for (int64_t layer = 0; layer < config.layers; ++layer) {
-    for (const VectorTensor& vector : layer_vectors(config, layer)) counts.all += vector.n;
-    for (const MatrixTensor& matrix : layer_matrices(config, layer)) {
-      counts.all += parameters_of(matrix);
-      if (matrix.expert != kNoExpert) counts.in_experts += parameters_of(matrix);
-    }
+  ParameterCounts counts = {vector_parameters(config) + layer_embeddings(config), 0};
+  counts.all += config.tied_head ? 0 : embedding;
+  for (const MatrixTensor& matrix : all_matrices(config)) {
+    const int64_t count = matrix.n * matrix.k + (matrix.has_bias ? matrix.n : 0);
+    counts.all += count;
+    if (matrix.expert != kNoExpert) counts.in_experts += count;
   }
   return counts;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,10 +83,12 @@ static_assert(
     }(),
     "kStageTraits is indexed by Stage");
 
-// The matrices of a layer, then those of the model from `head` on. A layer has the matrices of attention (plain: q, k,
-// v, o; latent: latent_* in place of k and v, and in most models of q), of a recurrent state, or of both. Its mlp has
-// gate, up and down; a layer with experts has the router, and gate, up and down once per expert. In such a layer gate,
-// up and down without an expert's index belong to the shared expert. Some families have no gate, some layers no mlp.
+// The matrices of a layer, then those of the model from `head` on. Matrices of one stage share their input and are
+// consecutive. A layer has the matrices of attention (plain: q, k, v, o; latent: latent_* in place of k and v, and in
+// most models of q), of a recurrent state, or of both. Its mlp has gate, up and down; a layer with experts has the
+// router, and gate, up and down once per expert. In such a layer gate, up and down without an expert's index belong to
+// the shared expert. Some families have no gate, some layers no mlp. kMatrixRows (layer_tensors.cpp) describes each
+// matrix: a new one is an enumerator, a row, and its use in a pass.
 enum class MatrixRole : uint8_t {
   q,
   k,
@@ -93,19 +96,19 @@ enum class MatrixRole : uint8_t {
   latent_q_a,
   latent_kv_a,
   latent_k_rope,
+  state_qkv,
+  state_z,
+  state_b,  // write strength; short_conv: gates of the convolution's inputs
+  state_a,  // decay rate; mamba2: step size
+  laurel_left,
   latent_q,
   latent_k,
   latent_v,
-  state_qkv,
-  state_z,
-  state_b,
-  state_a,
-  laurel_left,
   laurel_right,
   o,
   state_out,
   router,
-  shared_weight,
+  shared_weight,  // its sigmoid weighs the shared expert
   gate,
   up,
   down,
@@ -118,56 +121,6 @@ enum class MatrixRole : uint8_t {
   altup_out
 };
 constexpr auto kMatrixRoles = static_cast<size_t>(MatrixRole::head);  // number of roles in a layer
-
-// The stage that multiplies a matrix. Matrices of one stage share their input.
-constexpr Stage stage_of(MatrixRole role) {
-  switch (role) {
-    case MatrixRole::o:
-      return Stage::o;
-    case MatrixRole::state_out:
-      return Stage::state_out;
-    case MatrixRole::router:
-    case MatrixRole::shared_weight:
-      return Stage::router;
-    case MatrixRole::gate:
-    case MatrixRole::up:
-      return Stage::gate_up;
-    case MatrixRole::down:
-      return Stage::down;
-    case MatrixRole::head:
-      return Stage::head;
-    case MatrixRole::mtp_fc:
-    case MatrixRole::layer_input:
-    case MatrixRole::altup_in:
-      return Stage::embed;
-    case MatrixRole::altup_out:
-      return Stage::altup;
-    case MatrixRole::laurel_right:
-      return Stage::laurel;
-    case MatrixRole::layer_gate:
-      return Stage::layer_gate;
-    case MatrixRole::layer_out:
-      return Stage::layer_out;
-    case MatrixRole::latent_q:
-      return Stage::q_latent;
-    case MatrixRole::latent_k:
-    case MatrixRole::latent_v:
-      return Stage::kv_latent;
-    case MatrixRole::q:
-    case MatrixRole::k:
-    case MatrixRole::v:
-    case MatrixRole::latent_q_a:
-    case MatrixRole::latent_kv_a:
-    case MatrixRole::latent_k_rope:
-    case MatrixRole::state_qkv:
-    case MatrixRole::state_z:
-    case MatrixRole::state_b:
-    case MatrixRole::state_a:
-    case MatrixRole::laurel_left:
-      break;
-  }
-  return Stage::qkv;
-}
 
 constexpr int64_t kNoExpert = -1;
 
@@ -182,6 +135,7 @@ enum class DividedBy : uint8_t {
 // W [n, k] of y = alpha W x + bias.
 struct MatrixTensor {
   MatrixRole role;
+  Stage stage;          // multiplies the matrix
   std::string pattern;  // see module(); consecutive matrices with equal modules are row ranges of one tensor
   int64_t layer;        // 0 for the head; altup_in and altup_out: the index of the AltUp input - 1
   int64_t n;
@@ -191,7 +145,10 @@ struct MatrixTensor {
   float alpha = 1.0f;
   bool is_exact = false;       // bf16 in every mode
   int64_t expert = kNoExpert;  // kNoExpert: no matrix of an expert
-  RowOrder order = {};         // position in the file of each row and bias element
+  // The panels of this `up` and its gate, which directly precedes it in the list, are interleaved. A sparse gate is
+  // computed alone, since its threshold depends on the whole row.
+  bool is_read_with_gate = false;
+  RowOrder order = {};  // position in the file of each row and bias element
   DividedBy divided_by = DividedBy::nothing;
 
   // "model.layers.3.mlp.experts.7.up_proj"
@@ -202,9 +159,10 @@ struct MatrixTensor {
 Division division_of(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares);
 RowRange own_rows(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares);
 
+// Modules of a layer whose weights and biases are fp32 in every mode: vectors, and a few small matrices. kVectorRows
+// (layer_tensors.cpp) describes their tensors.
 enum class VectorRole : uint8_t {
   attention_norm,
-  attention_norm_bias,
   q_norm,
   k_norm,
   latent_q_norm,
@@ -212,54 +170,108 @@ enum class VectorRole : uint8_t {
   sinks,
   router_correction,
   state_conv,
-  state_conv_bias,
   state_rate,
   state_step,
   state_skip,
   state_norm,
   o_norm,
   attention_out_norm,
-  attention_out_norm_bias,
   mlp_norm,
-  mlp_norm_bias,
   xielu_alpha_p,
   xielu_alpha_n,
   xielu_beta,
   xielu_eps,
   down_norm,
   mlp_out_norm,
-  mlp_out_norm_bias,
   laurel_norm,
   altup_norm,
   altup_router,
   altup_prediction,
   altup_correction,
   altup_scale,
-  layer_out_norm,
+  layer_out_norm
+};
+constexpr auto kVectorRoles = static_cast<size_t>(VectorRole::layer_out_norm) + 1;
+
+// The numbers of a vector's weights in the file.
+enum class VectorForm : uint8_t {
+  plain,
+  rms_norm,     // norm_offset is added
+  norm,         // the same, with a bias if the family's norms have one
+  head_norm,    // of queries or keys: [head_dim], or [heads, head_dim], or a tensor per head
+  scalar,       // without dimensions
+  softplus,     // a scalar x; the weight is log(1 + e^x)
+  logarithm,    // of the weights
+  convolution,  // [channels, 1, taps]
+  matrix,       // [rows, n / rows], rounded to bf16 like all matrices
+  altup_scale,  // taken as ones unless AltupConfig::scales
 };
 
-// Weights that are fp32 in every mode: vectors, and a few small matrices.
 struct VectorTensor {
   VectorRole role;
   std::string name;  // of the tensor; if it contains "{}", each head has a tensor of its own
   int64_t n;
-  float offset = 0.0f;         // added to the file's numbers
-  RowOrder order = {};         // of the numbers
-  bool has_head_rows = false;  // head_dim numbers per head: the file has [heads, head_dim], or a tensor per head
-  int64_t rows = 0;            // rows of a small matrix; 0: a vector
+  VectorForm form = VectorForm::plain;
+  float synthetic = 1.0f;  // all numbers in models of random weights
+  int64_t rows = 1;        // of a small matrix
+  bool is_bias = false;    // else the weights
+  RowOrder order = {};     // of the numbers
 };
 
-// True if the mlp or expert of `up` has a gate, which directly precedes `up` in the list.
-inline bool has_gate(const ModelConfig& config, const MatrixTensor& up) {
-  if (up.expert != kNoExpert) return !config.names.expert_gate.empty();
-  return !(config.has_experts(up.layer) ? config.names.shared_gate : config.names.gate).empty();
-}
+// The part of a model that has a tensor. mixer: attention or recurrence; branch: mlp or experts; experts: the router
+// and the shared expert; altup: once per AltUp input but the first.
+enum class Part : uint8_t {
+  layer,
+  attention,
+  recurrence,
+  mixer,
+  branch,
+  mlp,
+  experts,
+  expert,
+  model,
+  altup,
+  head,
+  mtp
+};
 
-// True if the panels of `up` and its gate are interleaved. A sparse gate is computed alone, since its threshold depends
-// on the whole row.
-inline bool is_read_with_gate(const ModelConfig& config, const MatrixTensor& up) {
-  return has_gate(config, up) && !config.has_sparse_gate(up.layer);
-}
+using SizeRule = int64_t (*)(const ModelConfig& config, int64_t layer);
+using OrderRule = RowOrder (*)(const ModelConfig& config);
+using BiasRule = bool (*)(const ModelConfig& config);
+
+// A layer lacks a tensor if it lacks the part, if the family names no such module, or if a size is 0.
+struct MatrixRow {
+  MatrixRole role;
+  std::string_view key;  // of the module's name in the family's description
+  Part part;
+  Stage stage;  // multiplies the matrix
+  DividedBy divided_by;
+  SizeRule n, k;
+  OrderRule order = nullptr;                  // null: the file's order
+  BiasRule has_bias = nullptr;                // null: no bias
+  float OutputScales::* in_scale = nullptr;   // of W x; null: 1
+  float OutputScales::* out_scale = nullptr;  // of W x and the bias; null: 1
+};
+
+struct VectorRow {
+  VectorRole role;
+  std::string_view key;
+  std::string_view suffix;  // of the tensor's name after the module's
+  Part part;
+  SizeRule n;  // of a small matrix: its columns
+  VectorForm form;
+  float synthetic = 1.0f;
+  SizeRule rows = nullptr;  // of a small matrix
+};
+
+std::span<const MatrixRow> matrix_rows();
+std::span<const VectorRow> vector_rows();
+
+// The roles [first, first + count) of a layer whose matrices a stage multiplies.
+struct RoleRange {
+  size_t first = 0, count = 0;
+};
+RoleRange roles_of(Stage stage);
 
 // The matrices of a layer, in the order of packing.
 std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t layer);
@@ -276,7 +288,13 @@ MatrixTensor head_matrix(const ModelConfig& config);
 // MtpInput::fc (engine/model/model.h). config: of the MTP layer.
 MatrixTensor mtp_matrix(const ModelConfig& config);
 
+// All matrices of a model: of the layers, of the model, and the head.
+std::vector<MatrixTensor> all_matrices(const ModelConfig& config);
+
 std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer);
+
+// Parameters in vectors: of all layers, and norms of the model.
+int64_t vector_parameters(const ModelConfig& config);
 
 struct ParameterCounts {
   int64_t all = 0;

@@ -42,7 +42,7 @@ Error check_keep(const LoadOptions& options, const std::set<std::string>& matric
 }
 
 Error check_head_format(const LoadOptions& options, const ModelConfig& config) {
-  const std::string name = config.names.head + ".weight";
+  const std::string name = config.name("head") + ".weight";
   const std::string* pattern = kept_by(options, name);
   if (!pattern || !options.head || *options.head == Format::bf16) return {};
   return error("kept by the pattern \"" + *pattern + "\", but given another format", name, traits_of(Format::bf16).name,
@@ -51,7 +51,7 @@ Error check_head_format(const LoadOptions& options, const ModelConfig& config) {
 
 Packing packing_of(const LoadOptions& options, const ModelConfig& config, const std::string& module,
                    const LinearWeight& weight) {
-  const bool is_head = module == config.names.head;
+  const bool is_head = module == config.name("head");
   Packing packing = {.format = weight_format(options, module + ".weight", is_head)};
   const bool is_requested = packing.format == Format::bf16 || (is_head && options.head);
   if (options.ternary && !is_requested) {

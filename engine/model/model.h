@@ -41,14 +41,14 @@ struct Conversion {
 // before it: x = fc [norm(embedding) | norm(hidden state)].
 struct MtpInput {
   Linear fc;  // [hidden, 2 hidden]
-  Norm embedding_norm, hidden_norm;
+  Vector embedding_norm, hidden_norm;
 };
 
 // Per-layer embeddings (LayerInputConfig).
 struct LayerInputs {
   TensorView embedding;  // [vocab * layers, size] in the mapped file
   Linear projection;     // [layers * size, hidden] of the token's embedding
-  Norm norm;             // [size]
+  Vector norm;           // [size]
 };
 
 // AltUp's projections of every AltUp input but the first: from the embedding (in), and after the last layer (out).
@@ -62,7 +62,7 @@ struct Model {
   std::string calibration;  // name of the calibration text; empty: none
   TensorView embedding;     // [vocab, hidden] in the mapped file (synthetic models: in the arena)
   std::vector<Layer> layers;
-  Norm final_norm;
+  Vector final_norm;
   Linear head;  // [vocab, hidden]
   LayerInputs layer_inputs;
   AltupEnds altup;
@@ -86,6 +86,12 @@ struct Model {
   bool is_on_first_board() const { return !exchange || exchange->is_first(); }
   bool reads_hidden() const { return mtp.hidden_norm.weight != nullptr; }
   bool from_cache() const { return cached.pages != nullptr; }
+  // Calls f for the matrices outside of layers; those that the model lacks have no rows.
+  template <class F>
+  void each_outer_matrix(F f) const {
+    for (const Linear* linear : {&head, &mtp.fc, &layer_inputs.projection}) f(*linear);
+    for (const auto* ends : {&altup.in, &altup.out}) std::ranges::for_each(*ends, f);
+  }
   // All packed matrices: the same bytes on every kind of machine.
   std::span<const std::byte> packed() const {
     return from_cache() ? packed_contents(cache, cached) : std::span<const std::byte>(arena.data, arena.bytes);
@@ -103,13 +109,15 @@ struct Model {
 Error bind_tensors(const LoadOptions& options, Model* model, std::vector<PackJob>* jobs);
 
 // The member of `model` that holds a tensor of the list (engine/model/layer_tensors.h).
-inline Linear& matrix_of(Model& model, const MatrixTensor& tensor) {
+template <class M>  // Model or const Model
+auto& matrix_of(M& model, const MatrixTensor& tensor) {
   if (tensor.role == MatrixRole::head) return model.head;
   if (tensor.role == MatrixRole::mtp_fc) return model.mtp.fc;
   if (tensor.role == MatrixRole::layer_input) return model.layer_inputs.projection;
   if (tensor.role == MatrixRole::altup_in) return model.altup.in[tensor.layer];
   if (tensor.role == MatrixRole::altup_out) return model.altup.out[tensor.layer];
-  return matrix_of(model.layers[tensor.layer], tensor.role, tensor.expert);
+  auto& layer = model.layers[tensor.layer];
+  return tensor.expert == kNoExpert ? layer[tensor.role] : layer.experts[tensor.expert][tensor.role];
 }
 
 // Sets Linear::rows and first of a matrix, and returns the rows that this board has.
@@ -126,7 +134,7 @@ inline RowRange divide(Model& model, const MatrixTensor& tensor) {
 // has one.
 inline int64_t max_rows(const Model& model, MatrixRole role) {
   int64_t n = 0;
-  for (const Layer& layer : model.layers) n = std::max(n, matrix_of(layer, role).rows.count);
+  for (const Layer& layer : model.layers) n = std::max(n, layer[role].rows.count);
   return n;
 }
 

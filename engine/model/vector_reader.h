@@ -51,7 +51,8 @@ struct VectorReader {
     return {};
   }
 
-  Error read_norm(const std::string& module, int64_t n, Norm* out) {
+  Error read_norm(std::string_view key, int64_t n, Vector* out) {
+    const std::string& module = model->config.name(key);
     std::span<float> weight, bias;
     if (Error e = read_vector(module + ".weight", {n}, model->config.norm_offset, &weight)) return e;
     out->weight = weight.data();
@@ -69,95 +70,78 @@ struct VectorReader {
     return ordered;
   }
 
-  // [channels, 1, taps] -> [taps][channels]
-  Error read_convolution(const VectorTensor& spec, std::span<float>* out) {
-    const Recurrence& d = model->config.recurrence;
-    TensorView tensor;
-    if (Error e = bind(spec.name, {d.channels(), 1, d.taps}, &tensor)) return e;
-    if (Error e = read(tensor, out)) return e;
-    const std::vector<float> stored(out->begin(), out->end());
-    for (int64_t i = 0; i < std::ssize(stored); ++i) {
-      (*out)[i % d.taps * d.channels() + i / d.taps] = d.input_scale(i / d.taps) * stored[i];
-    }
-    return {};
-  }
-
-  // The file has the logarithm of the rate.
-  Error read_decay_rate(const VectorTensor& spec, std::span<float>* out) {
-    if (Error e = read_vector(spec.name, {spec.n}, spec.offset, out)) return e;
-    for (float& value : *out) value = static_cast<float>(portable_exp(value));
-    return all_finite(*out) ? Error{} : error("out of range", where(spec.name), "logarithms of floats");
-  }
-
-  // The file has x of alpha = softplus(x) = log(1 + e^x), which is computed here by an exponential that cannot
-  // overflow.
-  Error read_xielu_alpha(const VectorTensor& spec, std::span<float>* out) {
-    if (Error e = read_vector(spec.name, {spec.n}, spec.offset, out)) return e;
-    for (float& value : *out) {
-      const double x{value};
-      value = static_cast<float>(std::max(x, 0.0) + portable_log(1.0 + portable_exp(-std::abs(x))));
-    }
-    return {};
-  }
-
-  Error read_number(const VectorTensor& spec, std::span<float>* out) {
-    TensorView tensor;
-    if (Error e = bind(spec.name, {}, &tensor)) return e;
-    return read(tensor, out);
-  }
-
   // Weights of every head: the rows of one tensor, or one tensor per head.
   Error read_head_rows(const VectorTensor& spec, std::span<float>* out) {
     const int64_t dims = model->config.head_dim, heads = spec.n / dims;
-    if (spec.name.find("{}") == std::string::npos) return read_vector(spec.name, {heads, dims}, spec.offset, out);
+    const float offset = model->config.norm_offset;
+    if (spec.name.find("{}") == std::string::npos) return read_vector(spec.name, {heads, dims}, offset, out);
     *out = new_vector(spec.n);
     for (int64_t head = 0; head < heads; ++head) {
       std::span<float> row;
-      if (Error e = read_vector(module_name(spec.name, head), {dims}, spec.offset, &row)) return e;
+      if (Error e = read_vector(module_name(spec.name, head), {dims}, offset, &row)) return e;
       std::ranges::copy(row, out->data() + head * dims);
     }
     return {};
   }
 
-  // A small matrix, rounded to bf16 like all matrices.
-  Error read_small_matrix(const VectorTensor& spec, std::span<float>* out) {
-    if (Error e = read_vector(spec.name, {spec.rows, spec.n / spec.rows}, spec.offset, out)) return e;
-    for (float& value : *out) value = to_float(to_bf16(value));
-    return {};
-  }
-
-  // The scale is 1 if the model does not use it; files have the tensor all the same.
-  Error read_altup_scale(const VectorTensor& spec, std::span<float>* out) {
-    if (Error e = read_vector(spec.name, {spec.n}, spec.offset, out)) return e;
-    if (!model->config.altup.scales) std::ranges::fill(*out, 1.0f);
-    return {};
-  }
-
-  Error read_role(const VectorTensor& spec, std::span<float>* out) {
-    if (spec.has_head_rows) return read_head_rows(spec, out);
-    if (spec.rows > 0) return read_small_matrix(spec, out);
-    switch (spec.role) {
-      case VectorRole::state_conv:
-        return read_convolution(spec, out);
-      case VectorRole::state_rate:
-        return read_decay_rate(spec, out);
-      case VectorRole::xielu_alpha_p:
-      case VectorRole::xielu_alpha_n:
-        return read_xielu_alpha(spec, out);
-      case VectorRole::xielu_beta:
-      case VectorRole::xielu_eps:
-        return read_number(spec, out);
-      case VectorRole::altup_scale:
-        return read_altup_scale(spec, out);
+  Error bind_vector(const VectorTensor& spec, TensorView* out) {
+    const Recurrence& r = model->config.recurrence;
+    switch (spec.form) {
+      case VectorForm::convolution:
+        return bind(spec.name, {r.channels(), 1, r.taps}, out);
+      case VectorForm::scalar:
+        return bind(spec.name, {}, out);
+      case VectorForm::matrix:
+        return bind(spec.name, {spec.rows, spec.n / spec.rows}, out);
       default:
-        return read_vector(spec.name, {spec.n}, spec.offset, out);
+        return bind(spec.name, {spec.n}, out);
     }
+  }
+
+  // The weight for a number of the file.
+  float weight_of(VectorForm form, float value) const {
+    const double x{value};
+    switch (form) {
+      case VectorForm::rms_norm:
+      case VectorForm::norm:
+      case VectorForm::head_norm:
+        return value + model->config.norm_offset;
+      case VectorForm::logarithm:
+        return static_cast<float>(portable_exp(x));
+      case VectorForm::softplus:  // by an exponential that cannot overflow
+        return static_cast<float>(std::max(x, 0.0) + portable_log(1.0 + portable_exp(-std::abs(x))));
+      case VectorForm::matrix:
+        return to_float(to_bf16(value));
+      case VectorForm::altup_scale:
+        return model->config.altup.scales ? value : 1.0f;
+      default:
+        return value;
+    }
+  }
+
+  Error read_form(const VectorTensor& spec, std::span<float>* out) {
+    const bool has_head_rows = model->config.qk_norm == QkNorm::layer_norm_heads;
+    if (spec.form == VectorForm::head_norm && has_head_rows) return read_head_rows(spec, out);
+    TensorView tensor;
+    if (Error e = bind_vector(spec, &tensor)) return e;
+    if (Error e = read(tensor, out)) return e;
+    if (spec.form != VectorForm::convolution) {
+      for (float& value : *out) value = weight_of(spec.form, value);
+      return all_finite(*out) ? Error{} : error("out of range", where(spec.name), "logarithms of floats");
+    }
+    const Recurrence& r = model->config.recurrence;  // [channels, 1, taps] -> [taps][channels]
+    const std::vector<float> stored(out->begin(), out->end());
+    for (int64_t i = 0; i < std::ssize(stored); ++i) {
+      (*out)[i % r.taps * r.channels() + i / r.taps] = r.input_scale(i / r.taps) * stored[i];
+    }
+    return {};
   }
 
   Error read_layer_vector(const VectorTensor& spec, Layer* layer) {
     std::span<float> values;
-    if (Error e = read_role(spec, &values)) return e;
-    vector_of(*layer, spec.role) = in_order(spec.order, values).data();
+    if (Error e = read_form(spec, &values)) return e;
+    Vector& vector = (*layer)[spec.role];
+    (spec.is_bias ? vector.bias : vector.weight) = in_order(spec.order, values).data();
     return {};
   }
 };

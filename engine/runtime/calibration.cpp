@@ -23,10 +23,13 @@ struct SharedInput {
 
 std::vector<SharedInput> inputs_of(const Layer& layer) {
   std::vector<SharedInput> inputs;
-  each_matrix(layer, [&](MatrixRole role, const Linear& linear) {
-    if (inputs.empty() || inputs.back().stage != stage_of(role)) inputs.push_back({stage_of(role), {}});
-    inputs.back().matrices.push_back(&linear.weight);
-  });
+  for (const StageTraits& traits : kStageTraits) {
+    SharedInput input = {traits.stage, {}};
+    for (const Linear& linear : layer.of(traits.stage)) {
+      if (linear.weight.n > 0) input.matrices.push_back(&linear.weight);
+    }
+    if (!input.matrices.empty()) inputs.push_back(std::move(input));
+  }
   return inputs;
 }
 
@@ -110,9 +113,9 @@ int64_t jobs_end(std::span<const PackJob> jobs, std::span<const Layer> layers,
                  const std::map<const Matrix*, PackJob*>& by_matrix) {
   const PackJob* last = jobs.data();
   for (const Layer& layer : layers) {
-    each_matrix(layer, [&](MatrixRole, const Linear& linear) {
-      last = std::max<const PackJob*>(last, by_matrix.at(&linear.weight));
-    });
+    for (const SharedInput& input : inputs_of(layer)) {
+      for (const Matrix* matrix : input.matrices) last = std::max<const PackJob*>(last, by_matrix.at(matrix));
+    }
   }
   return last - jobs.data() + 1;
 }

@@ -315,21 +315,17 @@ struct Toucher {
 
   void touch_layer(const Layer& layer) const {
     // The panels of a stage's matrices form one range of tasks, except that one task has the same panel of gate and up.
-    std::vector<Projection> stage;
-    MatrixRole last = MatrixRole::q;
-    each_matrix(layer, [&](MatrixRole role, const Linear& linear) {
-      if (stage_of(role) != stage_of(last) || stage_of(role) == Stage::gate_up) {
-        touch_stage(stage);
-        stage.clear();
+    for (const StageTraits& traits : kStageTraits) {
+      std::vector<Projection> matrices;
+      for (const Linear& linear : layer.of(traits.stage)) {
+        traits.stage == Stage::gate_up ? touch_alone(linear) : matrices.push_back({&linear});
       }
-      stage.push_back({&linear});
-      last = role;
-    });
-    touch_stage(stage);
+      touch_stage(matrices);
+    }
     // The worker that reads a panel of an expert depends on the token's other experts. So each matrix is divided among
     // all workers.
     for (const Expert& expert : layer.experts) {
-      for (const Linear* linear : {&expert.gate, &expert.up, &expert.down}) touch_alone(*linear);
+      std::ranges::for_each(expert.matrix, [&](const Linear& linear) { touch_alone(linear); });
     }
   }
 };
@@ -340,12 +336,7 @@ void touch_first(Team& team, const Model& model, std::byte* arena) {
   team.run([&](Worker& worker) {
     const Toucher toucher = {worker, arena};
     for (const Layer& layer : model.layers) toucher.touch_layer(layer);
-    for (const Linear* linear : {&model.head, &model.mtp.fc, &model.layer_inputs.projection}) {
-      toucher.touch_alone(*linear);
-    }
-    for (const auto* ends : {&model.altup.in, &model.altup.out}) {
-      for (const Linear& linear : *ends) toucher.touch_alone(linear);
-    }
+    model.each_outer_matrix([&](const Linear& linear) { toucher.touch_alone(linear); });
   });
 }
 

@@ -17,14 +17,7 @@ uint64_t fingerprint(const Model& model) {
                              linear.weight.rotation};
     hash = hash_words(hash, std::as_bytes(std::span(shape)));
   };
-  add(model.head);
-  add(model.layer_inputs.projection);
-  for (const auto* ends : {&model.altup.in, &model.altup.out}) std::ranges::for_each(*ends, add);
-  for (int64_t i = 0; i < model.config.layers; ++i) {
-    for (const MatrixTensor& tensor : layer_matrices(model.config, i)) {
-      add(matrix_of(model.layers[i], tensor.role, tensor.expert));
-    }
-  }
+  for (const MatrixTensor& tensor : all_matrices(model.config)) add(matrix_of(model, tensor));
   return hash;
 }
 

@@ -95,25 +95,6 @@ const float* constant_vector(Model* model, int64_t n, float value) {
   return model->vectors.back().get();
 }
 
-float value_of(VectorRole role) {
-  switch (role) {
-    case VectorRole::state_conv:
-    case VectorRole::state_skip:
-      return 0.5f;
-    case VectorRole::state_rate:
-      return 0.2f;
-    case VectorRole::state_step:
-    case VectorRole::state_conv_bias:
-    case VectorRole::attention_norm_bias:
-    case VectorRole::attention_out_norm_bias:
-    case VectorRole::mlp_norm_bias:
-    case VectorRole::mlp_out_norm_bias:
-      return 0.1f;
-    default:
-      return 1.0f;
-  }
-}
-
 // Sets the format and shape that loading would give a matrix of floats. Assigns no memory.
 void shape_matrix(const MatrixTensor& spec, const LoadOptions& options, Model* model) {
   const bool is_head = spec.role == MatrixRole::head;
@@ -137,7 +118,7 @@ std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
   const auto add = [&](const MatrixTensor& spec) {
     shape_matrix(spec, options, model);
     matrices.push_back(&matrix_of(*model, spec).weight);
-    if (spec.role != MatrixRole::up || !is_read_with_gate(c, spec)) return;
+    if (!spec.is_read_with_gate) return;
     Matrix &gate = *matrices[matrices.size() - 2], &up = *matrices.back();
     gate.interleaved = up.interleaved = interleave_of(gate, up);
   };
@@ -146,7 +127,8 @@ std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
     Layer* layer = &model->layers[i];
     init_layer(c, i, layer);
     for (const VectorTensor& spec : layer_vectors(c, i)) {
-      vector_of(*layer, spec.role) = constant_vector(model, spec.n, value_of(spec.role));
+      Vector& vector = (*layer)[spec.role];
+      (spec.is_bias ? vector.bias : vector.weight) = constant_vector(model, spec.n, spec.synthetic);
     }
     balance_heads(c, i, &model->layers);
     for (const MatrixTensor& spec : layer_matrices(c, i)) add(spec);

@@ -211,7 +211,7 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   read_token_ids(file, &config);
   if (Error e = read_modules(family, file, &config)) return e;
   if (config.quantization) config.quantization->renamed = config.tensors.renamed;
-  if (!config.names.mtp_fc.empty()) read_mtp(file, &config);
+  if (!config.name("mtp_fc").empty()) read_mtp(file, &config);
   if (Error e = check_other_fields(file, family, &config)) return e;
   if (family.error) return family.error;
   *out = std::move(config);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -96,35 +98,6 @@ struct ExpertsConfig {
   }
 };
 
-// Names of modules; empty: the family does not have it. A module's tensors are NAME.weight and, if it has one,
-// NAME.bias. The first "{}" stands for the layer, the second for the expert (in q_norm and k_norm: for the head).
-// If q, k and v, or gate and up, have the same name, they share a tensor: their rows follow one another, or alternate
-// head by head with ModelConfig::qkv_by_head.
-struct ModuleNames {
-  std::string embedding, final_norm, head;
-  std::string attention_norm, q, k, v, o, q_norm, k_norm, o_norm, attention_out_norm;
-  std::string q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b;  // latent attention: a projects to the latent, b from it
-  std::string sinks;                                      // a tensor: one extra softmax score for each head
-  std::string mlp_norm, gate, up, down, down_norm, mlp_out_norm;  // without gate: down(activation(up(x)))
-  std::string xielu;                                              // holds the parameters of the activation xielu
-  std::string laurel_left, laurel_right, laurel_norm;
-  std::string layer_embedding, layer_input, layer_input_norm;  // per-layer embeddings: of the model
-  std::string layer_gate, layer_out, layer_out_norm;           // per-layer embeddings: of each layer
-  std::string altup_in, altup_out;  // of the model; "{}" stands for the residual vector's index less 1
-  std::string altup_norm, altup_router, altup_prediction, altup_correction;
-  std::string altup_scale;  // a tensor
-  std::string router, expert_gate, expert_up, expert_down;
-  std::string stacked_gate_up, stacked_down;        // tensors of all experts; if present, instead of one by one
-  std::string router_correction;                    // a tensor: added to the scores for the choice only
-  std::string shared_gate, shared_up, shared_down;  // the expert that every token activates
-  std::string shared_weight;                        // one row, whose sigmoid weighs that expert's output
-  // Recurrent layers. state_rate, state_step and state_skip are tensors.
-  std::string state_qkv, state_z, state_b, state_a, state_conv, state_rate, state_step, state_skip, state_norm;
-  std::string state_out;
-  std::string mtp_fc, mtp_embedding_norm, mtp_hidden_norm, mtp_norm;
-  std::string mtp_layer;  // prefix of the MTP layer's modules, instead of "model.layers.{}"
-};
-
 // Recurrent layers keep a state of fixed size instead of keys and values.
 enum class RecurrenceKind : uint8_t {
   gated_delta,  // gated DeltaNet: a convolution over time, then the delta rule in each head
@@ -172,6 +145,7 @@ struct OutputScales {
   float o = 1.0f;
   float gate = 1.0f, down = 1.0f;
   float state_z = 1.0f, state_a = 1.0f, state_out = 1.0f;
+  float layer_input = 1.0f;  // Gemma 3n: 1 / sqrt(hidden_size)
 };
 
 // "model.layers.{}.mlp.up_proj", 3 -> "model.layers.3.mlp.up_proj"
@@ -244,7 +218,11 @@ struct ModelConfig {
   LayerInputConfig layer_input;
   ExpertsConfig experts;
   MtpConfig mtp;
-  ModuleNames names;
+  // Names of modules by their keys in the family's description (configs/families.h). A module's tensors are NAME.weight
+  // and, if it has one, NAME.bias. The first "{}" stands for the layer, the second for the expert (in q_norm and
+  // k_norm: for the head). If q, k and v, or gate and up, have the same name, they share a tensor: their rows follow
+  // one another, or alternate head by head with qkv_by_head.
+  std::map<std::string, std::string, std::less<>> names;
   TensorSelection tensors;
   std::optional<Quantization> quantization;  // modules stored as codes; absent: none
   std::optional<int64_t> bos_id;
@@ -252,6 +230,12 @@ struct ModelConfig {
   std::vector<std::string> ignored_fields;  // of config.json: unknown here and to transformers
   std::vector<std::string> assumed_sizes;   // "head_dim (128 assumed)": family defaults for sizes config.json lacks
 
+  // Empty: the family has no such module.
+  const std::string& name(std::string_view key) const {
+    static const std::string kNone;
+    const auto found = names.find(key);
+    return found == names.end() ? kNone : found->second;
+  }
   // Rows of the weights of q_norm (of_heads: heads) or k_norm (kv_heads).
   int64_t qk_norm_rows(int64_t of_heads) const {
     return qk_norm == QkNorm::all_heads || qk_norm == QkNorm::layer_norm_heads ? of_heads : 1;

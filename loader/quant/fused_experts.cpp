@@ -56,20 +56,20 @@ struct CodedRows {
 
 Error bind_fused_experts(const Checkpoint& checkpoint, const ModelConfig& config, int64_t layer, FusedExperts* out) {
   const int64_t hidden = config.hidden_size, inner = config.experts.inner_size;
-  out->gate_up = {module_name(config.names.expert_gate, layer), 2 * inner, hidden, {}, {}, {}};
-  out->down = {module_name(config.names.expert_down, layer), hidden, inner, {}, {}, {}};
+  out->gate_up = {module_name(config.name("expert_gate"), layer), 2 * inner, hidden, {}, {}, {}};
+  out->down = {module_name(config.name("expert_down"), layer), hidden, inner, {}, {}, {}};
   if (Error e = bind_matrix(checkpoint, config.experts, &out->gate_up)) return e;
   return bind_matrix(checkpoint, config.experts, &out->down);
 }
 
 void find_stacked_experts(const Checkpoint& checkpoint, ModelConfig* config) {
-  ModuleNames& names = config->names;
-  if (names.stacked_gate_up.empty()) return;
+  const std::string &gate_up = config->name("stacked_gate_up"), &down = config->name("stacked_down");
+  if (gate_up.empty()) return;
   const auto first = std::ranges::find(config->experts.layers, true) - config->experts.layers.begin();
-  if (!checkpoint.find(module_name(names.stacked_gate_up, first))) return;
+  if (!checkpoint.find(module_name(gate_up, first))) return;
   config->experts.stacked = true;
-  names.expert_gate = names.expert_up = names.stacked_gate_up;
-  names.expert_down = names.stacked_down;
+  config->names["expert_gate"] = config->names["expert_up"] = gate_up;
+  config->names["expert_down"] = down;
 }
 
 Error bind_stacked_experts(const Checkpoint& checkpoint, const std::string& module, int64_t experts, int64_t rows,

@@ -47,7 +47,7 @@ TEST(Altup, SharedLayersReadAnEarlierCache) {
     EXPECT_FALSE(shared.owns_kv);
     EXPECT_EQ(shared.slot, own.slot);
     EXPECT_EQ(shared.window, own.window);
-    EXPECT_EQ(shared.k.weight.n + shared.v.weight.n, 0);
+    EXPECT_EQ(shared[MatrixRole::k].weight.n + shared[MatrixRole::v].weight.n, 0);
     EXPECT_EQ(shared.query_balance, own.query_balance) << "the shared keys are balanced by the owner's factors";
     EXPECT_TRUE(shared.key_balance.empty());
   }

@@ -34,15 +34,16 @@ struct Placed {
       matrices.push_back(linear);
       bytes += packed_bytes(format, n, k) + gap_bytes;
     };
-    add(&plain.q, Format::w8, 640, 512);
-    add(&plain.k, Format::w8, 64, 512);
-    add(&plain.v, Format::w8, 64, 512);
-    for (Linear* l : {&plain.o, &plain.gate, &plain.up}) add(l, Format::w4, 500, 512);
-    add(&plain.down, Format::w8, 512, 500);
-    for (Linear* l : {&mixed.state.qkv, &mixed.state.z, &mixed.o}) add(l, Format::w8, 512, 512);
-    for (Linear* l : {&mixed.state.a, &mixed.state.b, &mixed.router}) add(l, Format::bf16, 16, 512);
+    using enum MatrixRole;
+    add(&plain[q], Format::w8, 640, 512);
+    add(&plain[k], Format::w8, 64, 512);
+    add(&plain[v], Format::w8, 64, 512);
+    for (const MatrixRole role : {o, gate, up}) add(&plain[role], Format::w4, 500, 512);
+    add(&plain[down], Format::w8, 512, 500);
+    for (const MatrixRole role : {state_qkv, state_z, o}) add(&mixed[role], Format::w8, 512, 512);
+    for (const MatrixRole role : {state_a, state_b, router}) add(&mixed[role], Format::bf16, 16, 512);
     for (Expert& e : mixed.experts) {
-      for (Linear* l : {&e.gate, &e.up, &e.down}) add(l, Format::w8, 256, 256);
+      for (Linear& linear : e.matrix) add(&linear, Format::w8, 256, 256);
     }
     add(&model.head, Format::w8, 1000, 512);
     void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -55,8 +56,8 @@ struct Placed {
       m.panels = at;
       at += packed_bytes(m.format, m.n, m.k) + gap_bytes;
     }
-    Matrix* interleaved[] = {&plain.gate.weight, &plain.up.weight};
-    place_interleaved(interleaved, static_cast<const std::byte*>(plain.gate.weight.panels));
+    Matrix* interleaved[] = {&plain[gate].weight, &plain[up].weight};
+    place_interleaved(interleaved, static_cast<const std::byte*>(plain[gate].weight.panels));
   }
   ~Placed() { munmap(arena, bytes); }
 

@@ -130,7 +130,7 @@ TEST(GptOss, SinkOfMinusInfinityChangesNoBit) {
   ASSERT_EQ(open_session(*model, team, {.prefill_chunk = 5}, &session).message(), "");
   const std::vector<int32_t> ids = {7, 90, 33, 4, 61, 12, 100, 5, 18};
   const auto logits_with = [&](const float* sinks) {
-    for (Layer& layer : model->layers) layer.sinks = sinks;
+    for (Layer& layer : model->layers) layer[VectorRole::sinks].weight = sinks;
     rewind(session->sequence, 0);
     std::vector<float> logits(ids.size() * 120);
     EXPECT_EQ(evaluate(*session, ids, true, logits.data()).message(), "");

@@ -20,7 +20,7 @@ ModelConfig config_of(QkNorm norm, int64_t rope_dims) {
 
 Layer balanced(const ModelConfig& config, const std::vector<float>& q_norm, const std::vector<float>& k_norm) {
   Layer layer;
-  layer.q_norm = q_norm.data(), layer.k_norm = k_norm.data();
+  layer[VectorRole::q_norm].weight = q_norm.data(), layer[VectorRole::k_norm].weight = k_norm.data();
   layer.rope = 0;
   balance_heads(config, &layer);
   return layer;

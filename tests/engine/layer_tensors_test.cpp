@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 
+#include "configs/families.h"
 #include "engine/runtime/load.h"
 
 namespace pinion {
@@ -28,7 +30,9 @@ TEST(LayerTensors, SmallModel) {
   c.qkv_bias = true;
   c.branch_scale = 0.5f;
   c.o_bias = true;
-  c.names.q = "l.{}.q", c.names.gate = "l.{}.gate", c.names.o = "l.{}.o", c.names.attention_norm = "l.{}.norm";
+  c.names = {{"q", "l.{}.q"},       {"k", "l.{}.k"},       {"v", "l.{}.v"},
+             {"o", "l.{}.o"},       {"gate", "l.{}.gate"}, {"up", "l.{}.up"},
+             {"down", "l.{}.down"}, {"head", "head"},      {"attention_norm", "l.{}.norm"}};
   const std::vector<MatrixTensor> matrices = layer_matrices(c, 0);
   ASSERT_EQ(matrices.size(), 7u);  // q, k, v, o, gate, up, down
   EXPECT_EQ(matrices[0].module(), "l.0.q");
@@ -47,7 +51,7 @@ TEST(LayerTensors, SmallModel) {
   EXPECT_EQ(active_parameters(c), count_parameters(c).all);
   c.tied_head = true;
   EXPECT_EQ(count_parameters(c).all, 40 + 4 + 4 + 20 + 10 + 10 + 20 + 72);
-  c.names.gate = "", c.norm_bias = true;
+  c.names["gate"] = "", c.norm_bias = true;
   EXPECT_EQ(layer_matrices(c, 0).size(), 6u);
   EXPECT_EQ(layer_vectors(c, 0)[1].name, "l.0.norm.bias");
   EXPECT_EQ(count_parameters(c).all, 40 + 8 + 8 + 20 + 10 + 10 + 20 + 48)
@@ -55,7 +59,7 @@ TEST(LayerTensors, SmallModel) {
   c.head_bias = true, c.logit_scale = 0.25f;
   EXPECT_EQ(count_parameters(c).all, 40 + 10 + 8 + 8 + 20 + 10 + 10 + 20 + 48);
   EXPECT_EQ(head_matrix(c).bias_scale, 0.25f) << "logit_scale applies to the bias";
-  c.names.mlp_norm = "l.{}.norm";
+  c.names["mlp_norm"] = "l.{}.norm";
   EXPECT_EQ(layer_vectors(c, 0).size(), 4u);
   c.shared_norm = true;
   EXPECT_EQ(layer_vectors(c, 0).size(), 2u) << "one norm for both branches";
@@ -70,6 +74,7 @@ TEST(LayerTensors, FusedQkvByHead) {
   c.attends = {true};
   c.recurrent = {false};
   c.qkv_by_head = true;
+  c.names = {{"q", "l.{}.qkv"}, {"k", "l.{}.qkv"}, {"v", "l.{}.qkv"}};
   const std::vector<MatrixTensor> matrices = layer_matrices(c, 0);
   const std::vector<int64_t> seventh = {14, 18, 22};  // row 6: the third row of head 1
   for (size_t i = 0; i < 3; ++i) {
@@ -88,8 +93,9 @@ TEST(LayerTensors, LatentAttention) {
   c.ropes[0].dims = 2;
   c.rope_interleaved = true;
   c.latent = {.rank = 5, .query_rank = 7, .rope_dims = 2, .value_dim = 3};
-  c.names.kv_a = "l.{}.kv_a", c.names.kv_b = "l.{}.kv_b", c.names.kv_a_norm = "l.{}.kv_norm";
-  c.names.q_a_norm = "l.{}.q_norm", c.names.gate = "l.{}.gate";
+  c.names = {{"q_a", "l.{}.q_a"},   {"q_a_norm", "l.{}.q_norm"},   {"q_b", "l.{}.q_b"}, {"kv_a", "l.{}.kv_a"},
+             {"kv_b", "l.{}.kv_b"}, {"kv_a_norm", "l.{}.kv_norm"}, {"o", "l.{}.o"},     {"gate", "l.{}.gate"},
+             {"up", "l.{}.up"},     {"down", "l.{}.down"}};
   const std::vector<MatrixTensor> matrices = layer_matrices(c, 0);
   ASSERT_EQ(matrices.size(), 10u);  // q_a, kv_a, k_rope, q, k, v, o, gate, up, down
   const int64_t shapes[][2] = {{7, 8}, {5, 8}, {2, 8}, {12, 7}, {8, 5}, {6, 5}, {8, 6}};
@@ -110,7 +116,7 @@ TEST(LayerTensors, LatentAttention) {
   ASSERT_EQ(vectors.size(), 2u);
   EXPECT_EQ(vectors[0].n, 7);
   EXPECT_EQ(vectors[1].name, "l.0.kv_norm.weight");
-  c.latent.query_rank = 0, c.names.q = "l.{}.q";
+  c.latent.query_rank = 0, c.names["q"] = "l.{}.q";
   const std::vector<MatrixTensor> without_latent = layer_matrices(c, 0);
   ASSERT_EQ(without_latent.size(), 9u);
   EXPECT_EQ(without_latent[2].role, MatrixRole::q);
@@ -126,7 +132,9 @@ TEST(LayerTensors, FusedDeltaByKeyHead) {
   c.attends = {false};
   c.recurrent = {true};
   c.recurrence = {.key_heads = 2, .value_heads = 4, .key_dim = 3, .value_dim = 2, .taps = 4, .by_key_head = true};
+  c.names = {{"state_qkv", "l.{}.qkvz"}, {"state_z", "l.{}.qkvz"}, {"state_b", "l.{}.ba"}, {"state_a", "l.{}.ba"}};
   const std::vector<MatrixTensor> matrices = layer_matrices(c, 0);
+  ASSERT_EQ(matrices.size(), 4u);
   const RowOrder &qkv = matrices[0].order, &z = matrices[1].order, &b = matrices[2].order, &a = matrices[3].order;
   EXPECT_EQ(qkv.rows, 20);
   const std::vector<int64_t> rows = {0, 4, 6, 9, 12, 15, 16, 19}, stored = {0, 15, 3, 17, 6, 9, 20, 23};
@@ -137,6 +145,51 @@ TEST(LayerTensors, FusedDeltaByKeyHead) {
   EXPECT_EQ(a.file_row(1), 3);
   c.recurrence.by_key_head = false;
   for (const MatrixTensor& one : layer_matrices(c, 0)) EXPECT_TRUE(one.order.is_identity());
+}
+
+// Every role has a row, and the roles of a stage are consecutive.
+TEST(LayerTensors, EveryRoleHasARow) {
+  std::vector<Stage> stages(kMatrixRoles, Stage::final_norm);
+  std::set<std::pair<std::string_view, int>> places;
+  for (const MatrixRow& row : matrix_rows()) {
+    if (static_cast<size_t>(row.role) < kMatrixRoles) stages[static_cast<size_t>(row.role)] = row.stage;
+    places.emplace(row.key, static_cast<int>(row.role));
+  }
+  EXPECT_EQ(places.size() + 2, matrix_rows().size()) << "state_z and state_b have two rows";
+  for (size_t role = 0; role < kMatrixRoles; ++role) {
+    EXPECT_NE(stages[role], Stage::final_norm) << role;
+    const RoleRange range = roles_of(stages[role]);
+    EXPECT_TRUE(role >= range.first && role < range.first + range.count) << role;
+    EXPECT_EQ(range.count, static_cast<size_t>(std::ranges::count(stages, stages[role]))) << role;
+  }
+  std::set<VectorRole> vectors;
+  for (const VectorRow& row : vector_rows()) EXPECT_TRUE(vectors.insert(row.role).second) << row.key;
+  EXPECT_EQ(vectors.size(), kVectorRoles);
+}
+
+// The keys of `modules` in all families are those of the tables and a few others; none of the tables' keys is unused.
+TEST(LayerTensors, KeysOfTheFamilies) {
+  std::set<std::string_view> unused,
+      known = {"embedding",       "final_norm",   "layer_embedding",    "layer_input_norm",
+               "stacked_gate_up", "stacked_down", "mtp_embedding_norm", "mtp_hidden_norm",
+               "mtp_layer",       "mtp_norm",     "parallel_mlp_norm"};
+  for (const MatrixRow& row : matrix_rows()) known.insert(row.key);
+  for (const VectorRow& row : vector_rows()) known.insert(row.key);
+  unused = known;
+  for (const FamilyText& family : family_texts()) {
+    const auto modules = nlohmann::json::parse(family.json)["modules"];
+    for (const auto& [key, name] : modules.items()) {
+      EXPECT_TRUE(known.contains(key)) << family.name << ": " << key;
+      unused.erase(key);
+    }
+    const bool has_experts = modules.contains("router"), is_latent = modules.contains("kv_a");
+    for (const char* key :
+         {"embedding", "final_norm", "head", "q", "o", is_latent ? "kv_b" : "k", is_latent ? "kv_a_norm" : "v",
+          has_experts ? "expert_up" : "up", has_experts ? "expert_down" : "down"}) {
+      EXPECT_TRUE(modules.contains(key)) << family.name << " has no " << key;
+    }
+  }
+  EXPECT_TRUE(unused.empty()) << *unused.begin();
 }
 
 // The list accounts for every element of the file, for all families.
@@ -150,7 +203,7 @@ TEST(LayerTensors, MatchTheTensorsOfEachFamily) {
     ASSERT_EQ(select_tensors(config.tensors, &checkpoint).message(), "");
     int64_t elements = 0;
     for (const TensorView& tensor : checkpoint.tensors) elements += tensor.elements();
-    if (config.tied_head && checkpoint.find(config.names.head + ".weight")) {
+    if (config.tied_head && checkpoint.find(config.name("head") + ".weight")) {
       elements -= config.vocab_size * config.hidden_size;
     }
     EXPECT_EQ(count_parameters(config).all, elements) << folder;
@@ -202,14 +255,12 @@ TEST(LayerTensors, MapToDistinctMembers) {
       Layer& layer = model->layers[static_cast<size_t>(i)];
       for (const MatrixTensor& tensor : layer_matrices(model->config, i)) add(tensor);
       for (const VectorTensor& tensor : layer_vectors(model->config, i)) {
-        EXPECT_TRUE(places.insert(vector_of(layer, tensor.role)).second) << tensor.name;
+        const Vector& vector = layer[tensor.role];
+        EXPECT_TRUE(places.insert(tensor.is_bias ? vector.bias : vector.weight).second) << tensor.name;
       }
-      size_t own = 0;
-      each_matrix(layer, [&](MatrixRole role, const Linear& linear) {
-        EXPECT_EQ(&matrix_of(layer, role), &linear);
-        ++own;
-      });
-      const size_t of_expert = model->config.names.expert_gate.empty() ? 2 : 3;
+      const auto own = static_cast<size_t>(
+          std::ranges::count_if(layer.matrix, [](const Linear& linear) { return linear.weight.n > 0; }));
+      const size_t of_expert = model->config.name("expert_gate").empty() ? 2 : 3;
       EXPECT_EQ(own + of_expert * layer.experts.size(), layer_matrices(model->config, i).size());
     }
     for (const MatrixTensor& tensor : model_matrices(model->config)) add(tensor);

@@ -49,14 +49,14 @@ inline void write_made(const TempFolder& folder, const std::string& config_text,
             is_conv ? std::vector<int64_t>{c.recurrence.channels(), 1, c.recurrence.taps} : std::vector<int64_t>{v.n});
       }
     }
-    add(c.names.final_norm + ".weight", {c.hidden_size});
+    add(c.name("final_norm") + ".weight", {c.hidden_size});
   };
-  add(model.names.embedding + ".weight", {model.vocab_size, model.hidden_size});
+  add(model.name("embedding") + ".weight", {model.vocab_size, model.hidden_size});
   if (!model.tied_head) add_matrix(head_matrix(model));
   add_model(model);
   add_model(layer);
   add_matrix(mtp_matrix(layer));
-  for (const std::string& norm : {layer.names.mtp_embedding_norm, layer.names.mtp_hidden_norm}) {
+  for (const std::string& norm : {layer.name("mtp_embedding_norm"), layer.name("mtp_hidden_norm")}) {
     add(norm + ".weight", {layer.hidden_size});
   }
   folder.write("model.safetensors", safetensors_text(header.dump(), data));

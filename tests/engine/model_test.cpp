@@ -142,7 +142,7 @@ TEST(Model, CacheOfOtherCodeFormatIsIgnored) {
   folder.replace("config.json", R"("bits": 4)", R"("bits": 4, "checkpoint_format": "gptq_v2")");
   ASSERT_EQ(load_model(folder.path, options, &second).message(), "");
   EXPECT_FALSE(second->from_cache());
-  EXPECT_NE(std::memcmp(first->layers[0].q.weight.panels, second->layers[0].q.weight.panels,
+  EXPECT_NE(std::memcmp(first->layers[0][MatrixRole::q].weight.panels, second->layers[0][MatrixRole::q].weight.panels,
                         static_cast<size_t>(first->weight_bytes)),
             0);
 }
@@ -152,10 +152,11 @@ TEST(Model, ExpertsRoundTripThroughCache) {
   const auto [packed, mapped] = RoundTrip(folder, Quant::w8a8);
   const auto offset = [](const Model& model, const Linear& linear) {
     return static_cast<const std::byte*>(linear.weight.panels) -
-           static_cast<const std::byte*>(model.layers[0].q.weight.panels);
+           static_cast<const std::byte*>(model.layers[0][MatrixRole::q].weight.panels);
   };
   for (size_t i = 0; i < 5; ++i) {
-    EXPECT_EQ(offset(*packed, packed->layers[1].experts[i].down), offset(*mapped, mapped->layers[1].experts[i].down));
+    EXPECT_EQ(offset(*packed, packed->layers[1].experts[i][MatrixRole::down]),
+              offset(*mapped, mapped->layers[1].experts[i][MatrixRole::down]));
   }
 }
 
@@ -167,19 +168,19 @@ TEST(Model, GateAndUpAreInterleaved) {
     ASSERT_EQ(load_model(PINION_TEST_DATA "/families/" + folder, options, &model).message(), "") << folder;
     const Layer& layer = model->layers[1];
     const bool has_experts = !layer.experts.empty();
-    const Matrix& gate = has_experts ? layer.experts[1].gate.weight : layer.gate.weight;
-    const Matrix& up = has_experts ? layer.experts[1].up.weight : layer.up.weight;
+    const Matrix& gate = has_experts ? layer.experts[1][MatrixRole::gate].weight : layer[MatrixRole::gate].weight;
+    const Matrix& up = has_experts ? layer.experts[1][MatrixRole::up].weight : layer[MatrixRole::up].weight;
     EXPECT_EQ(gate.interleaved, 2) << folder;
     EXPECT_EQ(up.interleaved, 2) << folder;
     EXPECT_EQ(panel_of(up, 0), panel_of(gate, 0) + panel_bytes(gate.format, gate.k)) << folder;
-    EXPECT_EQ(layer.o.weight.interleaved, 1) << folder;
+    EXPECT_EQ(layer[MatrixRole::o].weight.interleaved, 1) << folder;
   }
   options.keep = {"1.mlp.up_proj"};
   std::unique_ptr<Model> mixed;
   ASSERT_EQ(load_model(PINION_TEST_DATA "/families/llama", options, &mixed).message(), "");
-  EXPECT_EQ(mixed->layers[0].gate.weight.interleaved, 2);
-  EXPECT_EQ(mixed->layers[1].gate.weight.interleaved, 1);
-  EXPECT_EQ(mixed->layers[1].up.weight.interleaved, 1);
+  EXPECT_EQ(mixed->layers[0][MatrixRole::gate].weight.interleaved, 2);
+  EXPECT_EQ(mixed->layers[1][MatrixRole::gate].weight.interleaved, 1);
+  EXPECT_EQ(mixed->layers[1][MatrixRole::up].weight.interleaved, 1);
 }
 
 TEST(Model, UnmatchedKeepPatternIsAnError) {

@@ -251,14 +251,14 @@ TEST_F(Recurrent, CachesAndStatesHaveSeparateSlots) {
   EXPECT_EQ(session->pool.shape.layers, 2);
   EXPECT_EQ(session->sequence.state.layers, 2);
   EXPECT_EQ(model->layers[1].slot, 1);
-  EXPECT_EQ(model->layers[1].state.slot, 1);
+  EXPECT_EQ(model->layers[1].state_slot, 1);
   load("nemotron_h");  // M-M*-
   EXPECT_EQ(session->pool.shape.layers, 1);
   EXPECT_EQ(session->sequence.state.layers, 2);
-  EXPECT_EQ(model->layers[2].state.slot, 1);
+  EXPECT_EQ(model->layers[2].state_slot, 1);
   EXPECT_EQ(model->layers[3].slot, 0);
   EXPECT_FALSE(model->layers[4].attends || model->layers[4].recurrent);
-  EXPECT_EQ(model->layers[3].up.weight.n, 0);
+  EXPECT_EQ(model->layers[3][MatrixRole::up].weight.n, 0);
 }
 
 // Chat turns with and without drafts, for every kind of recurrent layer.

@@ -16,7 +16,7 @@ TEST(SameBits, MlpWithoutGate) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
       std::unique_ptr<Model> model;
       ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
-      EXPECT_EQ(model->layers[0].up.weight.interleaved, 1);
+      EXPECT_EQ(model->layers[0][MatrixRole::up].weight.interleaved, 1);
       expect_one_result(*model, 60, quant == Quant::none ? KvType::f32 : KvType::q8);
     }
   }
@@ -64,7 +64,7 @@ TEST(SameBits, SharedExpert) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
       std::unique_ptr<Model> model;
       ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
-      EXPECT_EQ(model->layers[1].up.weight.interleaved, 2);
+      EXPECT_EQ(model->layers[1][MatrixRole::up].weight.interleaved, 2);
       expect_one_result(*model, 60, quant == Quant::none ? KvType::f32 : KvType::q8);
     }
   }
@@ -95,8 +95,8 @@ TEST(SameBits, Altup) {
       std::unique_ptr<Model> model;
       ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
       EXPECT_TRUE(model->layers[1].gate_cut);
-      EXPECT_EQ(model->layers[1].up.weight.interleaved, 1);
-      EXPECT_EQ(model->layers[4].up.weight.interleaved, 2);
+      EXPECT_EQ(model->layers[1][MatrixRole::up].weight.interleaved, 1);
+      EXPECT_EQ(model->layers[4][MatrixRole::up].weight.interleaved, 2);
       expect_one_result(*model, 60, quant == Quant::none ? KvType::f32 : KvType::q8);
     }
   }

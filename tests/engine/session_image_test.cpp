@@ -122,10 +122,10 @@ TEST(SessionImage, RefusesOtherModels) {
   EXPECT_EQ(small.restore(image), "f: does not fit: want at most 10 tokens, have 20");
   // The same shapes, but one different weight in a norm.
   Opened other(kStories);
-  const float* norm = other.model->layers[4].attention_norm.weight;
+  const float* norm = other.model->layers[4][VectorRole::attention_norm].weight;
   std::vector<float> moved(norm, norm + other.model->config.hidden_size);
   moved[11] *= 1.5f;
-  other.model->layers[4].attention_norm.weight = moved.data();
+  other.model->layers[4][VectorRole::attention_norm].weight = moved.data();
   EXPECT_EQ(other.restore(image), "f: not of this model: different logits");
 }
 

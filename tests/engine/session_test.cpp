@@ -157,7 +157,7 @@ TEST(Session, SameBitsFromMixturesOfExperts) {
                                  quant);
     EXPECT_TRUE(qwen->layers[1].experts.empty());
     EXPECT_EQ(qwen->layers[2].experts.size(), 9u);
-    EXPECT_EQ(qwen->layers[2].router.weight.format, Format::bf16);
+    EXPECT_EQ(qwen->layers[2][MatrixRole::router].weight.format, Format::bf16);
     expect_one_result(*qwen, 90, quant == Quant::none ? KvType::f32 : KvType::q8);
   }
   const auto mixtral = make_model(R"({"architectures": ["MixtralForCausalLM"], "vocab_size": 70, "hidden_size": 40,
@@ -199,7 +199,7 @@ TEST(Session, SameBitsFromWideExperts) {
       "num_key_value_heads": 1, "head_dim": 16, "num_experts": 2, "num_experts_per_tok": 1})";
   for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
     const auto model = make_model(wide, quant);
-    EXPECT_EQ(model->layers[0].experts[1].gate.weight.interleaved, 2);
+    EXPECT_EQ(model->layers[0].experts[1][MatrixRole::gate].weight.interleaved, 2);
     expect_one_result(*model, 40, quant == Quant::none ? KvType::f32 : KvType::q8);
   }
 }

@@ -37,7 +37,7 @@ template <class F>
 void each_matrix(const Model& model, F f) {
   for (size_t i = 0; i < model.layers.size(); ++i) {
     for (const MatrixTensor& one : layer_matrices(model.config, static_cast<int64_t>(i))) {
-      f(matrix_of(model.layers[i], one.role, one.expert).weight, one.module());
+      f(matrix_of(model, one).weight, one.module());
     }
   }
 }
@@ -58,8 +58,8 @@ TEST(Ternary, DetectedInQuantisingModes) {
   expect_formats({.quant = Quant::none}, Format::bf16, Format::bf16);
   expect_formats({.quant = Quant::w8a8, .ternary = false}, Format::w8, Format::w8);
   const auto kept = load({.quant = Quant::w8a8, .keep = {"layers.0.mlp.up_proj"}});
-  EXPECT_EQ(kept->layers[0].up.weight.format, Format::bf16);
-  EXPECT_EQ(kept->layers[0].gate.weight.format, Format::w2);
+  EXPECT_EQ(kept->layers[0][MatrixRole::up].weight.format, Format::bf16);
+  EXPECT_EQ(kept->layers[0][MatrixRole::gate].weight.format, Format::w2);
 }
 
 float weight(const Matrix& m, int64_t n, int64_t k) {
@@ -89,7 +89,7 @@ TEST(Ternary, NoRounding) {
 TEST(Ternary, SameBitsForAnyRun) {
   for (const Quant quant : {Quant::w8a8, Quant::w4a8}) {
     const auto model = load({.quant = quant});
-    EXPECT_EQ(model->layers[0].up.weight.interleaved, 2);
+    EXPECT_EQ(model->layers[0][MatrixRole::up].weight.interleaved, 2);
     expect_one_result(*model, 60, KvType::q8);
   }
   // An input of both a rotated and an unrotated matrix; gate and up of different formats.

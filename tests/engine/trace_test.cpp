@@ -48,10 +48,10 @@ TEST(Trace, FindsTheFirstDifferentLayer) {
 
   TracedRun changed;
   changed.open(Quant::w8a8, 4);
-  const float* norm = changed.model->layers[3].attention_norm.weight;
+  const float* norm = changed.model->layers[3][VectorRole::attention_norm].weight;
   std::vector<float> moved(norm, norm + changed.model->config.hidden_size);
   moved[7] = moved[7] * 1.5f + 1;
-  changed.model->layers[3].attention_norm.weight = moved.data();
+  changed.model->layers[3][VectorRole::attention_norm].weight = moved.data();
   changed.take(kIds);
   EXPECT_EQ(first_difference(plain.trace, changed.trace), 3);
 }
@@ -83,8 +83,9 @@ TEST(Trace, ParallelBranches) {
     }
     Layer& layer = by_one.model->layers[1];
     const std::vector<float> nan_weights(static_cast<size_t>(by_one.model->config.hidden_size), std::nanf(""));
-    Norm& of_mlp = layer.mlp_norm.weight ? layer.mlp_norm : layer.attention_norm;
-    const char* place = layer.mlp_norm.weight ? "first from layer 1, down;" : "first from layer 1, o;";
+    Vector& of_mlp =
+        layer[VectorRole::mlp_norm].weight ? layer[VectorRole::mlp_norm] : layer[VectorRole::attention_norm];
+    const char* place = layer[VectorRole::mlp_norm].weight ? "first from layer 1, down;" : "first from layer 1, o;";
     of_mlp.weight = nan_weights.data();
     const std::string message = evaluate(*by_one.session, ids, false, by_one.logits.data()).message();
     EXPECT_NE(message.find(place), std::string::npos) << message;
@@ -122,7 +123,7 @@ TEST(Trace, Altup) {
   }
   const std::vector<float> nan_weights(static_cast<size_t>(by_one.model->config.hidden_size), std::nanf(""));
   // Reaches all AltUp inputs but the first, from which the input of layer 2 is predicted.
-  by_one.model->layers[1].layer_out_norm.weight = nan_weights.data();
+  by_one.model->layers[1][VectorRole::layer_out_norm].weight = nan_weights.data();
   const std::string message = evaluate(*by_one.session, ids, false, by_one.logits.data()).message();
   EXPECT_NE(message.find("first from layer 2, o;"), std::string::npos) << message;
 }
@@ -162,8 +163,8 @@ TEST(Trace, NamesTheFirstNonFiniteStage) {
       *norm = before;
       return e.message();
     };
-    for (const auto& [norm, place] : {std::pair{&layer.attention_norm.weight, "first from layer 3, o;"},
-                                      {&layer.mlp_norm.weight, "first from layer 3, down;"},
+    for (const auto& [norm, place] : {std::pair{&layer[VectorRole::attention_norm].weight, "first from layer 3, o;"},
+                                      {&layer[VectorRole::mlp_norm].weight, "first from layer 3, down;"},
                                       {&run.model->final_norm.weight, "first from head;"}}) {
       EXPECT_NE(message_with(norm).find(place), std::string::npos) << message_with(norm);
       EXPECT_TRUE(run.session->sequence.ids.empty()) << "the sequence is discarded";
@@ -172,7 +173,7 @@ TEST(Trace, NamesTheFirstNonFiniteStage) {
     }
     EXPECT_EQ(run.session->trace, &run.trace);
     nan_weights.assign(nan_weights.size(), std::numeric_limits<float>::infinity());
-    EXPECT_NE(message_with(&layer.mlp_norm.weight).find("first from layer 3, down;"), std::string::npos);
+    EXPECT_NE(message_with(&layer[VectorRole::mlp_norm].weight).find("first from layer 3, down;"), std::string::npos);
   }
 }
 

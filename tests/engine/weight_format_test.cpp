@@ -25,7 +25,7 @@ LoadOptions mode(Quant quant) { return {.quant = quant}; }
 
 ModelConfig config_of(int bits) {
   ModelConfig config;
-  config.names.head = "head";
+  config.names["head"] = "head";
   config.quantization.emplace().groups.push_back({{}, {.bits = bits}});
   return config;
 }
@@ -117,12 +117,13 @@ std::unique_ptr<Model> load(const std::string& folder, const LoadOptions& option
 std::set<Format> body_formats(const Model& model) {
   std::set<Format> formats;
   for (const Layer& l : model.layers) {
-    for (const Linear* one : {&l.q, &l.k, &l.v, &l.o}) formats.insert(one->weight.format);
+    using enum MatrixRole;
+    for (const MatrixRole role : {q, k, v, o}) formats.insert(l[role].weight.format);
     for (const Expert& e : l.experts) {
-      for (const Linear* one : {&e.gate, &e.up, &e.down}) formats.insert(one->weight.format);
+      for (const Linear& one : e.matrix) formats.insert(one.weight.format);
     }
     if (!l.experts.empty()) continue;
-    for (const Linear* one : {&l.gate, &l.up, &l.down}) formats.insert(one->weight.format);
+    for (const MatrixRole role : {gate, up, down}) formats.insert(l[role].weight.format);
   }
   return formats;
 }

@@ -25,9 +25,9 @@ TEST(Granite, Multipliers) {
 TEST(Olmo2, NormsFollowTheBranches) {
   const ModelConfig config = read("Olmo2ForCausalLM");
   EXPECT_EQ(config.qk_norm, QkNorm::all_heads);
-  EXPECT_EQ(config.names.attention_norm + config.names.mlp_norm, "");
-  EXPECT_EQ(config.names.attention_out_norm, "model.layers.{}.post_attention_layernorm");
-  EXPECT_EQ(config.names.mlp_out_norm, "model.layers.{}.post_feedforward_layernorm");
+  EXPECT_EQ(config.name("attention_norm") + config.name("mlp_norm"), "");
+  EXPECT_EQ(config.name("attention_out_norm"), "model.layers.{}.post_attention_layernorm");
+  EXPECT_EQ(config.name("mlp_out_norm"), "model.layers.{}.post_feedforward_layernorm");
 }
 
 TEST(Gemma2, ScalesCapsAndPattern) {
@@ -67,8 +67,8 @@ TEST(Gemma, GeluMeansTheTanhApproximation) {
 
 TEST(VaultGemma, TwoNormsPerLayer) {
   const ModelConfig config = read("VaultGemmaForCausalLM", R"({"sliding_window": 9})");
-  EXPECT_EQ(config.names.attention_out_norm + config.names.mlp_out_norm, "");
-  EXPECT_EQ(config.names.mlp_norm, "model.layers.{}.pre_feedforward_layernorm");
+  EXPECT_EQ(config.name("attention_out_norm") + config.name("mlp_out_norm"), "");
+  EXPECT_EQ(config.name("mlp_norm"), "model.layers.{}.pre_feedforward_layernorm");
   EXPECT_EQ(config.windows, (Windows{9, 0, 9, 0}));
   EXPECT_EQ(config.score_cap, 50.0f) << "transformers' default";
 }
@@ -84,8 +84,8 @@ TEST(Arcee, MlpWithoutGate) {
   const char* as_published = R"({"hidden_act": "relu2", "mlp_bias": false, "rope_scaling": {"rope_type": "yarn",
       "factor": 20.0, "original_max_position_embeddings": 64, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0}})";
   const ModelConfig config = read("ArceeForCausalLM", as_published);
-  EXPECT_EQ(config.names.gate, "");
-  EXPECT_EQ(config.names.up, "model.layers.{}.mlp.up_proj");
+  EXPECT_EQ(config.name("gate"), "");
+  EXPECT_EQ(config.name("up"), "model.layers.{}.mlp.up_proj");
   EXPECT_EQ(config.activation, Activation::relu_squared);
   EXPECT_FALSE(config.layer_norm);
   EXPECT_EQ(config.ropes[0].kind, RopeKind::yarn);
@@ -96,8 +96,8 @@ TEST(Arcee, MlpWithoutGate) {
 
 TEST(Apertus, XieluPerLayer) {
   const ModelConfig config = read("ApertusForCausalLM", R"({"qk_norm": true, "post_norm": false, "mlp_bias": false})");
-  EXPECT_EQ(config.names.gate, "");
-  EXPECT_EQ(config.names.xielu, "model.layers.{}.mlp.act_fn");
+  EXPECT_EQ(config.name("gate"), "");
+  EXPECT_EQ(config.name("xielu"), "model.layers.{}.mlp.act_fn");
   EXPECT_EQ(config.activation, Activation::xielu);
   EXPECT_EQ(config.qk_norm, QkNorm::heads);
   EXPECT_EQ(config.ropes[0].kind, RopeKind::llama3) << "transformers' default";
@@ -116,7 +116,7 @@ TEST(Nemotron, LayerNormWithOffset) {
   EXPECT_EQ(config.norm_eps, 1e-4f);
   EXPECT_EQ(config.ropes[0].dims, 4) << "half of a head, by default";
   EXPECT_EQ(config.activation, Activation::relu_squared);
-  EXPECT_EQ(config.names.gate, "");
+  EXPECT_EQ(config.name("gate"), "");
 }
 
 constexpr const char* kArchitecture = "Gemma3nForCausalLM";

@@ -29,10 +29,10 @@ TEST(SmolLM3, LayersWithoutRope) {
 
 TEST(Phi3, FusedTensorsAndPartialRotation) {
   const ModelConfig config = read("Phi3ForCausalLM", R"({"partial_rotary_factor": 0.75, "sliding_window": 20})");
-  EXPECT_EQ(config.names.q, "model.layers.{}.self_attn.qkv_proj");
-  EXPECT_EQ(config.names.k, config.names.q);
-  EXPECT_EQ(config.names.v, config.names.q);
-  EXPECT_EQ(config.names.gate, config.names.up);
+  EXPECT_EQ(config.name("q"), "model.layers.{}.self_attn.qkv_proj");
+  EXPECT_EQ(config.name("k"), config.name("q"));
+  EXPECT_EQ(config.name("v"), config.name("q"));
+  EXPECT_EQ(config.name("gate"), config.name("up"));
   EXPECT_EQ(config.ropes[0].dims, 6);
   EXPECT_EQ(config.windows, (Windows{20, 20, 20, 20}));
   EXPECT_EQ(message("Phi3ForCausalLM", R"({"partial_rotary_factor": 0.4})"),
@@ -118,7 +118,7 @@ TEST(Exaone4, RopeOnlyInSlidingLayers) {
   EXPECT_EQ(config.windows, (Windows{9, 9, 9, 0}));
   EXPECT_EQ(config.layer_ropes, (Ropes{0, 0, 0, kNoRope}));
   EXPECT_EQ(config.qk_norm, QkNorm::heads);
-  EXPECT_EQ(config.names.attention_norm + config.names.mlp_norm, "");
+  EXPECT_EQ(config.name("attention_norm") + config.name("mlp_norm"), "");
   const char* as_1_2b = R"({"sliding_window": null, "sliding_window_pattern": null, "layer_types": ["full_attention",
       "full_attention", "full_attention", "full_attention"]})";
   EXPECT_EQ(read("Exaone4ForCausalLM", as_1_2b).windows, Windows(4, 0));
@@ -144,7 +144,7 @@ TEST(Olmo3, YarnOnlyInFullAttentionLayers) {
   EXPECT_EQ(config.ropes[0].theta, 5e5);
   EXPECT_EQ(config.ropes[1].theta, 5e5);
   EXPECT_EQ(config.qk_norm, QkNorm::all_heads);
-  EXPECT_EQ(config.names.attention_out_norm, "model.layers.{}.post_attention_layernorm");
+  EXPECT_EQ(config.name("attention_out_norm"), "model.layers.{}.post_attention_layernorm");
 }
 
 TEST(Cwm, EveryFourthLayerHasFullAttention) {
@@ -181,12 +181,12 @@ TEST(Glm, HalfOfAHeadIsRotated) {
     EXPECT_EQ(config.ropes[0].dims, 4) << "transformers' default";
     EXPECT_EQ(read(name, R"({"partial_rotary_factor": 1.0})").ropes[0].dims, 8);
     EXPECT_FALSE(config.o_bias);
-    EXPECT_EQ(config.names.gate, config.names.up);
+    EXPECT_EQ(config.name("gate"), config.name("up"));
     EXPECT_EQ(config.eos_ids, (std::vector<int64_t>{151329, 151336, 151338}));
   }
-  EXPECT_EQ(read("GlmForCausalLM").names.attention_out_norm, "");
-  EXPECT_EQ(read("Glm4ForCausalLM").names.attention_out_norm, "model.layers.{}.post_self_attn_layernorm");
-  EXPECT_EQ(read("Glm4ForCausalLM").names.mlp_norm, "model.layers.{}.post_attention_layernorm");
+  EXPECT_EQ(read("GlmForCausalLM").name("attention_out_norm"), "");
+  EXPECT_EQ(read("Glm4ForCausalLM").name("attention_out_norm"), "model.layers.{}.post_self_attn_layernorm");
+  EXPECT_EQ(read("Glm4ForCausalLM").name("mlp_norm"), "model.layers.{}.post_attention_layernorm");
 }
 
 TEST(Hunyuan, AlphaScalesTheBase) {
@@ -194,7 +194,7 @@ TEST(Hunyuan, AlphaScalesTheBase) {
       read("HunYuanDenseV1ForCausalLM", R"({"rope_theta": 10000.0, "rope_scaling": {"type": "dynamic", "alpha": 1000.0,
       "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}})");
   EXPECT_EQ(config.qk_norm, QkNorm::rotated_heads);
-  EXPECT_EQ(config.names.q_norm, "model.layers.{}.self_attn.query_layernorm");
+  EXPECT_EQ(config.name("q_norm"), "model.layers.{}.self_attn.query_layernorm");
   EXPECT_EQ(config.ropes[0].kind, RopeKind::none);
   EXPECT_NEAR(config.ropes[0].theta, 1e8, 1) << "1e4 * 1000^(8/6)";
   EXPECT_EQ(message("HunYuanDenseV1ForCausalLM", R"({"rope_scaling": {"type": "dynamic", "alpha": 0.5, "factor": 1}})"),

@@ -20,8 +20,8 @@ TEST(Qwen3Moe, ExpertLayers) {
   EXPECT_EQ(config.experts.inner_size, 40);
   EXPECT_TRUE(config.experts.normalised);
   EXPECT_FALSE(read("Qwen3MoeForCausalLM").experts.normalised) << "transformers' default";
-  EXPECT_EQ(module_name(config.names.expert_down, 3, 5), "model.layers.3.mlp.experts.5.down_proj");
-  EXPECT_EQ(module_name(config.names.router, 3), "model.layers.3.mlp.gate");
+  EXPECT_EQ(module_name(config.name("expert_down"), 3, 5), "model.layers.3.mlp.experts.5.down_proj");
+  EXPECT_EQ(module_name(config.name("router"), 3), "model.layers.3.mlp.gate");
   EXPECT_EQ(config.windows, Windows(4, 0)) << "sliding_window needs use_sliding_window";
   EXPECT_EQ(expert_layers("{}"), (std::vector<bool>{true, true, true, true}));
   EXPECT_EQ(expert_layers(R"({"decoder_sparse_step": 2})"), (std::vector<bool>{false, true, false, true}));
@@ -56,7 +56,7 @@ TEST(Mixtral, AllLayersHaveExperts) {
   EXPECT_EQ(config.experts.inner_size, config.intermediate_size);
   EXPECT_TRUE(config.experts.normalised);
   EXPECT_TRUE(config.has_experts(0) && config.has_experts(3));
-  EXPECT_EQ(module_name(config.names.expert_up, 0, 5), "model.layers.0.block_sparse_moe.experts.5.w3");
+  EXPECT_EQ(module_name(config.name("expert_up"), 0, 5), "model.layers.0.block_sparse_moe.experts.5.w3");
   EXPECT_EQ(config.ropes.at(0).theta, 1e6);
   EXPECT_EQ(read("MixtralForCausalLM", R"({"sliding_window": 20})").windows, Windows(4, 20));
 }
@@ -81,7 +81,7 @@ TEST(GptOss, PublishedConfig) {
   EXPECT_EQ(config.ropes[0].kind, RopeKind::yarn);
   EXPECT_FALSE(config.ropes[0].truncate);
   EXPECT_EQ(config.ropes[0].theta, 150000);
-  EXPECT_EQ(module_name(config.names.sinks, 3), "model.layers.3.self_attn.sinks");
+  EXPECT_EQ(module_name(config.name("sinks"), 3), "model.layers.3.self_attn.sinks");
 }
 
 TEST(GptOss, DefaultsMatchTransformers) {
@@ -138,7 +138,7 @@ TEST(GraniteMoe, ExpertsAreStacked) {
   EXPECT_TRUE(config.experts.stacked && config.experts.normalised && !config.experts.fused);
   EXPECT_EQ(config.experts.count, 6);
   EXPECT_EQ(config.branch_scale, 0.5f);
-  EXPECT_EQ(config.names.expert_gate, config.names.expert_up);
+  EXPECT_EQ(config.name("expert_gate"), config.name("expert_up"));
 }
 
 // The config of Granite 4.0 Micro with other sizes.
@@ -148,7 +148,7 @@ TEST(GraniteMoeHybrid, WithoutMambaAndExperts) {
       "mamba_n_heads": 4, "mamba_d_head": 32, "normalization_function": "rmsnorm", "attention_multiplier": 0.015625})";
   const ModelConfig config = read("GraniteMoeHybridForCausalLM", published);
   EXPECT_EQ(config.intermediate_size, 40) << "intermediate_size is the experts' size";
-  EXPECT_EQ(config.names.gate, config.names.up);
+  EXPECT_EQ(config.name("gate"), config.name("up"));
   EXPECT_EQ(config.layer_ropes, Ropes(4, 0));
   EXPECT_EQ(config.experts.count, 0);
   EXPECT_EQ(config.ignored_fields, std::vector<std::string>{"normalization_function"});
@@ -168,7 +168,7 @@ TEST(Qwen2Moe, SharedExpert) {
   EXPECT_FALSE(config.experts.normalised);
   EXPECT_FALSE(config.experts.sigmoid);
   EXPECT_TRUE(config.has_experts(0) && !config.has_experts(1));
-  EXPECT_EQ(config.names.shared_weight, "model.layers.{}.mlp.shared_expert_gate");
+  EXPECT_EQ(config.name("shared_weight"), "model.layers.{}.mlp.shared_expert_gate");
   EXPECT_TRUE(config.qkv_bias && !config.o_bias) << "transformers' defaults";
   EXPECT_EQ(message("Qwen2MoeForCausalLM", R"({"use_sliding_window": true})"),
             "config.json: use_sliding_window: not supported: want false, have true");
@@ -189,7 +189,7 @@ TEST(HunyuanMoe, UniformListsAreAccepted) {
   EXPECT_EQ(config.experts.per_token, 2);
   EXPECT_EQ(config.experts.inner_size, 172);
   EXPECT_EQ(config.experts.shared_size, 172);
-  EXPECT_EQ(config.names.shared_weight, "");
+  EXPECT_EQ(config.name("shared_weight"), "");
   EXPECT_EQ(read("HunYuanMoEV1ForCausalLM", R"({"num_experts": 6, "moe_topk": 3})").experts.per_token, 3);
   EXPECT_EQ(message("HunYuanMoEV1ForCausalLM", R"({"num_experts": 6, "moe_topk": [2, 2, 3, 2]})"),
             "config.json: moe_topk: differs from layer to layer");
@@ -227,8 +227,8 @@ TEST(Qwen35Moe, AllLayersHaveExperts) {
   EXPECT_TRUE(config.experts.normalised);
   EXPECT_TRUE(config.recurrent[0] && !config.recurrent[3]);
   EXPECT_EQ(config.norm_offset, 1.0f);
-  EXPECT_EQ(config.names.stacked_gate_up, "model.layers.{}.mlp.experts.gate_up_proj");
-  EXPECT_EQ(config.names.mtp_fc, "") << "its MTP layer has experts, which are not supported";
+  EXPECT_EQ(config.name("stacked_gate_up"), "model.layers.{}.mlp.experts.gate_up_proj");
+  EXPECT_EQ(config.name("mtp_fc"), "") << "its MTP layer has experts, which are not supported";
 }
 
 }  // namespace

@@ -121,22 +121,23 @@ TEST(FusedExperts, GateAndUpAreSplitByExpert) {
 TEST(StackedExperts, UsedIfTheFileHasThem) {
   ModelConfig c;
   c.experts.layers = {false, true};
-  c.names.expert_gate = "l.{}.e.{}.gate", c.names.expert_up = "l.{}.e.{}.up", c.names.expert_down = "l.{}.e.{}.down";
-  c.names.stacked_gate_up = "l.{}.e.gate_up", c.names.stacked_down = "l.{}.e.down";
+  c.names["expert_gate"] = "l.{}.e.{}.gate", c.names["expert_up"] = "l.{}.e.{}.up",
+  c.names["expert_down"] = "l.{}.e.{}.down";
+  c.names["stacked_gate_up"] = "l.{}.e.gate_up", c.names["stacked_down"] = "l.{}.e.down";
   Checkpoint checkpoint;
   checkpoint.tensors = {{"l.1.e.0.gate.weight", DType::bf16, {3, 2}, nullptr, 12}};
   find_stacked_experts(checkpoint, &c);
   EXPECT_FALSE(c.experts.stacked);
-  EXPECT_EQ(c.names.expert_up, "l.{}.e.{}.up");
+  EXPECT_EQ(c.name("expert_up"), "l.{}.e.{}.up");
 
   const std::vector<bf16> numbers(5 * 6 * 2);
   const auto* data = reinterpret_cast<const std::byte*>(numbers.data());
   checkpoint.tensors = {{"l.1.e.gate_up", DType::bf16, {5, 6, 2}, data, 120}};
   find_stacked_experts(checkpoint, &c);
   EXPECT_TRUE(c.experts.stacked);
-  EXPECT_EQ(c.names.expert_gate, "l.{}.e.gate_up");
-  EXPECT_EQ(c.names.expert_up, "l.{}.e.gate_up");
-  EXPECT_EQ(c.names.expert_down, "l.{}.e.down");
+  EXPECT_EQ(c.name("expert_gate"), "l.{}.e.gate_up");
+  EXPECT_EQ(c.name("expert_up"), "l.{}.e.gate_up");
+  EXPECT_EQ(c.name("expert_down"), "l.{}.e.down");
 
   LinearWeight found;
   ASSERT_FALSE(bind_stacked_experts(checkpoint, "l.1.e.gate_up", 5, 6, 2, &found));

@@ -17,8 +17,8 @@ TEST(Starcoder2, LayerNormWithoutGate) {
   EXPECT_TRUE(config.layer_norm && config.norm_bias && !config.parallel_branches);
   EXPECT_EQ(config.norm_eps, 1e-4f);
   EXPECT_TRUE(config.qkv_bias && config.o_bias && config.mlp_bias && !config.head_bias);
-  EXPECT_EQ(config.names.gate, "");
-  EXPECT_EQ(config.names.up, "model.layers.{}.mlp.c_fc");
+  EXPECT_EQ(config.name("gate"), "");
+  EXPECT_EQ(config.name("up"), "model.layers.{}.mlp.c_fc");
   EXPECT_EQ(config.activation, Activation::gelu_tanh);
   EXPECT_EQ(config.windows, Windows(4, 9));
   EXPECT_TRUE(config.tied_head) << "transformers' default";
@@ -85,10 +85,10 @@ TEST(StableLm, ParallelBranchesByField) {
   EXPECT_FALSE(config.parallel_branches || config.shared_norm || config.o_bias);
   EXPECT_TRUE(config.layer_norm && config.norm_bias && config.qkv_bias);
   EXPECT_EQ(config.ropes[0].dims, 4) << "a quarter, by default";
-  EXPECT_EQ(config.names.mlp_norm, "model.layers.{}.post_attention_layernorm");
+  EXPECT_EQ(config.name("mlp_norm"), "model.layers.{}.post_attention_layernorm");
   const ModelConfig parallel = read("StableLmForCausalLM", R"({"qk_layernorm": true, "use_parallel_residual": true})");
   EXPECT_TRUE(parallel.parallel_branches && parallel.shared_norm);
-  EXPECT_EQ(parallel.names.mlp_norm, "model.layers.{}.input_layernorm");
+  EXPECT_EQ(parallel.name("mlp_norm"), "model.layers.{}.input_layernorm");
   EXPECT_EQ(parallel.qk_norm, QkNorm::layer_norm_heads);
 }
 
@@ -102,8 +102,8 @@ TEST(GptNeox, QkvRowsAlternateByHead) {
   EXPECT_EQ(config.activation, Activation::gelu);
   EXPECT_EQ(config.ropes[0].dims, 4);
   EXPECT_EQ(config.ropes[0].theta, 20000);
-  EXPECT_EQ(config.names.q, config.names.v);
-  EXPECT_EQ(config.names.gate, "");
+  EXPECT_EQ(config.name("q"), config.name("v"));
+  EXPECT_EQ(config.name("gate"), "");
   const char* dolly = R"({"hidden_act": "gelu_fast", "use_parallel_residual": false,
       "attention_bias": false})";
   const ModelConfig other = read("GPTNeoXForCausalLM", dolly);

@@ -88,8 +88,8 @@ TEST(ModelConfig, ReadsLlama) {
   EXPECT_EQ(config.ropes[0].dims, 8);
   EXPECT_EQ(config.bos_id, 1);
   EXPECT_EQ(config.eos_ids, (std::vector<int64_t>{2, 7}));
-  EXPECT_EQ(module_name(config.names.q, 3), "model.layers.3.self_attn.q_proj");
-  EXPECT_EQ(module_name(config.names.head, 3), "lm_head");
+  EXPECT_EQ(module_name(config.name("q"), 3), "model.layers.3.self_attn.q_proj");
+  EXPECT_EQ(module_name(config.name("head"), 3), "lm_head");
 }
 
 TEST(ModelConfig, SwitchesFollowFamilyAndConfig) {
@@ -104,7 +104,7 @@ TEST(ModelConfig, SwitchesFollowFamilyAndConfig) {
   EXPECT_EQ(qwen3.qk_norm, QkNorm::heads);
   EXPECT_FALSE(qwen3.qkv_bias);
   EXPECT_EQ(qwen3.head_dim, 32);
-  EXPECT_EQ(qwen3.names.q_norm, "model.layers.{}.self_attn.q_norm");
+  EXPECT_EQ(qwen3.name("q_norm"), "model.layers.{}.self_attn.q_norm");
 }
 
 TEST(ModelConfig, AbsentFieldsUseFamilyDefaults) {

@@ -46,7 +46,7 @@ TEST(Qwen35, LayersAndTheirShape) {
   EXPECT_EQ(config.recurrence.taps, 4);
   EXPECT_TRUE(config.attention_gate);
   EXPECT_EQ(config.norm_offset, 1.0f);
-  EXPECT_EQ(config.names.state_rate, "model.layers.{}.linear_attn.A_log");
+  EXPECT_EQ(config.name("state_rate"), "model.layers.{}.linear_attn.A_log");
 }
 
 TEST(Qwen35, AttentionLayers) {
@@ -285,7 +285,7 @@ TEST(NemotronH, LayersHaveOneBranch) {
   EXPECT_EQ(mixture.experts.layers, (Layers{false, true, false, false, true}));
   EXPECT_EQ(mixture.mlps, mixture.experts.layers);
   EXPECT_EQ(mixture.experts.shared_size, 40);
-  EXPECT_EQ(mixture.names.expert_gate, "");
+  EXPECT_EQ(mixture.name("expert_gate"), "");
   const char* listed = R"({"hybrid_override_pattern": null, "num_hidden_layers": null,
       "layers_block_type": ["linear_attention", "mlp", "full_attention"]})";
   EXPECT_EQ(read(listed, kNemotronH).layers, 3) << "transformers 5 writes no number";
