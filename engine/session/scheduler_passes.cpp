@@ -267,6 +267,7 @@ void fill_pass(Scheduler& s) {
       segment.tokens = request.drafts->tokens;
       segment.logit_rows = segment.size();
       segment.drafts = segment.size() - 1;
+      if (request.text.rules) segment.candidates = 0;  // an accepted draft may begin a mask
     }
     s.segment_requests.push_back(&request);
     s.segments.push_back(segment);
