@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cstring>
 #include <span>
-#include <string_view>
 #include <utility>
 
 #include "kernels/base/hash.h"
