@@ -45,10 +45,10 @@ struct Reply {
 
 struct HttpRequest {
   std::string path;
-  std::string name;  // the rest of the path, for a route whose path ends in '/'
-  std::string body;
-  bool is_strict = false;                     // X-Pinion-Strict: conversations are not mended
-  std::function<bool()> is_client_connected;  // valid until the reply begins
+  std::string name = {};  // the rest of the path, for a route whose path ends in '/'
+  std::string body = {};
+  bool is_strict = false;                          // X-Pinion-Strict: conversations are not mended
+  std::function<bool()> is_client_connected = {};  // valid until the reply begins
 };
 
 // A failure in no API's format yet.
@@ -82,27 +82,19 @@ ApiError field_error(const Error& failure);
 class Slots {
  public:
   explicit Slots(int count) : free_(count) {}
+  void lock();  // waits for a free one
+  void unlock();
 
  private:
-  friend class Slot;
-  void acquire();
-  void release();
   std::mutex mutex_;
   std::condition_variable freed_;
   int free_;
 };
 
 // Holds one slot; the constructor waits for it.
-class Slot {
- public:
-  explicit Slot(Slots& slots);
-  ~Slot();
+struct Slot : std::unique_lock<Slots> {
+  using unique_lock::unique_lock;
   void move_to(Slots& other);  // releases the slot and waits for one of `other`
-  Slot(const Slot&) = delete;
-  Slot& operator=(const Slot&) = delete;
-
- private:
-  Slots* slots_;
 };
 
 // A request's body, with lower limits than a file has.
@@ -168,6 +160,6 @@ Endpoint complete_chat;                                    // chat.cpp
 Endpoint answer_messages, count_tokens;                    // messages.cpp
 Endpoint create_response, show_response, delete_response;  // responses.cpp
 // ollama.cpp
-Endpoint ollama_version, ollama_tags, ollama_ps, ollama_embed, ollama_show, ollama_pull, ollama_chat, ollama_generate;
+Endpoint ollama_version, ollama_tags, ollama_ps, ollama_embed, ollama_show, ollama_pull, ollama_generate;
 
 }  // namespace pinion

@@ -1,16 +1,13 @@
 // POST /v1/chat/completions: the next message of a conversation (platform.openai.com/docs/api-reference/chat).
 #include <deque>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "apps/serve/structured_output.h"
+#include "apps/serve/conversation.h"
 
 namespace pinion {
 namespace {
 
 Error read_chat_request(const ServerState& server, const std::string& body, ChatRequest* out) {
+  if (!server.chat_template) return error(kNoChatTemplate, "");
   Slot slot(*server.parse_slots);
   OrderedJson json;
   ChatInput input;
@@ -40,10 +37,6 @@ Error read_chat_request(const ServerState& server, const std::string& body, Chat
   return constrain_output(server, constraint, &out->prompt, slot, &out->fields);
 }
 
-OrderedJson call_json(const std::string& id, const std::string& name, const std::string& arguments) {
-  return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}};
-}
-
 class ChatFormatter : public OpenaiFormatter {
  public:
   ChatFormatter(const ServerState& server, const ChatRequest& request)
@@ -66,7 +59,9 @@ class ChatFormatter : public OpenaiFormatter {
   std::string put(const RequestEvent& event) override {
     Choice& choice = choices_[event.choice];
     for (const ToolEvent& part : parse_event(choice.parser, event)) put(part, choice);
-    if (event.logprobs) add_logprobs(*event.logprobs, choice);
+    if (event.logprobs) {
+      choice.logprobs.push_back(logprobs_json(*server_.tokenizer, choice.last_id, *event.logprobs));
+    }
     if (event.id) choice.last_id = event.id;
     if (event.is_end) {
       add_usage(event.result, event.choice == 0);
@@ -125,10 +120,6 @@ class ChatFormatter : public OpenaiFormatter {
     }
   }
 
-  void add_logprobs(const Logprobs& logprobs, Choice& choice) {
-    choice.logprobs.push_back(logprobs_json(*server_.tokenizer, choice.last_id, logprobs));
-  }
-
   OrderedJson take_logprobs(Choice& choice) const {
     if (!has_logprobs_) return nullptr;
     return {{"content", std::exchange(choice.logprobs, OrderedJson::array())}};
@@ -177,7 +168,6 @@ class ChatFormatter : public OpenaiFormatter {
 }  // namespace
 
 Reply complete_chat(const ServerState& server, const HttpRequest& http) {
-  if (!server.chat_template) return error_reply(Api::openai, kNoChatTemplate);
   ChatRequest request;
   request.fields.is_strict = http.is_strict;
   if (Error e = read_chat_request(server, http.body, &request)) return error_reply(Api::openai, field_error(e));

@@ -1,9 +1,7 @@
 // POST /v1/completions: continues a text (platform.openai.com/docs/api-reference/completions). /completion and /infill
 // do so in the format of llama.cpp's server (github.com/ggml-org/llama.cpp, tools/server).
-#include <algorithm>
-
 #include "apps/golden/file.h"
-#include "apps/serve/structured_output.h"
+#include "apps/serve/request.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {
@@ -113,37 +111,33 @@ class LogprobLists {
   // `logprobs` is null for the first token of a prompt.
   void add(int32_t id, const Logprobs* logprobs) {
     const std::string piece = token_piece(tokenizer_, before_, id);
-    tokens_.push_back(piece);
-    offsets_.push_back(characters_);
-    values_.push_back(logprobs ? OrderedJson(logprobs->token.logprob) : OrderedJson(nullptr));
+    lists_["tokens"].push_back(piece);
+    lists_["text_offset"].push_back(characters_);
+    lists_["token_logprobs"].push_back(logprobs ? OrderedJson(logprobs->token.logprob) : OrderedJson(nullptr));
     OrderedJson top = nullptr;
     if (logprobs) {
       top = OrderedJson::object();
       for (const TokenLogprob& token : logprobs->top) top[token_piece(tokenizer_, before_, token.id)] = token.logprob;
       top[piece] = logprobs->token.logprob;
     }
-    tops_.push_back(std::move(top));
+    lists_["top_logprobs"].push_back(std::move(top));
     for (const char c : decoder_.put(id)) characters_ += (c & 0xC0) != 0x80;  // counts first bytes of code points
     before_ = id;
   }
-  void add_prompt(const std::vector<int32_t>& prompt, const std::vector<Logprobs>& logprobs) {
-    for (size_t i = 0; i < prompt.size(); ++i) add(prompt[i], i == 0 ? nullptr : &logprobs[i - 1]);
-  }
   // Returns the entries added since the last call.
-  OrderedJson take() {
-    return {{"tokens", std::exchange(tokens_, OrderedJson::array())},
-            {"token_logprobs", std::exchange(values_, OrderedJson::array())},
-            {"top_logprobs", std::exchange(tops_, OrderedJson::array())},
-            {"text_offset", std::exchange(offsets_, OrderedJson::array())}};
-  }
+  OrderedJson take() { return std::exchange(lists_, empty_lists()); }
 
  private:
+  static OrderedJson empty_lists() {
+    const OrderedJson none = OrderedJson::array();
+    return {{"tokens", none}, {"token_logprobs", none}, {"top_logprobs", none}, {"text_offset", none}};
+  }
+
   const Tokenizer& tokenizer_;
   std::optional<int32_t> before_;
   IncrementalDecoder decoder_;
   int64_t characters_ = 0;  // of the text so far, without special tokens and incomplete characters
-  OrderedJson tokens_ = OrderedJson::array(), values_ = OrderedJson::array(), tops_ = OrderedJson::array(),
-              offsets_ = OrderedJson::array();
+  OrderedJson lists_ = empty_lists();
 };
 
 class CompletionFormatter : public OpenaiFormatter {
@@ -188,7 +182,9 @@ class CompletionFormatter : public OpenaiFormatter {
     if (!std::exchange(choice.is_begun, true) && request_.echoes) {
       const std::vector<int32_t>& prompt = prompt_of(event.choice);
       choice.text = decode(*server_.tokenizer, prompt);
-      if (request_.logprobs) choice.lists.add_prompt(prompt, event.prompt_logprobs);
+      for (size_t i = 0; request_.logprobs && i < prompt.size(); ++i) {
+        choice.lists.add(prompt[i], i == 0 ? nullptr : &event.prompt_logprobs[i - 1]);
+      }
     }
     choice.text += event.text;
     if (event.logprobs) choice.lists.add(*event.id, &*event.logprobs);
@@ -277,10 +273,8 @@ Reply complete_text(const ServerState& server, const HttpRequest& http) {
   if (Error e = read_completion_request(server, http.body, kDefaultMaxTokens, &request)) {
     return error_reply(Api::openai, field_error(e));
   }
-  Submitted submitted = submit_requests(server, request.fields, request.prompts);
-  const GenerationFields fields = request.fields;
-  return generation_reply(server, Api::openai, fields, http, std::move(submitted),
-                          std::make_unique<CompletionFormatter>(server, std::move(request)));
+  return generation_reply(server, Api::openai, request.fields, request.prompts, http,
+                          std::make_unique<CompletionFormatter>(server, request));
 }
 
 Reply complete_native(const ServerState& server, const HttpRequest& http) {
@@ -289,8 +283,7 @@ Reply complete_native(const ServerState& server, const HttpRequest& http) {
   const bool is_one = request.prompts.size() == 1 && request.fields.choices == 1 && !request.echoes;
   if (!e && !is_one) e = error("not supported here", "request: prompt", "one prompt and one choice, without echo");
   if (e) return error_reply(Api::openai, field_error(e));
-  return generation_reply(server, Api::openai, request.fields, http,
-                          submit_requests(server, request.fields, request.prompts),
+  return generation_reply(server, Api::openai, request.fields, request.prompts, http,
                           std::make_unique<NativeFormatter>(server, request));
 }
 

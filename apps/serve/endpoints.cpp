@@ -1,38 +1,30 @@
 // The endpoints that run no inference: page, models, metrics, tokenizer.
-#include <algorithm>
-#include <cstdio>
+#include <cinttypes>
 
 #include "apps/serve/conversation.h"
+#include "kernels/base/text.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {
 namespace {
 
-std::string number_text(double value) {
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%.9g", value);
-  return text.data();
-}
-
-void add_metric_head(const char* name, const char* type, const char* help, std::string* out) {
-  *out += "# HELP pinion_" + std::string(name) + " " + help + "\n# TYPE pinion_" + name + " " + type + "\n";
+std::string metric_head(const char* name, const char* type, const char* help) {
+  return formatted("# HELP pinion_%s %s\n# TYPE pinion_%s %s\n", name, help, name, type);
 }
 
 void add_metric(const char* name, const char* type, const char* help, double value, std::string* out) {
-  add_metric_head(name, type, help, out);
-  *out += "pinion_" + std::string(name) + " " + number_text(value) + "\n";
+  *out += metric_head(name, type, help) + formatted("pinion_%s %.9g\n", name, value);
 }
 
 void add_histogram(const char* name, const char* help, const Histogram& values, std::string* out) {
-  add_metric_head(name, "histogram", help, out);
-  const std::string full = "pinion_" + std::string(name);
+  *out += metric_head(name, "histogram", help);
   int64_t below = 0;
   for (size_t i = 0; i < values.counts.size(); ++i) {
     below += values.counts[i];
-    *out += full + "_bucket{le=\"" + number_text(Histogram::kBounds_s[i]) + "\"} " + std::to_string(below) + "\n";
+    *out += formatted("pinion_%s_bucket{le=\"%.9g\"} %" PRId64 "\n", name, Histogram::kBounds_s[i], below);
   }
-  *out += full + "_bucket{le=\"+Inf\"} " + std::to_string(values.count) + "\n" + full + "_sum " +
-          number_text(values.sum_s) + "\n" + full + "_count " + std::to_string(values.count) + "\n";
+  *out += formatted("pinion_%s_bucket{le=\"+Inf\"} %" PRId64 "\npinion_%s_sum %.9g\npinion_%s_count %" PRId64 "\n",
+                    name, values.count, name, values.sum_s, name, values.count);
 }
 
 // Prometheus' text format (prometheus.io/docs/instrumenting/exposition_formats).

@@ -3,15 +3,11 @@
 #include <httplib.h>
 #include <sys/socket.h>
 
-#include <algorithm>
-#include <array>
-#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <new>
 #include <system_error>
-#include <thread>
 
 #include "apps/serve/http_connection.h"
 
@@ -147,18 +143,10 @@ bool accepts(const Route& route, const std::string& method) {
 }
 
 const char* status_message(int status) {
-  switch (status) {
-    case 404:
-      return "no such path; the README lists the endpoints";
-    case 413:
-      return kBodyTooLarge;
-    case 503:
-      return "too many large requests at once";
-    case 414:
-      return "the path is too long";
-    default:
-      return "not an HTTP request that this server understands";
-  }
+  if (status == 404) return "no such path; the README lists the endpoints";
+  if (status == 413) return kBodyTooLarge;
+  if (status == 414) return "the path is too long";
+  return status == 503 ? "too many large requests at once" : "not an HTTP request that this server understands";
 }
 
 }  // namespace
@@ -227,8 +215,6 @@ struct HttpListener::State {
     if (is_page && request.method == "OPTIONS") return set_reply({}, response);
     if (!route || !accepts(*route, request.method)) return fail(request, {404, status_message(404)}, response);
     HttpRequest http = {.path = request.path,
-                        .name = {},
-                        .body = {},
                         .is_strict = request.get_header_value("X-Pinion-Strict") == "1",
                         .is_client_connected = is_client_connected};
     if (is_prefix(*route)) http.name = request.path.substr(std::string_view(route->path).size());

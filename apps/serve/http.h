@@ -1,13 +1,6 @@
 // The HTTP server: routes, limits, keys, shutdown. README.md has the reasons for its design.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "apps/serve/api.h"
 
 namespace httplib {

@@ -1,9 +1,6 @@
 // POST /v1/messages and /v1/messages/count_tokens: Anthropic's API (docs.anthropic.com/en/api/messages).
-#include <optional>
-#include <span>
-#include <utility>
 
-#include "apps/serve/structured_output.h"
+#include "apps/serve/conversation.h"
 #include "kernels/base/hash.h"
 #include "tokenizer/tokens/unicode.h"
 
@@ -28,10 +25,8 @@ Error read_content(const OrderedJson& content, const std::string& where, Message
     if (type == "thinking") {
       out->thoughts += text_of(block, "thinking");
     } else if (type == "tool_use") {
-      const OrderedJson input = block.value("input", OrderedJson::object());
-      out->calls.push_back({{"id", text_of(block, "id")},
-                            {"type", "function"},
-                            {"function", {{"name", text_of(block, "name")}, {"arguments", input}}}});
+      out->calls.push_back(
+          call_json(text_of(block, "id"), text_of(block, "name"), block.value("input", OrderedJson::object())));
     } else if (type == "tool_result") {
       MessageContent result;
       if (Error e = read_content(block.value("content", OrderedJson("")), where + ": content", &result)) return e;
@@ -148,12 +143,14 @@ Error take_messages_input(OrderedJson& json, ChatRequest* request, ChatInput* ou
 }
 
 // `only_count`: the request is for count_tokens, so max_tokens is optional.
-Error read_messages_request(const ServerState& server, const std::string& body, bool only_count, ChatRequest* out) {
+Error read_messages_request(const ServerState& server, const HttpRequest& http, bool only_count, ChatRequest* out) {
+  if (!server.chat_template) return error(kNoChatTemplate, "");
+  out->fields.is_strict = http.is_strict;
   Slot slot(*server.parse_slots);
   OrderedJson json;
   ChatInput input;
   OutputConstraint constraint;
-  if (Error e = parse_body(body, &json)) return e;
+  if (Error e = parse_body(http.body, &json)) return e;
   const std::string effort = text_of(field_of(json, "output_config"), "effort");
   if (!effort.empty()) input.conversation.variables["reasoning_effort"] = effort;
   if (Error e = take_output_constraint(json, Api::anthropic, &constraint)) return e;
@@ -304,23 +301,18 @@ class MessageFormatter : public ResponseFormatter {
   int calls_ = 0;
 };
 
-Reply message_error(const ApiError& failure) { return error_reply(Api::anthropic, failure); }
-
 }  // namespace
 
 Reply answer_messages(const ServerState& server, const HttpRequest& http) {
-  if (!server.chat_template) return message_error(kNoChatTemplate);
   ChatRequest request;
-  request.fields.is_strict = http.is_strict;
-  if (Error e = read_messages_request(server, http.body, false, &request)) return message_error(field_error(e));
+  if (Error e = read_messages_request(server, http, false, &request))
+    return error_reply(Api::anthropic, field_error(e));
   return chat_reply(server, Api::anthropic, request, http, std::make_unique<MessageFormatter>(server, request));
 }
 
 Reply count_tokens(const ServerState& server, const HttpRequest& http) {
-  if (!server.chat_template) return message_error(kNoChatTemplate);
   ChatRequest request;
-  request.fields.is_strict = http.is_strict;
-  if (Error e = read_messages_request(server, http.body, true, &request)) return message_error(field_error(e));
+  if (Error e = read_messages_request(server, http, true, &request)) return error_reply(Api::anthropic, field_error(e));
   return json_reply({{"input_tokens", request.prompt.ids.size()}});
 }
 

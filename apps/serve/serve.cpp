@@ -3,7 +3,6 @@
 
 #include <csignal>
 #include <ctime>
-#include <nlohmann/json.hpp>
 
 #include "apps/cli/common.h"
 #include "apps/cli/speculate.h"
@@ -48,7 +47,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/api/embeddings", Api::ollama, ollama_embed},
     {"POST", "/api/show", Api::ollama, ollama_show},
     {"POST", "/api/pull", Api::ollama, ollama_pull},
-    {"POST", "/api/chat", Api::ollama, ollama_chat},
+    {"POST", "/api/chat", Api::ollama, ollama_generate},
     {"POST", "/api/generate", Api::ollama, ollama_generate},
     {"GET", "/props", Api::openai, show_props},
     {"GET", "/slots", Api::openai, show_slots},
