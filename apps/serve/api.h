@@ -26,11 +26,9 @@
 namespace pinion {
 
 // Sink of a streamed reply.
-class StreamWriter {
- public:
-  virtual ~StreamWriter() = default;
-  virtual bool write(std::string_view text) = 0;  // false: the connection is closed
-  virtual bool is_open() = 0;
+struct StreamWriter {
+  std::function<bool(std::string_view text)> write;  // false: the connection is closed
+  std::function<bool()> is_open;
 };
 
 struct Reply {
@@ -40,7 +38,7 @@ struct Reply {
   std::vector<std::pair<std::string, std::string>> headers = {};
   // Replaces the body. Returns false when the stream is incomplete; the connection is then cut, so that the client
   // notices.
-  std::function<bool(StreamWriter&)> stream = {};
+  std::function<bool(const StreamWriter&)> stream = {};
 };
 
 struct HttpRequest {

@@ -72,9 +72,6 @@ class ChatFormatter : public OpenaiFormatter {
   }
 
  private:
-  struct Call {
-    std::string id, name, arguments;
-  };
   struct Choice {
     explicit Choice(const ChatPrompt& prompt) : parser(prompt.reply) {
       if (!prompt.reply.begun.empty()) last_id = prompt.ids.back();
@@ -83,7 +80,7 @@ class ChatFormatter : public OpenaiFormatter {
     ToolCallParser parser;
     std::optional<int32_t> last_id = {};
     std::string content = {}, thoughts = {};
-    std::vector<Call> calls = {};
+    std::vector<OrderedJson> calls = {};
     OrderedJson deltas = OrderedJson::array();    // not sent yet
     OrderedJson logprobs = OrderedJson::array();  // not sent yet
     OrderedJson finish_reason = nullptr;
@@ -96,27 +93,23 @@ class ChatFormatter : public OpenaiFormatter {
     switch (event.kind) {
       case ToolEvent::Kind::kContent:
         choice.content += event.text;
-        choice.deltas.push_back({{"content", event.text}});
-        break;
+        return choice.deltas.push_back({{"content", event.text}});
       case ToolEvent::Kind::kThought:
         choice.thoughts += event.text;
-        choice.deltas.push_back({{"reasoning_content", event.text}});
-        break;
+        return choice.deltas.push_back({{"reasoning_content", event.text}});
       case ToolEvent::Kind::kCallBegun: {
-        choice.calls.push_back({event.id.empty() ? call_id() : event.id, event.text, ""});
+        choice.calls.push_back(call_json(event.id.empty() ? call_id() : event.id, event.text, ""));
         OrderedJson json = {{"index", event.index}};
-        json.update(call_json(choice.calls.back().id, event.text, ""));
-        choice.deltas.push_back({{"tool_calls", OrderedJson::array({json})}});
-        break;
+        json.update(choice.calls.back());
+        return choice.deltas.push_back({{"tool_calls", OrderedJson::array({json})}});
       }
       case ToolEvent::Kind::kArguments:
-        choice.calls.back().arguments += event.text;
-        choice.deltas.push_back({{"tool_calls", OrderedJson::array({{{"index", event.index},
-                                                                     {"function", {{"arguments", event.text}}}}})}});
-        break;
+        choice.calls.back()["function"]["arguments"].get_ref<std::string&>() += event.text;
+        return choice.deltas.push_back(
+            {{"tool_calls",
+              OrderedJson::array({{{"index", event.index}, {"function", {{"arguments", event.text}}}}})}});
       case ToolEvent::Kind::kCallEnded:  // a whole reply has no half call
         if (!event.is_complete && !streams_) choice.calls.pop_back();
-        break;
     }
   }
 
@@ -152,9 +145,7 @@ class ChatFormatter : public OpenaiFormatter {
     OrderedJson message = {{"role", "assistant"},
                            {"content", is_call ? OrderedJson(nullptr) : OrderedJson(choice.content)}};
     if (!choice.thoughts.empty()) message["reasoning_content"] = choice.thoughts;
-    for (const Call& call : choice.calls) {
-      message["tool_calls"].push_back(call_json(call.id, call.name, call.arguments));
-    }
+    if (!choice.calls.empty()) message["tool_calls"] = choice.calls;
     return {{"index", index},
             {"message", std::move(message)},
             {"logprobs", take_logprobs(choice)},

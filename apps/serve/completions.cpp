@@ -16,8 +16,7 @@ struct CompletionRequest {
   GenerationFields fields;
   std::vector<std::vector<int32_t>> prompts;
   bool echoes = false;  // the reply begins with the prompt
-  std::optional<int32_t> logprobs;
-  bool returns_ids = false, returns_hash = false;
+  bool returns_ids = false;
 };
 
 // A list of token ids, or a string.
@@ -56,8 +55,8 @@ Error read_prompts(const ServerState& server, JsonFields& fields, std::vector<st
 void read_golden_fields(JsonFields& fields, CompletionRequest* out) {
   GenerateOptions& options = out->fields.options;
   out->returns_ids = fields.boolean("return_token_ids", false);
-  out->returns_hash = options.hash_logits = fields.boolean("return_logits_hash", false);
-  options.tokens_per_hash = out->returns_hash ? kTokensPerHash : 0;
+  options.hash_logits = fields.boolean("return_logits_hash", false);
+  options.tokens_per_hash = options.hash_logits ? kTokensPerHash : 0;
   if (!fields.has("dry_breakers")) return;
   const std::vector<int64_t> ids = fields.integers("dry_breakers", 0, kMaxVocabulary);
   if (std::ssize(ids) > kMaxDryBreakers)
@@ -77,9 +76,10 @@ Error read_completion_request(const ServerState& server, const std::string& body
   read_generation_fields(fields, server, &out->fields);
   out->fields.options.max_tokens = read_max_tokens(fields, server, {"n_predict", "max_tokens"}, absent_max_tokens, 0);
   out->echoes = fields.boolean("echo", false);
-  if (fields.has("logprobs")) out->logprobs = static_cast<int32_t>(fields.integer("logprobs", {}, 0, kMaxLogprobs));
-  out->fields.options.logprobs = out->logprobs;
-  if (out->echoes) out->fields.options.prompt_logprobs = out->logprobs;
+  if (fields.has("logprobs")) {
+    out->fields.options.logprobs = static_cast<int32_t>(fields.integer("logprobs", {}, 0, kMaxLogprobs));
+  }
+  if (out->echoes) out->fields.options.prompt_logprobs = out->fields.options.logprobs;
   read_golden_fields(fields, out);
   const std::string suffix = fields.text("suffix", "");
   if (!suffix.empty() && out->echoes) fields.fail("suffix", "cannot be combined with echo");
@@ -156,7 +156,7 @@ class CompletionFormatter : public OpenaiFormatter {
   std::string put(const RequestEvent& event) override {
     Choice& choice = choices_[event.choice];
     add(event, choice);
-    const bool has_news = !choice.text.empty() || event.is_end || request_.logprobs;
+    const bool has_news = !choice.text.empty() || event.is_end || options().logprobs;
     return streams_ && has_news ? chunk(whole_choice(event.choice)) : "";
   }
 
@@ -170,6 +170,8 @@ class CompletionFormatter : public OpenaiFormatter {
     OrderedJson finish_reason = nullptr;
   };
 
+  const GenerateOptions& options() const { return request_.fields.options; }
+
   static size_t choice_count(const CompletionRequest& request) {
     return request.prompts.size() * request.fields.choices;
   }
@@ -182,7 +184,7 @@ class CompletionFormatter : public OpenaiFormatter {
     if (!std::exchange(choice.is_begun, true) && request_.echoes) {
       const std::vector<int32_t>& prompt = prompt_of(event.choice);
       choice.text = decode(*server_.tokenizer, prompt);
-      for (size_t i = 0; request_.logprobs && i < prompt.size(); ++i) {
+      for (size_t i = 0; options().logprobs && i < prompt.size(); ++i) {
         choice.lists.add(prompt[i], i == 0 ? nullptr : &event.prompt_logprobs[i - 1]);
       }
     }
@@ -192,7 +194,7 @@ class CompletionFormatter : public OpenaiFormatter {
     if (!event.is_end) return;
     // As in vLLM. lm-eval requests one token and drops its entry from the lists, so it must be there.
     if (const auto& end = event.result.end_logprobs) choice.lists.add(end->token.id, &*end);
-    if (request_.returns_hash) choice.hashes = logits_hash_json(golden_answer(event.result, {}));
+    if (options().hash_logits) choice.hashes = logits_hash_json(golden_answer(event.result, {}));
     add_usage(event.result, event.choice % request_.fields.choices == 0);
     choice.finish_reason = finish_reason_name(event);
   }
@@ -201,9 +203,9 @@ class CompletionFormatter : public OpenaiFormatter {
   OrderedJson whole_choice(size_t index) override {
     Choice& choice = choices_[index];
     OrderedJson json = {{"text", std::exchange(choice.text, "")}, {"index", index}, {"logprobs", nullptr}};
-    if (request_.logprobs) json["logprobs"] = choice.lists.take();
+    if (options().logprobs) json["logprobs"] = choice.lists.take();
     if (request_.returns_ids) json["token_ids"] = std::exchange(choice.ids, {});
-    if (!choice.finish_reason.is_null() && request_.returns_hash) json.update(choice.hashes);
+    if (!choice.finish_reason.is_null() && options().hash_logits) json.update(choice.hashes);
     json["finish_reason"] = choice.finish_reason;
     return json;
   }

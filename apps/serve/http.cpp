@@ -20,16 +20,6 @@ constexpr size_t kMaxRequestsPerConnection = 10'000;
 constexpr int kIdleTimeout_s = 5;
 constexpr std::chrono::milliseconds kStopInterval(20), kMaxStopping(1'000), kMaxWriting(10'000);
 
-class HttpWriter : public StreamWriter {
- public:
-  explicit HttpWriter(httplib::DataSink& sink) : sink_(sink) {}
-  bool write(std::string_view text) override { return is_open() && sink_.write(text.data(), text.size()); }
-  bool is_open() override { return sink_.is_writable(); }
-
- private:
-  httplib::DataSink& sink_;
-};
-
 void set_reply(const Reply& reply, httplib::Response& response) {
   response.status = reply.status;
   for (const auto& [name, value] : reply.headers) response.set_header(name, value);
@@ -55,7 +45,9 @@ using ReplyCount = std::shared_ptr<void>;
 void send_stream(Reply reply, ReplyCount count, httplib::Response& response) {
   response.set_header("Cache-Control", "no-store");
   const auto provide = [stream = std::move(reply.stream), count](size_t, httplib::DataSink& sink) {
-    HttpWriter writer(sink);
+    const StreamWriter writer{
+        [&](std::string_view text) { return sink.is_writable() && sink.write(text.data(), text.size()); },
+        [&] { return sink.is_writable(); }};
     try {
       if (!stream(writer)) return false;
     } catch (const std::bad_alloc&) {  // cpp-httplib does not catch it here
@@ -183,13 +175,9 @@ struct HttpListener::State {
     set_reply(error_reply(api_of(request.path), failure), response);
   }
 
-  ReplyCount count_reply() {
-    ++replies;
-    return {this, [](State* state) { --state->replies; }};
-  }
-
   void reply(const Route& route, const HttpRequest& http, httplib::Response& response) {
-    const ReplyCount count = count_reply();  // before the request is submitted: finish() waits for it
+    ++replies;  // before the request is submitted: finish() waits for it
+    const ReplyCount count(this, [](State* state) { --state->replies; });
     static const ServerState kNoModel;
     const ServerState* server_state = route.is_static ? &kNoModel : endpoints.load();
     if (!server_state) {

@@ -125,11 +125,9 @@ Error InferenceService::submit(std::vector<InferenceRequest> requests, std::uniq
 }
 
 void InferenceService::cancel(std::vector<std::shared_ptr<Request>> requests) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_over_) return;
-    cancelled_.insert(cancelled_.end(), requests.begin(), requests.end());
-  }
+  const std::lock_guard lock(mutex_);
+  if (is_over_) return;
+  cancelled_.insert(cancelled_.end(), requests.begin(), requests.end());
   wake();
 }
 

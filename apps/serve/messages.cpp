@@ -71,8 +71,7 @@ OrderedJson convert_tool(const OrderedJson& tool) {
   return {{"type", "function"}, {"function", std::move(function)}};
 }
 
-Error read_message_tool_choice(const OrderedJson& json, ChatRequest* request, ChatInput* out) {
-  const OrderedJson& choice = field_of(json, "tool_choice");
+Error read_message_tool_choice(const OrderedJson& choice, ChatRequest* request, ChatInput* out) {
   if (choice.is_null()) return {};
   const std::string type = text_of(choice, "type");
   if (type == "any") out->choice = ToolChoice::required;
@@ -87,8 +86,7 @@ Error read_message_tool_choice(const OrderedJson& json, ChatRequest* request, Ch
 }
 
 // Sets the template variable enable_thinking. budget_tokens is ignored, because models have no such limit.
-Error read_thinking(const OrderedJson& json, ChatInput* out) {
-  const OrderedJson& thinking = field_of(json, "thinking");
+Error read_thinking(const OrderedJson& thinking, ChatInput* out) {
   if (thinking.is_null()) return {};
   const std::string type = text_of(thinking, "type");
   if (type == "adaptive") return {};  // the template's default
@@ -100,8 +98,7 @@ Error read_thinking(const OrderedJson& json, ChatInput* out) {
 }
 
 // Anthropic's own tools ("bash_20250124", "web_search_20250305") have a type and no schema; no template knows them.
-Error read_tools(const OrderedJson& json, GenerationFields* fields, ChatInput* out) {
-  const OrderedJson& tools = field_of(json, "tools");
+Error read_tools(const OrderedJson& tools, GenerationFields* fields, ChatInput* out) {
   if (tools.is_null()) return {};
   if (!tools.is_array()) return error("wrong type", "request: tools", "a list");
   for (const OrderedJson& tool : tools) {
@@ -120,12 +117,12 @@ Error read_tools(const OrderedJson& json, GenerationFields* fields, ChatInput* o
 Error take_messages_input(OrderedJson& json, ChatRequest* request, ChatInput* out) {
   if (!json.is_object()) return error("wrong type", "request", "an object");
   OrderedJson& messages = out->conversation.messages;
-  if (const OrderedJson& system = field_of(json, "system"); !system.is_null()) {
+  if (const OrderedJson system = take_field(json, "system"); !system.is_null()) {
     MessageContent content;
     if (Error e = read_content(system, "request: system", &content)) return e;
     if (!content.text.empty()) messages.push_back({{"role", "system"}, {"content", content.text}});
   }
-  const OrderedJson& given = field_of(json, "messages");
+  const OrderedJson given = take_field(json, "messages");
   if (!given.is_array()) return error("missing field", "request: messages", "a list");
   for (size_t i = 0; i < given.size(); ++i) {
     if (Error e = add_message(given, i, out)) return e;
@@ -135,11 +132,9 @@ Error take_messages_input(OrderedJson& json, ChatRequest* request, ChatInput* ou
   if (rstrip(begun) != begun) {
     return error("the last text of the assistant ends with white space", "request: messages", "none there");
   }
-  if (Error e = read_thinking(json, out)) return e;
-  if (Error e = read_tools(json, &request->fields, out)) return e;
-  if (Error e = read_message_tool_choice(json, request, out)) return e;
-  for (const char* name : {"system", "messages", "tools", "tool_choice", "thinking"}) json.erase(name);
-  return {};
+  if (Error e = read_thinking(take_field(json, "thinking"), out)) return e;
+  if (Error e = read_tools(take_field(json, "tools"), &request->fields, out)) return e;
+  return read_message_tool_choice(take_field(json, "tool_choice"), request, out);
 }
 
 // `only_count`: the request is for count_tokens, so max_tokens is optional.

@@ -164,29 +164,16 @@ class OllamaFormatter : public ResponseFormatter {
 
  private:
   void put(const ToolEvent& part) {
-    has_news_ |= part.kind != ToolEvent::Kind::kCallBegun && part.kind != ToolEvent::Kind::kArguments;
-    switch (part.kind) {
-      case ToolEvent::Kind::kContent:
-        content_ += part.text;
-        break;
-      case ToolEvent::Kind::kThought:
-        thoughts_ += part.text;
-        break;
-      case ToolEvent::Kind::kCallBegun:
-        name_ = part.text;
-        arguments_.clear();
-        break;
-      case ToolEvent::Kind::kArguments:
-        arguments_ += part.text;
-        break;
-      case ToolEvent::Kind::kCallEnded: {  // calls are sent complete
-        if (!part.is_complete) break;
-        OrderedJson parsed;
-        if (parse_ordered_json(arguments_, "arguments", &parsed)) parsed = OrderedJson::object();
-        calls_.push_back({{"function", {{"name", name_}, {"arguments", std::move(parsed)}}}});
-        break;
-      }
-    }
+    using Kind = ToolEvent::Kind;
+    has_news_ |= part.kind != Kind::kCallBegun && part.kind != Kind::kArguments;
+    if (part.kind == Kind::kContent) content_ += part.text;
+    if (part.kind == Kind::kThought) thoughts_ += part.text;
+    if (part.kind == Kind::kCallBegun) name_ = part.text, arguments_.clear();
+    if (part.kind == Kind::kArguments) arguments_ += part.text;
+    if (part.kind != Kind::kCallEnded || !part.is_complete) return;  // calls are sent complete
+    OrderedJson parsed;
+    if (parse_ordered_json(arguments_, "arguments", &parsed)) parsed = OrderedJson::object();
+    calls_.push_back({{"function", {{"name", name_}, {"arguments", std::move(parsed)}}}});
   }
 
   // Everything not sent yet; the last line also has the token counts and durations.

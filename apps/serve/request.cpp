@@ -62,7 +62,7 @@ struct StreamedReply {
 };
 
 // False: the client has disconnected.
-bool write_stream(StreamedReply& reply, StreamWriter& writer) {
+bool write_stream(StreamedReply& reply, const StreamWriter& writer) {
   std::string text = reply.formatter->begin();
   std::optional<RequestEvent> event = std::move(reply.first);
   while (event) {
@@ -74,7 +74,7 @@ bool write_stream(StreamedReply& reply, StreamWriter& writer) {
     if (!text.empty() && !writer.write(text)) return false;
     if (reply.events.are_over()) return true;
     text.clear();
-    event = reply.events.next([&] { return writer.is_open(); });
+    event = reply.events.next(writer.is_open);
   }
   return false;
 }
@@ -246,7 +246,7 @@ Reply generation_reply(const ServerState& server, Api api, const GenerationField
       reply.type = api == Api::ollama ? "application/x-ndjson" : "text/event-stream";
       const auto streamed =
           std::make_shared<StreamedReply>(api, std::move(events), std::move(formatter), *std::move(event));
-      reply.stream = [streamed](StreamWriter& writer) { return write_stream(*streamed, writer); };
+      reply.stream = [streamed](const StreamWriter& writer) { return write_stream(*streamed, writer); };
       return reply;
     }
     formatter->put(*event);
