@@ -2,18 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <condition_variable>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "apps/cli/console.h"
 #include "apps/serve/inference_service.h"

@@ -12,10 +12,6 @@ std::string metric_head(const char* name, const char* type, const char* help) {
   return formatted("# HELP pinion_%s %s\n# TYPE pinion_%s %s\n", name, help, name, type);
 }
 
-void add_metric(const char* name, const char* type, const char* help, double value, std::string* out) {
-  *out += metric_head(name, type, help) + formatted("pinion_%s %.9g\n", name, value);
-}
-
 void add_histogram(const char* name, const char* help, const Histogram& values, std::string* out) {
   *out += metric_head(name, "histogram", help);
   int64_t below = 0;
@@ -30,12 +26,11 @@ void add_histogram(const char* name, const char* help, const Histogram& values, 
 // Prometheus' text format (prometheus.io/docs/instrumenting/exposition_formats).
 std::string prometheus_text(const ServiceMetrics& m) {
   std::string out;
-  const auto counter = [&](const char* name, const char* help, auto value) {
-    add_metric(name, "counter", help, static_cast<double>(value), &out);
+  const auto add = [&](const char* name, const char* type, const char* help, auto value) {
+    out += metric_head(name, type, help) + formatted("pinion_%s %.9g\n", name, static_cast<double>(value));
   };
-  const auto gauge = [&](const char* name, const char* help, auto value) {
-    add_metric(name, "gauge", help, static_cast<double>(value), &out);
-  };
+  const auto counter = [&](const char* name, const char* help, auto value) { add(name, "counter", help, value); };
+  const auto gauge = [&](const char* name, const char* help, auto value) { add(name, "gauge", help, value); };
   gauge("texts_running", "Texts that are decoded or whose prompts are read.", m.running);
   gauge("texts_waiting", "Texts that wait for a place.", m.waiting);
   counter("texts_total", "Texts that have ended.", m.finished);

@@ -123,11 +123,6 @@ int read_chunks(HttpConnection& connection, BodyBudget& budget, std::string* bod
   return 200;
 }
 
-bool is_client_connected() {
-  const HttpConnection* connection = HttpConnection::current();
-  return connection && connection->is_peer_connected();
-}
-
 bool is_prefix(const Route& route) { return route.path[1] != '\0' && std::string_view(route.path).ends_with('/'); }
 
 bool accepts(const Route& route, const std::string& method) {
@@ -152,6 +147,28 @@ struct HttpListener::State {
   std::atomic<bool> is_over{false};  // the thread has left the accept loop
   std::atomic<int> replies{0};       // being computed or sent
   std::atomic<int64_t> body_bytes{0};
+
+  State() {
+    using Request = httplib::Request;
+    using Response = httplib::Response;
+    server.set_pre_routing_handler([this](const Request& request, Response& response) {
+      handle(request, response);
+      return httplib::Server::HandlerResponse::Handled;
+    });
+    // Errors of cpp-httplib itself: 400, 414 and 416.
+    server.set_error_handler([this](const Request& request, Response& response) {
+      if (!response.body.empty()) return;
+      fail(request, {response.status, status_message(response.status)}, response);
+    });
+    server.set_exception_handler([this](const Request& request, Response& response, auto) {
+      fail(request, {500, "internal error: out of memory or a bug"}, response);
+    });
+    server.set_post_routing_handler([](const Request&, Response& response) {
+      if (HttpConnection::current()->is_complete() || response.has_header("Connection")) return;
+      response.headers.erase("Keep-Alive");
+      response.set_header("Connection", "close");
+    });
+  }
 
   // The row of a path and method, else the first of the path.
   const Route* find(const std::string& path, const std::string& method = {}) const {
@@ -204,7 +221,7 @@ struct HttpListener::State {
     if (!route || !accepts(*route, request.method)) return fail(request, {404, status_message(404)}, response);
     HttpRequest http = {.path = request.path,
                         .is_strict = request.get_header_value("X-Pinion-Strict") == "1",
-                        .is_client_connected = is_client_connected};
+                        .is_client_connected = [&connection] { return connection.is_peer_connected(); }};
     if (is_prefix(*route)) http.name = request.path.substr(std::string_view(route->path).size());
     BodyBudget budget(body_bytes);
     if (request.method == "POST") {
@@ -217,29 +234,6 @@ struct HttpListener::State {
     reply(*route, http, response);
   }
 };
-
-void HttpListener::set_handlers() {
-  httplib::Server& server = state_->server;
-  using Request = httplib::Request;
-  using Response = httplib::Response;
-  server.set_pre_routing_handler([this](const Request& request, Response& response) {
-    state_->handle(request, response);
-    return httplib::Server::HandlerResponse::Handled;
-  });
-  // Errors of cpp-httplib itself: 400, 414 and 416.
-  server.set_error_handler([this](const Request& request, Response& response) {
-    if (!response.body.empty()) return;
-    state_->fail(request, {response.status, status_message(response.status)}, response);
-  });
-  server.set_exception_handler([this](const Request& request, Response& response, auto) {
-    state_->fail(request, {500, "internal error: out of memory or a bug"}, response);
-  });
-  server.set_post_routing_handler([](const Request&, Response& response) {
-    if (HttpConnection::current()->is_complete() || response.has_header("Connection")) return;
-    response.headers.erase("Keep-Alive");
-    response.set_header("Connection", "close");
-  });
-}
 
 HttpListener::HttpListener() : state_(std::make_unique<State>()) {}
 HttpListener::~HttpListener() {
@@ -260,7 +254,6 @@ Error HttpListener::bind(const HttpOptions& options, std::span<const Route> rout
   });
   server.set_keep_alive_max_count(kMaxRequestsPerConnection);
   server.set_keep_alive_timeout(kIdleTimeout_s);
-  set_handlers();
   if (options.port == 0) {
     port_ = std::max(0, server.bind_to_any_port(options.host));
   } else if (server.bind_to_port(options.host, options.port)) {

@@ -38,7 +38,6 @@ class HttpListener {
   void finish(const std::function<bool()>& is_stopping);
 
  private:
-  void set_handlers();
   void stop(const std::function<bool()>& is_stopping);
 
   struct State;
