@@ -53,28 +53,21 @@ void make_integers(Json& value) {
 
 }  // namespace
 
-void Slots::acquire() {
+void Slots::lock() {
   std::unique_lock lock(mutex_);
   freed_.wait(lock, [&] { return free_ > 0; });
   --free_;
 }
 
-void Slots::release() {
-  {
-    const std::lock_guard lock(mutex_);
-    ++free_;
-  }
+void Slots::unlock() {
+  const std::lock_guard lock(mutex_);
+  ++free_;
   freed_.notify_one();
 }
 
-Slot::Slot(Slots& slots) : slots_(&slots) { slots.acquire(); }
-
-Slot::~Slot() { slots_->release(); }
-
 void Slot::move_to(Slots& other) {
-  slots_->release();
-  slots_ = &other;
-  slots_->acquire();
+  unlock();
+  *this = Slot(other);
 }
 
 Error parse_body(const std::string& body, Json* out) { return parse_json(body, "request", out, kBodyLimits); }
@@ -144,17 +137,11 @@ std::string error_event(Api api, const ApiError& failure) {
 }
 
 ApiError failure_error(FailureKind kind, const Error& failure) {
-  switch (kind) {
-    case FailureKind::queue_full:
-      return {429, failure.message(), {}, "queue_full"};
-    case FailureKind::draining:
-      return {503, failure.message(), {}, "draining"};
-    case FailureKind::internal:
-      // The client chose the grammar and the tokens.
-      return {failure.where == "grammar" || failure.where == kAllowedTokens ? 400 : 500, failure.message()};
-    default:
-      return field_error(failure);
-  }
+  if (kind == FailureKind::queue_full) return {429, failure.message(), {}, "queue_full"};
+  if (kind == FailureKind::draining) return {503, failure.message(), {}, "draining"};
+  if (kind != FailureKind::internal) return field_error(failure);
+  const bool is_clients_choice = failure.where == "grammar" || failure.where == kAllowedTokens;
+  return {is_clients_choice ? 400 : 500, failure.message()};
 }
 
 ApiError field_error(const Error& failure) {

@@ -2,18 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <condition_variable>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "apps/cli/console.h"
 #include "apps/serve/inference_service.h"
@@ -26,11 +18,9 @@
 namespace pinion {
 
 // Sink of a streamed reply.
-class StreamWriter {
- public:
-  virtual ~StreamWriter() = default;
-  virtual bool write(std::string_view text) = 0;  // false: the connection is closed
-  virtual bool is_open() = 0;
+struct StreamWriter {
+  std::function<bool(std::string_view text)> write;  // false: the connection is closed
+  std::function<bool()> is_open;
 };
 
 struct Reply {
@@ -40,15 +30,15 @@ struct Reply {
   std::vector<std::pair<std::string, std::string>> headers = {};
   // Replaces the body. Returns false when the stream is incomplete; the connection is then cut, so that the client
   // notices.
-  std::function<bool(StreamWriter&)> stream = {};
+  std::function<bool(const StreamWriter&)> stream = {};
 };
 
 struct HttpRequest {
   std::string path;
-  std::string name;  // the rest of the path, for a route whose path ends in '/'
-  std::string body;
-  bool is_strict = false;                     // X-Pinion-Strict: conversations are not mended
-  std::function<bool()> is_client_connected;  // valid until the reply begins
+  std::string name = {};  // the rest of the path, for a route whose path ends in '/'
+  std::string body = {};
+  bool is_strict = false;                          // X-Pinion-Strict: conversations are not mended
+  std::function<bool()> is_client_connected = {};  // valid until the reply begins
 };
 
 // A failure in no API's format yet.
@@ -82,27 +72,19 @@ ApiError field_error(const Error& failure);
 class Slots {
  public:
   explicit Slots(int count) : free_(count) {}
+  void lock();  // waits for a free one
+  void unlock();
 
  private:
-  friend class Slot;
-  void acquire();
-  void release();
   std::mutex mutex_;
   std::condition_variable freed_;
   int free_;
 };
 
 // Holds one slot; the constructor waits for it.
-class Slot {
- public:
-  explicit Slot(Slots& slots);
-  ~Slot();
+struct Slot : std::unique_lock<Slots> {
+  using unique_lock::unique_lock;
   void move_to(Slots& other);  // releases the slot and waits for one of `other`
-  Slot(const Slot&) = delete;
-  Slot& operator=(const Slot&) = delete;
-
- private:
-  Slots* slots_;
 };
 
 // A request's body, with lower limits than a file has.
@@ -168,6 +150,6 @@ Endpoint complete_chat;                                    // chat.cpp
 Endpoint answer_messages, count_tokens;                    // messages.cpp
 Endpoint create_response, show_response, delete_response;  // responses.cpp
 // ollama.cpp
-Endpoint ollama_version, ollama_tags, ollama_ps, ollama_embed, ollama_show, ollama_pull, ollama_chat, ollama_generate;
+Endpoint ollama_version, ollama_tags, ollama_ps, ollama_embed, ollama_show, ollama_pull, ollama_generate;
 
 }  // namespace pinion

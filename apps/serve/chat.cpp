@@ -1,16 +1,13 @@
 // POST /v1/chat/completions: the next message of a conversation (platform.openai.com/docs/api-reference/chat).
 #include <deque>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "apps/serve/structured_output.h"
+#include "apps/serve/conversation.h"
 
 namespace pinion {
 namespace {
 
 Error read_chat_request(const ServerState& server, const std::string& body, ChatRequest* out) {
+  if (!server.chat_template) return error(kNoChatTemplate, "");
   Slot slot(*server.parse_slots);
   OrderedJson json;
   ChatInput input;
@@ -40,10 +37,6 @@ Error read_chat_request(const ServerState& server, const std::string& body, Chat
   return constrain_output(server, constraint, &out->prompt, slot, &out->fields);
 }
 
-OrderedJson call_json(const std::string& id, const std::string& name, const std::string& arguments) {
-  return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}};
-}
-
 class ChatFormatter : public OpenaiFormatter {
  public:
   ChatFormatter(const ServerState& server, const ChatRequest& request)
@@ -66,7 +59,9 @@ class ChatFormatter : public OpenaiFormatter {
   std::string put(const RequestEvent& event) override {
     Choice& choice = choices_[event.choice];
     for (const ToolEvent& part : parse_event(choice.parser, event)) put(part, choice);
-    if (event.logprobs) add_logprobs(*event.logprobs, choice);
+    if (event.logprobs) {
+      choice.logprobs.push_back(logprobs_json(*server_.tokenizer, choice.last_id, *event.logprobs));
+    }
     if (event.id) choice.last_id = event.id;
     if (event.is_end) {
       add_usage(event.result, event.choice == 0);
@@ -77,9 +72,6 @@ class ChatFormatter : public OpenaiFormatter {
   }
 
  private:
-  struct Call {
-    std::string id, name, arguments;
-  };
   struct Choice {
     explicit Choice(const ChatPrompt& prompt) : parser(prompt.reply) {
       if (!prompt.reply.begun.empty()) last_id = prompt.ids.back();
@@ -88,7 +80,7 @@ class ChatFormatter : public OpenaiFormatter {
     ToolCallParser parser;
     std::optional<int32_t> last_id = {};
     std::string content = {}, thoughts = {};
-    std::vector<Call> calls = {};
+    std::vector<OrderedJson> calls = {};
     OrderedJson deltas = OrderedJson::array();    // not sent yet
     OrderedJson logprobs = OrderedJson::array();  // not sent yet
     OrderedJson finish_reason = nullptr;
@@ -101,32 +93,24 @@ class ChatFormatter : public OpenaiFormatter {
     switch (event.kind) {
       case ToolEvent::Kind::kContent:
         choice.content += event.text;
-        choice.deltas.push_back({{"content", event.text}});
-        break;
+        return choice.deltas.push_back({{"content", event.text}});
       case ToolEvent::Kind::kThought:
         choice.thoughts += event.text;
-        choice.deltas.push_back({{"reasoning_content", event.text}});
-        break;
+        return choice.deltas.push_back({{"reasoning_content", event.text}});
       case ToolEvent::Kind::kCallBegun: {
-        choice.calls.push_back({event.id.empty() ? call_id() : event.id, event.text, ""});
+        choice.calls.push_back(call_json(event.id.empty() ? call_id() : event.id, event.text, ""));
         OrderedJson json = {{"index", event.index}};
-        json.update(call_json(choice.calls.back().id, event.text, ""));
-        choice.deltas.push_back({{"tool_calls", OrderedJson::array({json})}});
-        break;
+        json.update(choice.calls.back());
+        return choice.deltas.push_back({{"tool_calls", OrderedJson::array({json})}});
       }
       case ToolEvent::Kind::kArguments:
-        choice.calls.back().arguments += event.text;
-        choice.deltas.push_back({{"tool_calls", OrderedJson::array({{{"index", event.index},
-                                                                     {"function", {{"arguments", event.text}}}}})}});
-        break;
+        choice.calls.back()["function"]["arguments"].get_ref<std::string&>() += event.text;
+        return choice.deltas.push_back(
+            {{"tool_calls",
+              OrderedJson::array({{{"index", event.index}, {"function", {{"arguments", event.text}}}}})}});
       case ToolEvent::Kind::kCallEnded:  // a whole reply has no half call
         if (!event.is_complete && !streams_) choice.calls.pop_back();
-        break;
     }
-  }
-
-  void add_logprobs(const Logprobs& logprobs, Choice& choice) {
-    choice.logprobs.push_back(logprobs_json(*server_.tokenizer, choice.last_id, logprobs));
   }
 
   OrderedJson take_logprobs(Choice& choice) const {
@@ -161,9 +145,7 @@ class ChatFormatter : public OpenaiFormatter {
     OrderedJson message = {{"role", "assistant"},
                            {"content", is_call ? OrderedJson(nullptr) : OrderedJson(choice.content)}};
     if (!choice.thoughts.empty()) message["reasoning_content"] = choice.thoughts;
-    for (const Call& call : choice.calls) {
-      message["tool_calls"].push_back(call_json(call.id, call.name, call.arguments));
-    }
+    if (!choice.calls.empty()) message["tool_calls"] = choice.calls;
     return {{"index", index},
             {"message", std::move(message)},
             {"logprobs", take_logprobs(choice)},
@@ -177,7 +159,6 @@ class ChatFormatter : public OpenaiFormatter {
 }  // namespace
 
 Reply complete_chat(const ServerState& server, const HttpRequest& http) {
-  if (!server.chat_template) return error_reply(Api::openai, kNoChatTemplate);
   ChatRequest request;
   request.fields.is_strict = http.is_strict;
   if (Error e = read_chat_request(server, http.body, &request)) return error_reply(Api::openai, field_error(e));

@@ -1,9 +1,7 @@
 // POST /v1/completions: continues a text (platform.openai.com/docs/api-reference/completions). /completion and /infill
 // do so in the format of llama.cpp's server (github.com/ggml-org/llama.cpp, tools/server).
-#include <algorithm>
-
 #include "apps/golden/file.h"
-#include "apps/serve/structured_output.h"
+#include "apps/serve/request.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {
@@ -18,8 +16,7 @@ struct CompletionRequest {
   GenerationFields fields;
   std::vector<std::vector<int32_t>> prompts;
   bool echoes = false;  // the reply begins with the prompt
-  std::optional<int32_t> logprobs;
-  bool returns_ids = false, returns_hash = false;
+  bool returns_ids = false;
 };
 
 // A list of token ids, or a string.
@@ -58,8 +55,8 @@ Error read_prompts(const ServerState& server, JsonFields& fields, std::vector<st
 void read_golden_fields(JsonFields& fields, CompletionRequest* out) {
   GenerateOptions& options = out->fields.options;
   out->returns_ids = fields.boolean("return_token_ids", false);
-  out->returns_hash = options.hash_logits = fields.boolean("return_logits_hash", false);
-  options.tokens_per_hash = out->returns_hash ? kTokensPerHash : 0;
+  options.hash_logits = fields.boolean("return_logits_hash", false);
+  options.tokens_per_hash = options.hash_logits ? kTokensPerHash : 0;
   if (!fields.has("dry_breakers")) return;
   const std::vector<int64_t> ids = fields.integers("dry_breakers", 0, kMaxVocabulary);
   if (std::ssize(ids) > kMaxDryBreakers)
@@ -79,9 +76,10 @@ Error read_completion_request(const ServerState& server, const std::string& body
   read_generation_fields(fields, server, &out->fields);
   out->fields.options.max_tokens = read_max_tokens(fields, server, {"n_predict", "max_tokens"}, absent_max_tokens, 0);
   out->echoes = fields.boolean("echo", false);
-  if (fields.has("logprobs")) out->logprobs = static_cast<int32_t>(fields.integer("logprobs", {}, 0, kMaxLogprobs));
-  out->fields.options.logprobs = out->logprobs;
-  if (out->echoes) out->fields.options.prompt_logprobs = out->logprobs;
+  if (fields.has("logprobs")) {
+    out->fields.options.logprobs = static_cast<int32_t>(fields.integer("logprobs", {}, 0, kMaxLogprobs));
+  }
+  if (out->echoes) out->fields.options.prompt_logprobs = out->fields.options.logprobs;
   read_golden_fields(fields, out);
   const std::string suffix = fields.text("suffix", "");
   if (!suffix.empty() && out->echoes) fields.fail("suffix", "cannot be combined with echo");
@@ -113,37 +111,33 @@ class LogprobLists {
   // `logprobs` is null for the first token of a prompt.
   void add(int32_t id, const Logprobs* logprobs) {
     const std::string piece = token_piece(tokenizer_, before_, id);
-    tokens_.push_back(piece);
-    offsets_.push_back(characters_);
-    values_.push_back(logprobs ? OrderedJson(logprobs->token.logprob) : OrderedJson(nullptr));
+    lists_["tokens"].push_back(piece);
+    lists_["text_offset"].push_back(characters_);
+    lists_["token_logprobs"].push_back(logprobs ? OrderedJson(logprobs->token.logprob) : OrderedJson(nullptr));
     OrderedJson top = nullptr;
     if (logprobs) {
       top = OrderedJson::object();
       for (const TokenLogprob& token : logprobs->top) top[token_piece(tokenizer_, before_, token.id)] = token.logprob;
       top[piece] = logprobs->token.logprob;
     }
-    tops_.push_back(std::move(top));
+    lists_["top_logprobs"].push_back(std::move(top));
     for (const char c : decoder_.put(id)) characters_ += (c & 0xC0) != 0x80;  // counts first bytes of code points
     before_ = id;
   }
-  void add_prompt(const std::vector<int32_t>& prompt, const std::vector<Logprobs>& logprobs) {
-    for (size_t i = 0; i < prompt.size(); ++i) add(prompt[i], i == 0 ? nullptr : &logprobs[i - 1]);
-  }
   // Returns the entries added since the last call.
-  OrderedJson take() {
-    return {{"tokens", std::exchange(tokens_, OrderedJson::array())},
-            {"token_logprobs", std::exchange(values_, OrderedJson::array())},
-            {"top_logprobs", std::exchange(tops_, OrderedJson::array())},
-            {"text_offset", std::exchange(offsets_, OrderedJson::array())}};
-  }
+  OrderedJson take() { return std::exchange(lists_, empty_lists()); }
 
  private:
+  static OrderedJson empty_lists() {
+    const OrderedJson none = OrderedJson::array();
+    return {{"tokens", none}, {"token_logprobs", none}, {"top_logprobs", none}, {"text_offset", none}};
+  }
+
   const Tokenizer& tokenizer_;
   std::optional<int32_t> before_;
   IncrementalDecoder decoder_;
   int64_t characters_ = 0;  // of the text so far, without special tokens and incomplete characters
-  OrderedJson tokens_ = OrderedJson::array(), values_ = OrderedJson::array(), tops_ = OrderedJson::array(),
-              offsets_ = OrderedJson::array();
+  OrderedJson lists_ = empty_lists();
 };
 
 class CompletionFormatter : public OpenaiFormatter {
@@ -162,7 +156,7 @@ class CompletionFormatter : public OpenaiFormatter {
   std::string put(const RequestEvent& event) override {
     Choice& choice = choices_[event.choice];
     add(event, choice);
-    const bool has_news = !choice.text.empty() || event.is_end || request_.logprobs;
+    const bool has_news = !choice.text.empty() || event.is_end || options().logprobs;
     return streams_ && has_news ? chunk(whole_choice(event.choice)) : "";
   }
 
@@ -176,6 +170,8 @@ class CompletionFormatter : public OpenaiFormatter {
     OrderedJson finish_reason = nullptr;
   };
 
+  const GenerateOptions& options() const { return request_.fields.options; }
+
   static size_t choice_count(const CompletionRequest& request) {
     return request.prompts.size() * request.fields.choices;
   }
@@ -188,7 +184,9 @@ class CompletionFormatter : public OpenaiFormatter {
     if (!std::exchange(choice.is_begun, true) && request_.echoes) {
       const std::vector<int32_t>& prompt = prompt_of(event.choice);
       choice.text = decode(*server_.tokenizer, prompt);
-      if (request_.logprobs) choice.lists.add_prompt(prompt, event.prompt_logprobs);
+      for (size_t i = 0; options().logprobs && i < prompt.size(); ++i) {
+        choice.lists.add(prompt[i], i == 0 ? nullptr : &event.prompt_logprobs[i - 1]);
+      }
     }
     choice.text += event.text;
     if (event.logprobs) choice.lists.add(*event.id, &*event.logprobs);
@@ -196,7 +194,7 @@ class CompletionFormatter : public OpenaiFormatter {
     if (!event.is_end) return;
     // As in vLLM. lm-eval requests one token and drops its entry from the lists, so it must be there.
     if (const auto& end = event.result.end_logprobs) choice.lists.add(end->token.id, &*end);
-    if (request_.returns_hash) choice.hashes = logits_hash_json(golden_answer(event.result, {}));
+    if (options().hash_logits) choice.hashes = logits_hash_json(golden_answer(event.result, {}));
     add_usage(event.result, event.choice % request_.fields.choices == 0);
     choice.finish_reason = finish_reason_name(event);
   }
@@ -205,9 +203,9 @@ class CompletionFormatter : public OpenaiFormatter {
   OrderedJson whole_choice(size_t index) override {
     Choice& choice = choices_[index];
     OrderedJson json = {{"text", std::exchange(choice.text, "")}, {"index", index}, {"logprobs", nullptr}};
-    if (request_.logprobs) json["logprobs"] = choice.lists.take();
+    if (options().logprobs) json["logprobs"] = choice.lists.take();
     if (request_.returns_ids) json["token_ids"] = std::exchange(choice.ids, {});
-    if (!choice.finish_reason.is_null() && request_.returns_hash) json.update(choice.hashes);
+    if (!choice.finish_reason.is_null() && options().hash_logits) json.update(choice.hashes);
     json["finish_reason"] = choice.finish_reason;
     return json;
   }
@@ -277,10 +275,8 @@ Reply complete_text(const ServerState& server, const HttpRequest& http) {
   if (Error e = read_completion_request(server, http.body, kDefaultMaxTokens, &request)) {
     return error_reply(Api::openai, field_error(e));
   }
-  Submitted submitted = submit_requests(server, request.fields, request.prompts);
-  const GenerationFields fields = request.fields;
-  return generation_reply(server, Api::openai, fields, http, std::move(submitted),
-                          std::make_unique<CompletionFormatter>(server, std::move(request)));
+  return generation_reply(server, Api::openai, request.fields, request.prompts, http,
+                          std::make_unique<CompletionFormatter>(server, request));
 }
 
 Reply complete_native(const ServerState& server, const HttpRequest& http) {
@@ -289,8 +285,7 @@ Reply complete_native(const ServerState& server, const HttpRequest& http) {
   const bool is_one = request.prompts.size() == 1 && request.fields.choices == 1 && !request.echoes;
   if (!e && !is_one) e = error("not supported here", "request: prompt", "one prompt and one choice, without echo");
   if (e) return error_reply(Api::openai, field_error(e));
-  return generation_reply(server, Api::openai, request.fields, http,
-                          submit_requests(server, request.fields, request.prompts),
+  return generation_reply(server, Api::openai, request.fields, request.prompts, http,
                           std::make_unique<NativeFormatter>(server, request));
 }
 

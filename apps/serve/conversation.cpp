@@ -1,6 +1,5 @@
 #include "apps/serve/conversation.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <iterator>
 
@@ -91,10 +90,7 @@ Error check_tool_choice(const ChatInput& input) {
   const OrderedJson& tools = input.conversation.tools;
   if (input.choice != ToolChoice::required && input.choice != ToolChoice::named) return {};
   if (tools.is_null()) return error("requires tools", "request: tool_choice");
-  if (input.choice == ToolChoice::named && !has_tool(tools, input.tool)) {
-    return no_such_tool(input.tool);
-  }
-  return {};
+  return input.choice == ToolChoice::named && !has_tool(tools, input.tool) ? no_such_tool(input.tool) : Error{};
 }
 
 // {"type": "allowed_tools", "mode": "auto", "tools": [...]}, or the same in a field "allowed_tools": the prompt has
@@ -126,13 +122,10 @@ Error read_tool_choice(const OrderedJson& choice, ChatInput* out) {
     out->tool = tool_name(choice);
     return {};
   }
-  if (choice == "none") {
-    out->choice = ToolChoice::none;
-  } else if (choice == "required") {
-    out->choice = ToolChoice::required;
-  } else {
+  if (choice != "none" && choice != "required") {
     return error("unknown value", "request: tool_choice", "auto, none, required or {\"type\": \"function\", ...}");
   }
+  out->choice = choice == "none" ? ToolChoice::none : ToolChoice::required;
   return {};
 }
 
@@ -183,6 +176,10 @@ Error fit_prompt(const ServerState& server, GenerationFields* fields, Conversati
 
 bool ends_with_answer(const OrderedJson& messages) {
   return messages.is_array() && !messages.empty() && text_of(messages.back(), "role") == "assistant";
+}
+
+OrderedJson call_json(const std::string& id, const std::string& name, OrderedJson arguments) {
+  return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", std::move(arguments)}}}};
 }
 
 std::string part_text(const OrderedJson& part, bool* has_media) {
@@ -281,8 +278,7 @@ Reply chat_reply(const ServerState& server, Api api, const ChatRequest& request,
     return is_thinking_mark(token) || is_tool_mark(format, token);
   };
   const auto single_call = request.single_call ? std::make_shared<const ToolCallOptions>(reply) : nullptr;
-  Submitted submitted = submit_requests(server, fields, {request.prompt.ids}, is_mark, single_call);
-  return generation_reply(server, api, fields, http, std::move(submitted), std::move(formatter));
+  return generation_reply(server, api, fields, {request.prompt.ids}, http, std::move(formatter), is_mark, single_call);
 }
 
 }  // namespace pinion

@@ -1,16 +1,16 @@
 // Conversations of the chat endpoints, and the prompts made of them by the model's chat template.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "apps/serve/request.h"
 #include "tokenizer/answers/tool_calls.h"
 
 namespace pinion {
 
 constexpr const char* kTextOnly = "only text input is supported, not images, audio or files";
-const ApiError kNoChatTemplate{.message = "the model has no chat template; /v1/completions continues plain text"};
+constexpr const char* kNoChatTemplate = "the model has no chat template; /v1/completions continues plain text";
+
+// A call of a function in OpenAI's format.
+OrderedJson call_json(const std::string& id, const std::string& name, OrderedJson arguments);
 
 // The text of a content part or block. Media have a text such as "[image]" in their place, and set *has_media.
 std::string part_text(const OrderedJson& part, bool* has_media);

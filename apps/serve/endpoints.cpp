@@ -1,49 +1,36 @@
 // The endpoints that run no inference: page, models, metrics, tokenizer.
-#include <algorithm>
-#include <cstdio>
+#include <cinttypes>
 
 #include "apps/serve/conversation.h"
+#include "kernels/base/text.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {
 namespace {
 
-std::string number_text(double value) {
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%.9g", value);
-  return text.data();
-}
-
-void add_metric_head(const char* name, const char* type, const char* help, std::string* out) {
-  *out += "# HELP pinion_" + std::string(name) + " " + help + "\n# TYPE pinion_" + name + " " + type + "\n";
-}
-
-void add_metric(const char* name, const char* type, const char* help, double value, std::string* out) {
-  add_metric_head(name, type, help, out);
-  *out += "pinion_" + std::string(name) + " " + number_text(value) + "\n";
+std::string metric_head(const char* name, const char* type, const char* help) {
+  return formatted("# HELP pinion_%s %s\n# TYPE pinion_%s %s\n", name, help, name, type);
 }
 
 void add_histogram(const char* name, const char* help, const Histogram& values, std::string* out) {
-  add_metric_head(name, "histogram", help, out);
-  const std::string full = "pinion_" + std::string(name);
+  *out += metric_head(name, "histogram", help);
   int64_t below = 0;
   for (size_t i = 0; i < values.counts.size(); ++i) {
     below += values.counts[i];
-    *out += full + "_bucket{le=\"" + number_text(Histogram::kBounds_s[i]) + "\"} " + std::to_string(below) + "\n";
+    *out += formatted("pinion_%s_bucket{le=\"%.9g\"} %" PRId64 "\n", name, Histogram::kBounds_s[i], below);
   }
-  *out += full + "_bucket{le=\"+Inf\"} " + std::to_string(values.count) + "\n" + full + "_sum " +
-          number_text(values.sum_s) + "\n" + full + "_count " + std::to_string(values.count) + "\n";
+  *out += formatted("pinion_%s_bucket{le=\"+Inf\"} %" PRId64 "\npinion_%s_sum %.9g\npinion_%s_count %" PRId64 "\n",
+                    name, values.count, name, values.sum_s, name, values.count);
 }
 
 // Prometheus' text format (prometheus.io/docs/instrumenting/exposition_formats).
 std::string prometheus_text(const ServiceMetrics& m) {
   std::string out;
-  const auto counter = [&](const char* name, const char* help, auto value) {
-    add_metric(name, "counter", help, static_cast<double>(value), &out);
+  const auto add = [&](const char* name, const char* type, const char* help, auto value) {
+    out += metric_head(name, type, help) + formatted("pinion_%s %.9g\n", name, static_cast<double>(value));
   };
-  const auto gauge = [&](const char* name, const char* help, auto value) {
-    add_metric(name, "gauge", help, static_cast<double>(value), &out);
-  };
+  const auto counter = [&](const char* name, const char* help, auto value) { add(name, "counter", help, value); };
+  const auto gauge = [&](const char* name, const char* help, auto value) { add(name, "gauge", help, value); };
   gauge("texts_running", "Texts that are decoded or whose prompts are read.", m.running);
   gauge("texts_waiting", "Texts that wait for a place.", m.waiting);
   counter("texts_total", "Texts that have ended.", m.finished);

@@ -1,9 +1,7 @@
 // The fields of generation requests. Each field is read, changes nothing, is refused by its name, or is named in the
 // header X-Pinion-Ignored: no field that changes an answer is dropped unnoticed.
-#include <algorithm>
 #include <charconv>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "apps/cli/common.h"

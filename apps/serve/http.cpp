@@ -3,15 +3,11 @@
 #include <httplib.h>
 #include <sys/socket.h>
 
-#include <algorithm>
-#include <array>
-#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <new>
 #include <system_error>
-#include <thread>
 
 #include "apps/serve/http_connection.h"
 
@@ -23,16 +19,6 @@ constexpr size_t kMaxConnections = 256;
 constexpr size_t kMaxRequestsPerConnection = 10'000;
 constexpr int kIdleTimeout_s = 5;
 constexpr std::chrono::milliseconds kStopInterval(20), kMaxStopping(1'000), kMaxWriting(10'000);
-
-class HttpWriter : public StreamWriter {
- public:
-  explicit HttpWriter(httplib::DataSink& sink) : sink_(sink) {}
-  bool write(std::string_view text) override { return is_open() && sink_.write(text.data(), text.size()); }
-  bool is_open() override { return sink_.is_writable(); }
-
- private:
-  httplib::DataSink& sink_;
-};
 
 void set_reply(const Reply& reply, httplib::Response& response) {
   response.status = reply.status;
@@ -59,7 +45,9 @@ using ReplyCount = std::shared_ptr<void>;
 void send_stream(Reply reply, ReplyCount count, httplib::Response& response) {
   response.set_header("Cache-Control", "no-store");
   const auto provide = [stream = std::move(reply.stream), count](size_t, httplib::DataSink& sink) {
-    HttpWriter writer(sink);
+    const StreamWriter writer{
+        [&](std::string_view text) { return sink.is_writable() && sink.write(text.data(), text.size()); },
+        [&] { return sink.is_writable(); }};
     try {
       if (!stream(writer)) return false;
     } catch (const std::bad_alloc&) {  // cpp-httplib does not catch it here
@@ -135,11 +123,6 @@ int read_chunks(HttpConnection& connection, BodyBudget& budget, std::string* bod
   return 200;
 }
 
-bool is_client_connected() {
-  const HttpConnection* connection = HttpConnection::current();
-  return connection && connection->is_peer_connected();
-}
-
 bool is_prefix(const Route& route) { return route.path[1] != '\0' && std::string_view(route.path).ends_with('/'); }
 
 bool accepts(const Route& route, const std::string& method) {
@@ -147,18 +130,10 @@ bool accepts(const Route& route, const std::string& method) {
 }
 
 const char* status_message(int status) {
-  switch (status) {
-    case 404:
-      return "no such path; the README lists the endpoints";
-    case 413:
-      return kBodyTooLarge;
-    case 503:
-      return "too many large requests at once";
-    case 414:
-      return "the path is too long";
-    default:
-      return "not an HTTP request that this server understands";
-  }
+  if (status == 404) return "no such path; the README lists the endpoints";
+  if (status == 413) return kBodyTooLarge;
+  if (status == 414) return "the path is too long";
+  return status == 503 ? "too many large requests at once" : "not an HTTP request that this server understands";
 }
 
 }  // namespace
@@ -172,6 +147,28 @@ struct HttpListener::State {
   std::atomic<bool> is_over{false};  // the thread has left the accept loop
   std::atomic<int> replies{0};       // being computed or sent
   std::atomic<int64_t> body_bytes{0};
+
+  State() {
+    using Request = httplib::Request;
+    using Response = httplib::Response;
+    server.set_pre_routing_handler([this](const Request& request, Response& response) {
+      handle(request, response);
+      return httplib::Server::HandlerResponse::Handled;
+    });
+    // Errors of cpp-httplib itself: 400, 414 and 416.
+    server.set_error_handler([this](const Request& request, Response& response) {
+      if (!response.body.empty()) return;
+      fail(request, {response.status, status_message(response.status)}, response);
+    });
+    server.set_exception_handler([this](const Request& request, Response& response, auto) {
+      fail(request, {500, "internal error: out of memory or a bug"}, response);
+    });
+    server.set_post_routing_handler([](const Request&, Response& response) {
+      if (HttpConnection::current()->is_complete() || response.has_header("Connection")) return;
+      response.headers.erase("Keep-Alive");
+      response.set_header("Connection", "close");
+    });
+  }
 
   // The row of a path and method, else the first of the path.
   const Route* find(const std::string& path, const std::string& method = {}) const {
@@ -195,13 +192,9 @@ struct HttpListener::State {
     set_reply(error_reply(api_of(request.path), failure), response);
   }
 
-  ReplyCount count_reply() {
-    ++replies;
-    return {this, [](State* state) { --state->replies; }};
-  }
-
   void reply(const Route& route, const HttpRequest& http, httplib::Response& response) {
-    const ReplyCount count = count_reply();  // before the request is submitted: finish() waits for it
+    ++replies;  // before the request is submitted: finish() waits for it
+    const ReplyCount count(this, [](State* state) { --state->replies; });
     static const ServerState kNoModel;
     const ServerState* server_state = route.is_static ? &kNoModel : endpoints.load();
     if (!server_state) {
@@ -227,10 +220,8 @@ struct HttpListener::State {
     if (is_page && request.method == "OPTIONS") return set_reply({}, response);
     if (!route || !accepts(*route, request.method)) return fail(request, {404, status_message(404)}, response);
     HttpRequest http = {.path = request.path,
-                        .name = {},
-                        .body = {},
                         .is_strict = request.get_header_value("X-Pinion-Strict") == "1",
-                        .is_client_connected = is_client_connected};
+                        .is_client_connected = [&connection] { return connection.is_peer_connected(); }};
     if (is_prefix(*route)) http.name = request.path.substr(std::string_view(route->path).size());
     BodyBudget budget(body_bytes);
     if (request.method == "POST") {
@@ -243,29 +234,6 @@ struct HttpListener::State {
     reply(*route, http, response);
   }
 };
-
-void HttpListener::set_handlers() {
-  httplib::Server& server = state_->server;
-  using Request = httplib::Request;
-  using Response = httplib::Response;
-  server.set_pre_routing_handler([this](const Request& request, Response& response) {
-    state_->handle(request, response);
-    return httplib::Server::HandlerResponse::Handled;
-  });
-  // Errors of cpp-httplib itself: 400, 414 and 416.
-  server.set_error_handler([this](const Request& request, Response& response) {
-    if (!response.body.empty()) return;
-    state_->fail(request, {response.status, status_message(response.status)}, response);
-  });
-  server.set_exception_handler([this](const Request& request, Response& response, auto) {
-    state_->fail(request, {500, "internal error: out of memory or a bug"}, response);
-  });
-  server.set_post_routing_handler([](const Request&, Response& response) {
-    if (HttpConnection::current()->is_complete() || response.has_header("Connection")) return;
-    response.headers.erase("Keep-Alive");
-    response.set_header("Connection", "close");
-  });
-}
 
 HttpListener::HttpListener() : state_(std::make_unique<State>()) {}
 HttpListener::~HttpListener() {
@@ -286,7 +254,6 @@ Error HttpListener::bind(const HttpOptions& options, std::span<const Route> rout
   });
   server.set_keep_alive_max_count(kMaxRequestsPerConnection);
   server.set_keep_alive_timeout(kIdleTimeout_s);
-  set_handlers();
   if (options.port == 0) {
     port_ = std::max(0, server.bind_to_any_port(options.host));
   } else if (server.bind_to_port(options.host, options.port)) {

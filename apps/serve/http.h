@@ -1,13 +1,6 @@
 // The HTTP server: routes, limits, keys, shutdown. README.md has the reasons for its design.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "apps/serve/api.h"
 
 namespace httplib {
@@ -45,7 +38,6 @@ class HttpListener {
   void finish(const std::function<bool()>& is_stopping);
 
  private:
-  void set_handlers();
   void stop(const std::function<bool()>& is_stopping);
 
   struct State;

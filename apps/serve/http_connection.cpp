@@ -9,10 +9,8 @@
 #include <cstring>
 #include <deque>
 #include <exception>
-#include <string_view>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include "kernels/base/clock.h"
 

@@ -1,10 +1,8 @@
 #include <arpa/inet.h>
 #include <httplib.h>
 
-#include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <utility>
 
 #include "apps/serve/http.h"
 

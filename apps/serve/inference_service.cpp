@@ -7,9 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <new>
-#include <utility>
 
-#include "apps/cli/console.h"
 #include "engine/measure/bandwidth.h"
 #include "kernels/base/clock.h"
 
@@ -32,12 +30,6 @@ bool ends_call(ToolCallParser& parser, std::string_view text) {
   return std::ranges::any_of(parser.put(text), is_end);
 }
 
-int64_t rows_of_last_pass(const Scheduler& scheduler) {
-  int64_t rows = 0;
-  for (const Segment& segment : scheduler.segments) rows += std::ssize(segment.tokens);
-  return rows;
-}
-
 }  // namespace
 
 void Histogram::add(double seconds) {
@@ -56,10 +48,8 @@ void RequestGroup::EventQueue::put(RequestEvent event) {
 }
 
 void RequestGroup::EventQueue::fail() {
-  {
-    const std::lock_guard lock(mutex);
-    is_out_of_memory = true;
-  }
+  const std::lock_guard lock(mutex);
+  is_out_of_memory = true;
   filled.notify_one();
 }
 
@@ -92,11 +82,6 @@ void InferenceService::wake() {
   has_news_ = true;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_up_, &one, sizeof one);
-}
-
-void InferenceService::sleep() const {
-  uint64_t count;
-  [[maybe_unused]] const ssize_t bytes = read(wake_up_, &count, sizeof count);
 }
 
 void InferenceService::drain() {
@@ -140,11 +125,9 @@ Error InferenceService::submit(std::vector<InferenceRequest> requests, std::uniq
 }
 
 void InferenceService::cancel(std::vector<std::shared_ptr<Request>> requests) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_over_) return;
-    cancelled_.insert(cancelled_.end(), requests.begin(), requests.end());
-  }
+  const std::lock_guard lock(mutex_);
+  if (is_over_) return;
+  cancelled_.insert(cancelled_.end(), requests.begin(), requests.end());
   wake();
 }
 
@@ -152,11 +135,6 @@ ServiceMetrics InferenceService::metrics() {
   const std::lock_guard lock(mutex_);
   if (!std::exchange(is_roof_requested_, true)) wake();
   return metrics_;
-}
-
-bool InferenceService::must_measure_roof() {
-  const std::lock_guard lock(mutex_);
-  return is_roof_requested_ && !is_roof_measured_;
 }
 
 // A new request aborts the measurement; it starts over when the engine is idle again.
@@ -178,11 +156,9 @@ bool InferenceService::put_token(Request& request, int32_t id, const GenerateRes
   {
     const std::lock_guard lock(mutex_);
     ++metrics_.tokens;
-    if (request.last_token_seconds == 0) {
-      metrics_.first_token_s.add(now - request.submit_seconds);
-    } else {
-      metrics_.token_s.add(now - request.last_token_seconds);
-    }
+    const bool is_first = request.last_token_seconds == 0;
+    (is_first ? metrics_.first_token_s : metrics_.token_s)
+        .add(now - (is_first ? request.submit_seconds : request.last_token_seconds));
   }
   request.last_token_seconds = now;
   bool continues = false;
@@ -269,9 +245,11 @@ void InferenceService::run() {
     const double start_seconds = now_seconds();
     if (step(*scheduler_)) {
       const double seconds = now_seconds() - start_seconds;
+      int64_t rows = 0;
+      for (const Segment& segment : scheduler_->segments) rows += std::ssize(segment.tokens);
       const std::lock_guard lock(mutex_);
       metrics_.busy_seconds += seconds;
-      metrics_.weight_bytes += static_cast<double>(scheduler_->model->bytes_per_pass(rows_of_last_pass(*scheduler_)));
+      metrics_.weight_bytes += static_cast<double>(scheduler_->model->bytes_per_pass(rows));
       metrics_.passes = scheduler_->passes;
       metrics_.preempted = scheduler_->preempted;
       metrics_.snapshot_bytes = snapshot_bytes(scheduler_->snapshots);
@@ -280,15 +258,18 @@ void InferenceService::run() {
       if (scheduler_->prompt_cache) metrics_.prompt_cache = scheduler_->prompt_cache->counts();
       continue;
     }
+    bool must_measure_roof = false;
     {
       const std::lock_guard lock(mutex_);
       is_over_ = is_draining() && submitted_.empty();
       if (is_over_) break;
+      must_measure_roof = is_roof_requested_ && !is_roof_measured_;
     }
-    if (must_measure_roof()) {
+    if (must_measure_roof) {
       measure_roof();
     } else {
-      sleep();
+      uint64_t wakes;
+      [[maybe_unused]] const ssize_t bytes = read(wake_up_, &wakes, sizeof wakes);  // sleeps until wake()
     }
   }
 }

@@ -173,9 +173,7 @@ class InferenceService {
   friend class RequestGroup;
   void cancel(std::vector<std::shared_ptr<Request>> requests);
   void wake();
-  bool must_measure_roof();
   void measure_roof();
-  void sleep() const;
   void take_submissions();
   void fail_all();
   void start(const std::shared_ptr<Request>& request);

@@ -1,9 +1,6 @@
 // POST /v1/messages and /v1/messages/count_tokens: Anthropic's API (docs.anthropic.com/en/api/messages).
-#include <optional>
-#include <span>
-#include <utility>
 
-#include "apps/serve/structured_output.h"
+#include "apps/serve/conversation.h"
 #include "kernels/base/hash.h"
 #include "tokenizer/tokens/unicode.h"
 
@@ -28,10 +25,8 @@ Error read_content(const OrderedJson& content, const std::string& where, Message
     if (type == "thinking") {
       out->thoughts += text_of(block, "thinking");
     } else if (type == "tool_use") {
-      const OrderedJson input = block.value("input", OrderedJson::object());
-      out->calls.push_back({{"id", text_of(block, "id")},
-                            {"type", "function"},
-                            {"function", {{"name", text_of(block, "name")}, {"arguments", input}}}});
+      out->calls.push_back(
+          call_json(text_of(block, "id"), text_of(block, "name"), block.value("input", OrderedJson::object())));
     } else if (type == "tool_result") {
       MessageContent result;
       if (Error e = read_content(block.value("content", OrderedJson("")), where + ": content", &result)) return e;
@@ -76,8 +71,7 @@ OrderedJson convert_tool(const OrderedJson& tool) {
   return {{"type", "function"}, {"function", std::move(function)}};
 }
 
-Error read_message_tool_choice(const OrderedJson& json, ChatRequest* request, ChatInput* out) {
-  const OrderedJson& choice = field_of(json, "tool_choice");
+Error read_message_tool_choice(const OrderedJson& choice, ChatRequest* request, ChatInput* out) {
   if (choice.is_null()) return {};
   const std::string type = text_of(choice, "type");
   if (type == "any") out->choice = ToolChoice::required;
@@ -92,8 +86,7 @@ Error read_message_tool_choice(const OrderedJson& json, ChatRequest* request, Ch
 }
 
 // Sets the template variable enable_thinking. budget_tokens is ignored, because models have no such limit.
-Error read_thinking(const OrderedJson& json, ChatInput* out) {
-  const OrderedJson& thinking = field_of(json, "thinking");
+Error read_thinking(const OrderedJson& thinking, ChatInput* out) {
   if (thinking.is_null()) return {};
   const std::string type = text_of(thinking, "type");
   if (type == "adaptive") return {};  // the template's default
@@ -105,8 +98,7 @@ Error read_thinking(const OrderedJson& json, ChatInput* out) {
 }
 
 // Anthropic's own tools ("bash_20250124", "web_search_20250305") have a type and no schema; no template knows them.
-Error read_tools(const OrderedJson& json, GenerationFields* fields, ChatInput* out) {
-  const OrderedJson& tools = field_of(json, "tools");
+Error read_tools(const OrderedJson& tools, GenerationFields* fields, ChatInput* out) {
   if (tools.is_null()) return {};
   if (!tools.is_array()) return error("wrong type", "request: tools", "a list");
   for (const OrderedJson& tool : tools) {
@@ -125,12 +117,12 @@ Error read_tools(const OrderedJson& json, GenerationFields* fields, ChatInput* o
 Error take_messages_input(OrderedJson& json, ChatRequest* request, ChatInput* out) {
   if (!json.is_object()) return error("wrong type", "request", "an object");
   OrderedJson& messages = out->conversation.messages;
-  if (const OrderedJson& system = field_of(json, "system"); !system.is_null()) {
+  if (const OrderedJson system = take_field(json, "system"); !system.is_null()) {
     MessageContent content;
     if (Error e = read_content(system, "request: system", &content)) return e;
     if (!content.text.empty()) messages.push_back({{"role", "system"}, {"content", content.text}});
   }
-  const OrderedJson& given = field_of(json, "messages");
+  const OrderedJson given = take_field(json, "messages");
   if (!given.is_array()) return error("missing field", "request: messages", "a list");
   for (size_t i = 0; i < given.size(); ++i) {
     if (Error e = add_message(given, i, out)) return e;
@@ -140,20 +132,20 @@ Error take_messages_input(OrderedJson& json, ChatRequest* request, ChatInput* ou
   if (rstrip(begun) != begun) {
     return error("the last text of the assistant ends with white space", "request: messages", "none there");
   }
-  if (Error e = read_thinking(json, out)) return e;
-  if (Error e = read_tools(json, &request->fields, out)) return e;
-  if (Error e = read_message_tool_choice(json, request, out)) return e;
-  for (const char* name : {"system", "messages", "tools", "tool_choice", "thinking"}) json.erase(name);
-  return {};
+  if (Error e = read_thinking(take_field(json, "thinking"), out)) return e;
+  if (Error e = read_tools(take_field(json, "tools"), &request->fields, out)) return e;
+  return read_message_tool_choice(take_field(json, "tool_choice"), request, out);
 }
 
 // `only_count`: the request is for count_tokens, so max_tokens is optional.
-Error read_messages_request(const ServerState& server, const std::string& body, bool only_count, ChatRequest* out) {
+Error read_messages_request(const ServerState& server, const HttpRequest& http, bool only_count, ChatRequest* out) {
+  if (!server.chat_template) return error(kNoChatTemplate, "");
+  out->fields.is_strict = http.is_strict;
   Slot slot(*server.parse_slots);
   OrderedJson json;
   ChatInput input;
   OutputConstraint constraint;
-  if (Error e = parse_body(body, &json)) return e;
+  if (Error e = parse_body(http.body, &json)) return e;
   const std::string effort = text_of(field_of(json, "output_config"), "effort");
   if (!effort.empty()) input.conversation.variables["reasoning_effort"] = effort;
   if (Error e = take_output_constraint(json, Api::anthropic, &constraint)) return e;
@@ -304,23 +296,18 @@ class MessageFormatter : public ResponseFormatter {
   int calls_ = 0;
 };
 
-Reply message_error(const ApiError& failure) { return error_reply(Api::anthropic, failure); }
-
 }  // namespace
 
 Reply answer_messages(const ServerState& server, const HttpRequest& http) {
-  if (!server.chat_template) return message_error(kNoChatTemplate);
   ChatRequest request;
-  request.fields.is_strict = http.is_strict;
-  if (Error e = read_messages_request(server, http.body, false, &request)) return message_error(field_error(e));
+  if (Error e = read_messages_request(server, http, false, &request))
+    return error_reply(Api::anthropic, field_error(e));
   return chat_reply(server, Api::anthropic, request, http, std::make_unique<MessageFormatter>(server, request));
 }
 
 Reply count_tokens(const ServerState& server, const HttpRequest& http) {
-  if (!server.chat_template) return message_error(kNoChatTemplate);
   ChatRequest request;
-  request.fields.is_strict = http.is_strict;
-  if (Error e = read_messages_request(server, http.body, true, &request)) return message_error(field_error(e));
+  if (Error e = read_messages_request(server, http, true, &request)) return error_reply(Api::anthropic, field_error(e));
   return json_reply({{"input_tokens", request.prompt.ids.size()}});
 }
 

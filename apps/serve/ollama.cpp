@@ -1,10 +1,10 @@
 // /api/version, tags, show, pull, chat and generate: Ollama's API (github.com/ollama/ollama/blob/main/docs/api.md).
 #include <array>
-#include <chrono>
 #include <ctime>
 
-#include "apps/serve/structured_output.h"
+#include "apps/serve/conversation.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/text.h"
 #include "tokenizer/templates/fill_in.h"
 
 namespace pinion {
@@ -12,20 +12,18 @@ namespace {
 
 constexpr const char* kSpokenVersion = "0.12.11";  // of Ollama's API; clients refuse old ones
 
-std::string iso_time(int64_t seconds, int64_t nanoseconds) {
-  const auto time = static_cast<std::time_t>(seconds);
+std::string iso_time(std::timespec time) {
   std::tm utc = {};
-  gmtime_r(&time, &utc);
-  std::array<char, 64> text;
-  const size_t bytes = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(text.data() + bytes, text.size() - bytes, ".%09lldZ", static_cast<long long>(nanoseconds));
-  return text.data();
+  gmtime_r(&time.tv_sec, &utc);
+  std::array<char, 32> seconds;
+  std::strftime(seconds.data(), seconds.size(), "%Y-%m-%dT%H:%M:%S", &utc);
+  return formatted("%s.%09ldZ", seconds.data(), time.tv_nsec);
 }
 
 std::string iso_time_now() {
-  const int64_t ns =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  return iso_time(ns / 1'000'000'000, ns % 1'000'000'000);
+  std::timespec now = {};
+  std::timespec_get(&now, TIME_UTC);
+  return iso_time(now);
 }
 
 OrderedJson ollama_details(const ServerState& server) {
@@ -51,7 +49,7 @@ OrderedJson ollama_capabilities(const ServerState& server) {
 OrderedJson ollama_model(const ServerState& server) {
   return {{"name", server.model},
           {"model", server.model},
-          {"modified_at", iso_time(server.created, 0)},
+          {"modified_at", iso_time({server.created, 0})},
           {"size", server.weight_bytes},
           {"digest", server.weights},
           {"details", ollama_details(server)},
@@ -166,29 +164,16 @@ class OllamaFormatter : public ResponseFormatter {
 
  private:
   void put(const ToolEvent& part) {
-    has_news_ |= part.kind != ToolEvent::Kind::kCallBegun && part.kind != ToolEvent::Kind::kArguments;
-    switch (part.kind) {
-      case ToolEvent::Kind::kContent:
-        content_ += part.text;
-        break;
-      case ToolEvent::Kind::kThought:
-        thoughts_ += part.text;
-        break;
-      case ToolEvent::Kind::kCallBegun:
-        name_ = part.text;
-        arguments_.clear();
-        break;
-      case ToolEvent::Kind::kArguments:
-        arguments_ += part.text;
-        break;
-      case ToolEvent::Kind::kCallEnded: {  // calls are sent complete
-        if (!part.is_complete) break;
-        OrderedJson parsed;
-        if (parse_ordered_json(arguments_, "arguments", &parsed)) parsed = OrderedJson::object();
-        calls_.push_back({{"function", {{"name", name_}, {"arguments", std::move(parsed)}}}});
-        break;
-      }
-    }
+    using Kind = ToolEvent::Kind;
+    has_news_ |= part.kind != Kind::kCallBegun && part.kind != Kind::kArguments;
+    if (part.kind == Kind::kContent) content_ += part.text;
+    if (part.kind == Kind::kThought) thoughts_ += part.text;
+    if (part.kind == Kind::kCallBegun) name_ = part.text, arguments_.clear();
+    if (part.kind == Kind::kArguments) arguments_ += part.text;
+    if (part.kind != Kind::kCallEnded || !part.is_complete) return;  // calls are sent complete
+    OrderedJson parsed;
+    if (parse_ordered_json(arguments_, "arguments", &parsed)) parsed = OrderedJson::object();
+    calls_.push_back({{"function", {{"name", name_}, {"arguments", std::move(parsed)}}}});
   }
 
   // Everything not sent yet; the last line also has the token counts and durations.
@@ -227,20 +212,21 @@ class OllamaFormatter : public ResponseFormatter {
   bool has_news_ = false;
 };
 
-Reply ollama_generation(const ServerState& server, const HttpRequest& http, bool is_chat) {
+}  // namespace
+
+// /api/chat and /api/generate.
+Reply ollama_generate(const ServerState& server, const HttpRequest& http) {
   OllamaRequest request;
-  request.is_chat = is_chat;
+  request.is_chat = http.path == "/api/chat";
   request.fields.is_strict = http.is_strict;
   if (Error e = read_ollama_request(server, http.body, &request)) return error_reply(Api::ollama, field_error(e));
   if (request.is_preload) {
-    OrderedJson json = line_json(server, is_chat, "");
+    OrderedJson json = line_json(server, request.is_chat, "");
     json.update({{"done", true}, {"done_reason", "load"}});
     return json_reply(json);
   }
   return chat_reply(server, Api::ollama, request, http, std::make_unique<OllamaFormatter>(server, request));
 }
-
-}  // namespace
 
 Reply ollama_version(const ServerState&, const HttpRequest&) {
   return json_reply({{"version", kSpokenVersion}, {"pinion", PINION_VERSION}});
@@ -268,7 +254,7 @@ Reply ollama_show(const ServerState& server, const HttpRequest&) {
        {"model_info",
         {{"general.architecture", server.family}, {server.family + ".context_length", server.service->context()}}},
        {"capabilities", ollama_capabilities(server)},
-       {"modified_at", iso_time(server.created, 0)}});
+       {"modified_at", iso_time({server.created, 0})}});
 }
 
 // Nothing is downloaded: the model is there, or it is another one.
@@ -284,12 +270,6 @@ Reply ollama_pull(const ServerState& server, const HttpRequest& http) {
   }
   if (!streams) return json_reply({{"status", "success"}});
   return {.type = "application/x-ndjson", .body = "{\"status\":\"pulling manifest\"}\n{\"status\":\"success\"}\n"};
-}
-
-Reply ollama_chat(const ServerState& server, const HttpRequest& http) { return ollama_generation(server, http, true); }
-
-Reply ollama_generate(const ServerState& server, const HttpRequest& http) {
-  return ollama_generation(server, http, false);
 }
 
 }  // namespace pinion

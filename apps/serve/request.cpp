@@ -1,6 +1,5 @@
 #include "apps/serve/request.h"
 
-#include <algorithm>
 #include <ctime>
 #include <random>
 
@@ -55,12 +54,6 @@ class Events {
   double checked_seconds_ = now_seconds();
 };
 
-OrderedJson token_json(const std::string& piece, double logprob) {
-  OrderedJson bytes = OrderedJson::array();
-  for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
-  return {{"token", piece}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
-}
-
 struct StreamedReply {
   Api api;
   Events events;
@@ -69,7 +62,7 @@ struct StreamedReply {
 };
 
 // False: the client has disconnected.
-bool write_stream(StreamedReply& reply, StreamWriter& writer) {
+bool write_stream(StreamedReply& reply, const StreamWriter& writer) {
   std::string text = reply.formatter->begin();
   std::optional<RequestEvent> event = std::move(reply.first);
   while (event) {
@@ -81,37 +74,26 @@ bool write_stream(StreamedReply& reply, StreamWriter& writer) {
     if (!text.empty() && !writer.write(text)) return false;
     if (reply.events.are_over()) return true;
     text.clear();
-    event = reply.events.next([&] { return writer.is_open(); });
+    event = reply.events.next(writer.is_open);
   }
   return false;
 }
 
-}  // namespace
-
-bool keeps_leading_blank(const ServerState& server, const GenerationFields& fields,
-                         const std::vector<int32_t>& prompt) {
-  if (fields.is_constrained) return true;
-  return fields.continues_prompt && has_text(*server.tokenizer, prompt);
-}
-
-Submitted submit_requests(const ServerState& server, const GenerationFields& fields,
-                          const std::vector<std::vector<int32_t>>& prompts,
-                          std::function<bool(std::string_view)> is_mark,
-                          std::shared_ptr<const ToolCallOptions> single_call) {
-  Submitted out;
+// Status 0: success.
+ApiError submit_requests(const ServerState& server, const GenerationFields& fields,
+                         const std::vector<std::vector<int32_t>>& prompts,
+                         std::function<bool(std::string_view)> is_mark,
+                         std::shared_ptr<const ToolCallOptions> single_call, std::unique_ptr<RequestGroup>* out) {
   const int64_t count = std::ssize(prompts) * fields.choices, max_count = server.service->max_requests();
   if (count > max_count) {
-    out.failure = {
-        .message = std::to_string(count) + " choices exceed this server's limit of " + std::to_string(max_count),
-        .param = "n"};
-    return out;
+    return {400, std::to_string(count) + " choices exceed this server's limit of " + std::to_string(max_count), "n"};
   }
   const int64_t values = logprob_values(fields, server.service->context(), prompts);
   if (values > kMaxLogprobValues) {
-    out.failure = {.message = std::to_string(values) + " log probabilities exceed this server's limit of " +
-                              std::to_string(kMaxLogprobValues) + "; request fewer choices, tokens or logprobs",
-                   .param = "logprobs"};
-    return out;
+    return {400,
+            std::to_string(values) + " log probabilities exceed this server's limit of " +
+                std::to_string(kMaxLogprobValues) + "; request fewer choices, tokens or logprobs",
+            "logprobs"};
   }
   std::vector<std::string> stops = fields.stops;
   stops.insert(stops.end(), fields.end_tokens.begin(), fields.end_tokens.end());
@@ -129,8 +111,16 @@ Submitted submit_requests(const ServerState& server, const GenerationFields& fie
     }
   }
   FailureKind kind = FailureKind::none;
-  if (Error e = server.service->submit(std::move(requests), &out.group, &kind)) out.failure = failure_error(kind, e);
-  return out;
+  const Error failure = server.service->submit(std::move(requests), out, &kind);
+  return failure ? failure_error(kind, failure) : ApiError{.status = 0, .message = {}};
+}
+
+}  // namespace
+
+bool keeps_leading_blank(const ServerState& server, const GenerationFields& fields,
+                         const std::vector<int32_t>& prompt) {
+  if (fields.is_constrained) return true;
+  return fields.continues_prompt && has_text(*server.tokenizer, prompt);
 }
 
 Error fill_in(const ServerState& server, std::string_view prefix, std::string_view suffix, GenerationFields* fields,
@@ -172,8 +162,10 @@ std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> befor
 }
 
 OrderedJson logprobs_json(const Tokenizer& tokenizer, std::optional<int32_t> before, const Logprobs& logprobs) {
-  const auto entry = [&](const TokenLogprob& token) {
-    return token_json(token_piece(tokenizer, before, token.id), token.logprob);
+  const auto entry = [&](const TokenLogprob& token) -> OrderedJson {
+    const std::string piece = token_piece(tokenizer, before, token.id);
+    const std::vector<uint8_t> bytes(piece.begin(), piece.end());
+    return {{"token", piece}, {"logprob", token.logprob}, {"bytes", bytes}};
   };
   OrderedJson json = entry(logprobs.token);
   json["top_logprobs"] = OrderedJson::array();
@@ -228,20 +220,24 @@ std::string OpenaiFormatter::finish() {
   return streams_ ? event_text(json) + done : json_text(json) + "\n";
 }
 
-Reply generation_reply(const ServerState& server, Api api, const GenerationFields& fields, const HttpRequest& http,
-                       Submitted submitted, std::unique_ptr<ResponseFormatter> formatter) {
-  if (submitted.failure.status != 0) return error_reply(api, submitted.failure);
+Reply generation_reply(const ServerState& server, Api api, const GenerationFields& fields,
+                       const std::vector<std::vector<int32_t>>& prompts, const HttpRequest& http,
+                       std::unique_ptr<ResponseFormatter> formatter, std::function<bool(std::string_view)> is_mark,
+                       std::shared_ptr<const ToolCallOptions> single_call) {
+  std::unique_ptr<RequestGroup> group;
+  const ApiError refusal = submit_requests(server, fields, prompts, std::move(is_mark), std::move(single_call), &group);
+  if (refusal.status != 0) return error_reply(api, refusal);
   Reply reply;
   reply.headers = {{"X-Pinion-Fingerprint", server.fingerprint},
                    {"X-Pinion-Weights", server.weights},
                    {"X-Pinion-Seed", std::to_string(fields.options.sampler.seed)}};
   constexpr size_t kMaxHeaderBytes = 2000;
-  const std::string ignored = joined(fields.ignored).substr(0, kMaxHeaderBytes);
-  if (!ignored.empty()) reply.headers.emplace_back("X-Pinion-Ignored", ignored);
-  const std::string loose = joined(fields.loose_tools).substr(0, kMaxHeaderBytes);
-  if (!loose.empty()) reply.headers.emplace_back("X-Pinion-Loose-Tools", loose);
-  if (!fields.mended.empty()) reply.headers.emplace_back("X-Pinion-Mended", joined(fields.mended));
-  Events events(std::move(submitted.group));
+  for (const auto& [name, list] : {std::pair("X-Pinion-Ignored", &fields.ignored),
+                                   {"X-Pinion-Loose-Tools", &fields.loose_tools},
+                                   {"X-Pinion-Mended", &fields.mended}}) {
+    if (!list->empty()) reply.headers.emplace_back(name, joined(*list).substr(0, kMaxHeaderBytes));
+  }
+  Events events(std::move(group));
   while (!events.are_over()) {
     std::optional<RequestEvent> event = events.next(http.is_client_connected);
     if (!event) return error_reply(api, {499, "the client has disconnected"});  // nobody reads it
@@ -250,7 +246,7 @@ Reply generation_reply(const ServerState& server, Api api, const GenerationField
       reply.type = api == Api::ollama ? "application/x-ndjson" : "text/event-stream";
       const auto streamed =
           std::make_shared<StreamedReply>(api, std::move(events), std::move(formatter), *std::move(event));
-      reply.stream = [streamed](StreamWriter& writer) { return write_stream(*streamed, writer); };
+      reply.stream = [streamed](const StreamWriter& writer) { return write_stream(*streamed, writer); };
       return reply;
     }
     formatter->put(*event);

@@ -1,13 +1,7 @@
 // Generation requests of all APIs: the common fields (fields.cpp), submission, and the reply, whole or streamed.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <initializer_list>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "apps/serve/api.h"
 
@@ -50,16 +44,28 @@ void check_other_fields(JsonFields& fields, std::string_view prefix, std::vector
 // Appends a client's word to `ignored`, once.
 void note_ignored(const char* where, const std::string& name, GenerationFields* fields);
 
-struct Submitted {
-  std::unique_ptr<RequestGroup> group;
-  ApiError failure = {.status = 0, .message = {}};  // status 0: success
+// A request may hold its text to a JSON schema, a regex, a grammar or a choice of strings.
+struct OutputConstraint {
+  std::string field;                         // the request's field that holds it
+  std::optional<GrammarSource> source = {};  // nothing: unconstrained
 };
 
-// Submits `choices` requests for each prompt, with consecutive seeds.
-Submitted submit_requests(const ServerState& server, const GenerationFields& fields,
-                          const std::vector<std::vector<int32_t>>& prompts,
-                          std::function<bool(std::string_view)> is_mark = {},
-                          std::shared_ptr<const ToolCallOptions> single_call = {});
+// Moves the constraint out of a request: OpenAI's response_format, vLLM's structured_outputs and guided_*, llama.cpp's
+// json_schema and grammar; Anthropic's output_config and output_format; Ollama's format. Errors: a wrong type, two
+// constraints at once.
+Error take_output_constraint(OrderedJson& body, Api api, OutputConstraint* out);
+
+// {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}; in the APIs of Anthropic and of responses
+// {"type": "json_schema", "schema": {...}}.
+Error read_response_format(const OrderedJson& format, const std::string& field, OutputConstraint* out);
+
+struct ChatPrompt;  // conversation.h
+
+// Compiles the constraint into fields->options, and holds the calls of a conversation to its tools. `chat`: prompt of a
+// conversation, whose reply may begin with thoughts or call tools instead; null for a completion. A new grammar moves
+// `slot` to the grammar slots. Errors: those of GrammarCompiler, and a minimum number of tokens.
+Error constrain_output(const ServerState& server, const OutputConstraint& constraint, const ChatPrompt* chat,
+                       Slot& slot, GenerationFields* fields);
 
 // True if the text keeps its leading blank: it continues the prompt's text or is constrained by a grammar.
 bool keeps_leading_blank(const ServerState& server, const GenerationFields& fields, const std::vector<int32_t>& prompt);
@@ -71,7 +77,7 @@ Error fill_in(const ServerState& server, std::string_view prefix, std::string_vi
 
 void truncate_prompt(const GenerationFields& fields, std::vector<int32_t>* ids);  // to max_prompt_tokens
 
-std::string header_text(std::string name);  // of characters that a header may hold
+std::string header_text(std::string name);                  // of characters that a header may hold
 OrderedJson settings_json(const GenerateOptions& options);  // as in llama.cpp's server
 
 const char* finish_reason_name(const RequestEvent& end);  // OpenAI's: "stop" or "length"
@@ -122,9 +128,12 @@ class OpenaiFormatter : public ResponseFormatter {
   int64_t prompt_tokens_ = 0, cached_tokens_ = 0, disk_tokens_ = 0, tokens_ = 0;
 };
 
-// Waits for the last event of a whole reply, or for the first event of a stream: a request that fails before its first
-// token gets a status of its own, later failures are the last event of the stream. Headers name seed and fingerprint.
-Reply generation_reply(const ServerState& server, Api api, const GenerationFields& fields, const HttpRequest& http,
-                       Submitted submitted, std::unique_ptr<ResponseFormatter> formatter);
+// Submits `choices` requests for each prompt, with consecutive seeds. Waits for the last event of a whole reply, or for
+// the first event of a stream: a request that fails before its first token gets a status of its own, later failures are
+// the last event of the stream. Headers name seed and fingerprint. `is_mark` and `single_call`: see InferenceRequest.
+Reply generation_reply(const ServerState& server, Api api, const GenerationFields& fields,
+                       const std::vector<std::vector<int32_t>>& prompts, const HttpRequest& http,
+                       std::unique_ptr<ResponseFormatter> formatter, std::function<bool(std::string_view)> is_mark = {},
+                       std::shared_ptr<const ToolCallOptions> single_call = {});
 
 }  // namespace pinion

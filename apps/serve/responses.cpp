@@ -1,10 +1,7 @@
 // POST /v1/responses: the reply, whole or as a stream of events. GET and DELETE /v1/responses/ID: stored replies.
 #include "apps/serve/responses.h"
 
-#include <algorithm>
 #include <ctime>
-#include <optional>
-#include <utility>
 
 namespace pinion {
 namespace {
@@ -244,7 +241,6 @@ OrderedJson ResponseStore::find_item(const std::string& id) {
 }
 
 Reply create_response(const ServerState& server, const HttpRequest& http) {
-  if (!server.chat_template) return error_reply(Api::openai, kNoChatTemplate);
   ResponsesRequest request;
   if (Error e = read_responses_request(server, http.body, &request)) return error_reply(Api::openai, field_error(e));
   return chat_reply(server, Api::openai, request, http, std::make_unique<ResponsesFormatter>(server, request));

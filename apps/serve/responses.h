@@ -4,10 +4,6 @@
 
 #include <list>
 #include <map>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <string_view>
 
 #include "apps/serve/conversation.h"
 

@@ -1,9 +1,7 @@
 // Reads requests of the Responses API: items become messages of the chat API, tools of other types functions.
-#include <algorithm>
 #include <ctime>
 
 #include "apps/serve/responses.h"
-#include "apps/serve/structured_output.h"
 
 namespace pinion {
 namespace {
@@ -113,8 +111,7 @@ struct ItemReader {
     if (name.empty()) return missing_text(where, "name");
     if (!arguments.is_string()) return missing_text(where, is_custom ? "input" : "arguments");
     if (is_custom) arguments = {{"input", std::move(arguments)}};
-    answer({})["tool_calls"].push_back(
-        {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", std::move(arguments)}}}});
+    answer({})["tool_calls"].push_back(call_json(id, name, std::move(arguments)));
     return {};
   }
 
@@ -240,6 +237,7 @@ void read_settings(JsonFields& fields, const ServerState& server, ResponsesReque
 }  // namespace
 
 Error read_responses_request(const ServerState& server, const std::string& body, ResponsesRequest* out) {
+  if (!server.chat_template) return error(kNoChatTemplate, "");
   Slot slot(*server.parse_slots);
   OrderedJson json, tools = OrderedJson::array();
   ChatInput input;

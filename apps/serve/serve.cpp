@@ -3,7 +3,6 @@
 
 #include <csignal>
 #include <ctime>
-#include <nlohmann/json.hpp>
 
 #include "apps/cli/common.h"
 #include "apps/cli/speculate.h"
@@ -48,7 +47,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/api/embeddings", Api::ollama, ollama_embed},
     {"POST", "/api/show", Api::ollama, ollama_show},
     {"POST", "/api/pull", Api::ollama, ollama_pull},
-    {"POST", "/api/chat", Api::ollama, ollama_chat},
+    {"POST", "/api/chat", Api::ollama, ollama_generate},
     {"POST", "/api/generate", Api::ollama, ollama_generate},
     {"GET", "/props", Api::openai, show_props},
     {"GET", "/slots", Api::openai, show_slots},
@@ -136,14 +135,8 @@ void fill_server_state(const ServeOptions& options, const Runtime& runtime, Serv
   out->weights = weights_hash(*runtime.model);
   out->fingerprint =
       "pinion-" PINION_VERSION "-" + build_commit() + "-" + std::string(quant_name(options.run)) + "-" + out->weights;
-  out->golden_head = golden_head_json({.recorder = this_program(),
-                                       .run = options.run,
-                                       .weights = out->weights,
-                                       .calibration = runtime.model->calibration,
-                                       .sampler = {},
-                                       .prompts = {},
-                                       .answers = {}})
-                         .dump();
+  const Golden head{this_program(), options.run, out->weights, runtime.model->calibration, {}, {}, {}};
+  out->golden_head = golden_head_json(head).dump();
   out->family = runtime.model->config.family;
   out->parameters = std::to_string(count_parameters(runtime.model->config).all / 1'000'000) + "M";
   out->quant = quant_name(options.run);

@@ -1,8 +1,5 @@
-#include "apps/serve/structured_output.h"
-
-#include <algorithm>
+// OutputConstraint of request.h.
 #include <iterator>
-#include <utility>
 
 #include "apps/cli/grammar_rules.h"
 #include "apps/serve/tool_rules.h"
@@ -50,21 +47,14 @@ Error read_structured_outputs(const OrderedJson& given, const std::string& field
   if (given.is_null()) return {};
   if (!given.is_object()) return error("wrong type", "request: " + field, "an object");
   for (const auto& [name, value] : given.items()) {
-    Error e;
     if (value.is_null() || value == false) continue;
-    if (name == "json") {
-      e = set_schema(out, field, value);
-    } else if (name == "regex") {
-      e = set_text(out, field, Kind::kRegex, value);
-    } else if (name == "grammar") {
-      e = set_text(out, field, Kind::kGbnf, value);
-    } else if (name == "choice") {
-      e = set_choice(out, field, value);
-    } else if (name == "json_object") {
-      e = set_constraint(out, field, Kind::kJsonSchema, kAnyObject);
-    } else {
-      e = error("unknown value", "request: " + field + ": " + name, "json, regex, grammar, choice or json_object");
-    }
+    Error e = name == "json"          ? set_schema(out, field, value)
+              : name == "regex"       ? set_text(out, field, Kind::kRegex, value)
+              : name == "grammar"     ? set_text(out, field, Kind::kGbnf, value)
+              : name == "choice"      ? set_choice(out, field, value)
+              : name == "json_object" ? set_constraint(out, field, Kind::kJsonSchema, kAnyObject)
+                                      : error("unknown value", "request: " + field + ": " + name,
+                                              "json, regex, grammar, choice or json_object");
     if (e) return e;
   }
   return {};

@@ -2,10 +2,8 @@
 #include "tokenizer/templates/chat_template.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "loader/files/json.h"
@@ -87,26 +85,17 @@ void read_special_tokens(JsonFields& config, ChatTemplate* out) {
 Error find_template(const ChatTemplate& chat_template, const Conversation& conversation, const NamedTemplate** out) {
   const auto& all = chat_template.templates;
   const auto find = [&](std::string_view name) { return std::ranges::find(all, name, &NamedTemplate::name); };
-  auto found = all.end();
-  if (!conversation.template_name.empty()) {
-    found = find(conversation.template_name);
-  } else {
-    if (!conversation.tools.is_null()) found = find("tool_use");
-    if (found == all.end()) found = find("default");
-  }
+  const std::string wanted = conversation.template_name.empty() ? "default" : conversation.template_name;
+  const bool prefers_tool_use = conversation.template_name.empty() && !conversation.tools.is_null();
+  auto found = find(prefers_tool_use ? "tool_use" : wanted);
+  if (found == all.end()) found = find(wanted);
   if (found == all.end()) {
     std::string names;
     for (const NamedTemplate& named : all) names += (names.empty() ? "" : ", ") + named.name;
-    const std::string& expected = conversation.template_name.empty() ? "default" : conversation.template_name;
-    return error("no such chat template", chat_template.where, expected, names);
+    return error("no such chat template", chat_template.where, wanted, names);
   }
   *out = &*found;
   return found->failure;
-}
-
-Error parsed(const NamedTemplate& named, std::shared_ptr<const JinjaTemplate>* out) {
-  *out = named.jinja;
-  return named.jinja ? Error() : parse_jinja(named.source, named.where, out);
 }
 
 constexpr const char* kThoughtNames[] = {"reasoning_content", "thinking", "reasoning"};
@@ -218,6 +207,32 @@ Error render_continued(const ChatTemplate& chat_template, Conversation conversat
   return {};
 }
 
+constexpr std::string_view kAnswer = "Answerxyz";  // part of no template
+constexpr const char* kAnswered = R"([{"role": "user", "content": "Question"},
+    {"role": "assistant", "content": "Answerxyz"}])";
+constexpr const char* kCalled = R"([{"role": "user", "content": "Question"},
+    {"role": "assistant", "content": "", "tool_calls": [{"id": "abcdef123", "type": "function",
+     "function": {"name": "find", "arguments": {"text": "Answerxyz"}}}]}])";
+constexpr const char* kTools = R"([{"type": "function", "function": {"name": "find", "description": "Finds",
+    "parameters": {"type": "object", "properties": {"text": {"type": "string"}}}}}])";
+
+// The tokens of a rendering behind the last kAnswer. Text between them, other than white space, counts as id -1.
+// Returns false if the template refuses the conversation.
+bool rest_of_turn(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const Conversation& conversation,
+                  std::vector<AddedToken>* out) {
+  out->clear();
+  Prompt prompt;
+  if (make_prompt(chat_template, tokenizer, conversation, &prompt)) return false;
+  const size_t at = prompt.text.rfind(kAnswer);
+  if (at == std::string::npos) return true;
+  const std::string text = prompt.text.substr(at + kAnswer.size());
+  for (const TextRun& run : split_added(make_finder(special_tokens(tokenizer, text)), text, true)) {
+    if (run.id < 0 && strip(run.text).empty()) continue;
+    out->push_back({.content = std::string(run.text), .id = run.id, .special = is_special(tokenizer, run.id)});
+  }
+  return true;
+}
+
 }  // namespace
 
 Error check_messages(const nlohmann::ordered_json& messages) {
@@ -273,8 +288,8 @@ Error render(const ChatTemplate& chat_template, const Conversation& conversation
     return render_continued(chat_template, conversation, out, &continued_at, mended);
   }
   if (Error e = find_template(chat_template, conversation, &chosen)) return e;
-  std::shared_ptr<const JinjaTemplate> jinja;
-  if (Error e = parsed(*chosen, &jinja)) return e;
+  std::shared_ptr<const JinjaTemplate> jinja = chosen->jinja;
+  if (Error e = jinja ? Error{} : parse_jinja(chosen->source, chosen->where, &jinja)) return e;
   const auto render_as_given = [&](const Conversation& shown, std::string* text) {
     if (Error e = render_jinja(*jinja, template_variables(chat_template, shown), text)) return e;
     return check_parts(chat_template, shown.messages, *text);
@@ -317,6 +332,26 @@ Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
   out->text = unescaped(text, encoding.escapes);
   out->continued_at = unescaped(text.substr(0, continued_at), encoding.escapes).size();
   return encode(tokenizer, text, encoding, &out->ids);
+}
+
+std::vector<int32_t> turn_ends(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ends;
+  std::vector<AddedToken> rest;
+  Conversation talk{.messages = nlohmann::ordered_json::parse(kAnswered), .add_generation_prompt = false};
+  talk.is_strict = true;  // a mended conversation may end its turns elsewhere
+  if (!rest_of_turn(chat_template, tokenizer, talk, &rest)) return ends;
+  if (rest.empty()) {
+    talk.messages.push_back(talk.messages[0]);
+    rest_of_turn(chat_template, tokenizer, talk, &rest);
+  }
+  if (!rest.empty() && rest.front().id >= 0) ends.push_back(rest.front().id);
+  talk.messages = nlohmann::ordered_json::parse(kCalled);
+  talk.tools = nlohmann::ordered_json::parse(kTools);
+  rest_of_turn(chat_template, tokenizer, talk, &rest);
+  // The end mark of a call ends no turn: another call may follow.
+  const bool is_end = !rest.empty() && rest.back().special && rest.back().content.find("tool") == std::string::npos;
+  if (is_end) ends.push_back(rest.back().id);
+  return ends;
 }
 
 }  // namespace pinion

@@ -6,29 +6,16 @@ namespace pinion {
 namespace {
 
 constexpr FillInRow kRows[] = {
-    {.name = "qwen2.5-coder",  // and CodeGemma
-     .prefix = "<|fim_prefix|>",
-     .suffix = "<|fim_suffix|>",
-     .middle = "<|fim_middle|>",
-     .ends = {"<|endoftext|>", "<|file_sep|>", "<|file_separator|>"}},
-    {.name = "starcoder",  // and Granite, SmolLM
-     .prefix = "<fim_prefix>",
-     .suffix = "<fim_suffix>",
-     .middle = "<fim_middle>",
-     .ends = {"<|endoftext|>", "<file_sep>"}},
-    {.name = "deepseek-coder", .prefix = "<｜fim▁begin｜>", .suffix = "<｜fim▁hole｜>", .middle = "<｜fim▁end｜>"},
-    {.name = "codellama",
-     .prefix = "▁<PRE>",
-     .suffix = "▁<SUF>",
-     .middle = "▁<MID>",
-     .suffix_continues_text = true,
-     .ends = {"▁<EOT>"}},
-    {.name = "codestral",
-     .prefix = "[PREFIX]",
-     .suffix = "[SUFFIX]",
-     .middle = "",
-     .suffix_first = true,
-     .suffix_continues_text = true},
+    // CodeGemma has the marks of Qwen2.5-Coder, Granite and SmolLM those of StarCoder.
+    {"qwen2.5-coder",
+     "<|fim_prefix|>",
+     "<|fim_suffix|>",
+     "<|fim_middle|>",
+     {"<|endoftext|>", "<|file_sep|>", "<|file_separator|>"}},
+    {"starcoder", "<fim_prefix>", "<fim_suffix>", "<fim_middle>", {"<|endoftext|>", "<file_sep>"}},
+    {"deepseek-coder", "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", {}},
+    {"codellama", "▁<PRE>", "▁<SUF>", "▁<MID>", {"▁<EOT>"}, false, true},
+    {"codestral", "[PREFIX]", "[SUFFIX]", "", {}, true, true},
 };
 
 // Encodes a text without the leading space that sentencepiece adds: as in Meta's and Mistral's code, behind a character

@@ -15,11 +15,11 @@ namespace pinion {
 // The prompt format of one model family. Its marks are single tokens of the vocabulary that delimit the texts.
 struct FillInRow {
   std::string_view name;
-  std::string_view prefix, suffix;  // marks in front of these texts
-  std::string_view middle;          // mark at the end of the prompt; empty: none
+  std::string_view prefix, suffix;       // marks in front of these texts
+  std::string_view middle;               // mark at the end of the prompt; empty: none
+  std::array<std::string_view, 3> ends;  // tokens that end the answer, besides EOS, if the vocabulary has them
   bool suffix_first = false;
-  bool suffix_continues_text = false;         // a sentencepiece tokenizer must not put a space before the suffix
-  std::array<std::string_view, 3> ends = {};  // tokens that end the answer, besides EOS, if the vocabulary has them
+  bool suffix_continues_text = false;  // a sentencepiece tokenizer must not put a space before the suffix
 };
 
 // The first row whose marks are in the vocabulary, or null.

@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cstring>
 #include <span>
-#include <string_view>
 #include <utility>
 
 #include "kernels/base/hash.h"
@@ -309,9 +308,9 @@ struct Renderer {
   void attempt(const std::vector<size_t>& mends, const Conversation& mended, size_t min_present, Rendering* best) {
     Rendering now{.mends = mends};
     --tries_left;
-    now.failure = render(mended, &now.text);
-    if (!now.failure) now.present = count_present(required, now.text);
-    if (!now.failure && now.present >= min_present) *best = std::move(now);
+    if (render(mended, &now.text)) return;
+    now.present = count_present(required, now.text);
+    if (now.present >= min_present) *best = std::move(now);
   }
 
   // Adds one mend after another to the conversation, until nothing is missing; of the shapes of contents each alone.
