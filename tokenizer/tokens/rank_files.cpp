@@ -70,8 +70,6 @@ bool decode_base64(std::string_view text, std::string* bytes) {
   return true;
 }
 
-std::string byte_token(int byte) { return bytes_to_chars(std::string(1, static_cast<char>(byte))); }
-
 // `tokens`: by rank, in the alphabet of byte-level BPE; empty: not read yet. The caller sets Error::where.
 Error set_token(std::string_view base64, int64_t rank, std::vector<std::string>* tokens) {
   std::string bytes;
@@ -84,8 +82,6 @@ Error set_token(std::string_view base64, int64_t rank, std::vector<std::string>*
   token = bytes_to_chars(bytes);
   return {};
 }
-
-bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
 
 Error find_merges(const std::vector<std::string>& tokens, size_t first_id, const std::string& where, BpeModel* bpe) {
   for (size_t rank = 0; rank < tokens.size(); ++rank) {
@@ -119,7 +115,8 @@ Error build_model(const std::vector<std::string>& tokens, size_t first_id, const
   }
   bpe->tokens.index_by_id();
   for (int byte = 0; byte < 256; ++byte) {
-    if (!bpe->tokens.contains(byte_token(byte))) return error("no token for byte " + std::to_string(byte), where);
+    const std::string token = bytes_to_chars(std::string{static_cast<char>(byte)});
+    if (!bpe->tokens.contains(token)) return error("no token for byte " + std::to_string(byte), where);
   }
   return find_merges(tokens, first_id, where, bpe);
 }

@@ -41,7 +41,7 @@ size_t utf8_unit(std::string_view text, bool* whole) {
   size_t have = 1;
   while (have < std::min(lead.length, text.size())) {
     const auto c = static_cast<unsigned char>(text[have]);
-    const bool fits = have == 1 ? c >= lead.min_second && c <= lead.max_second : (c & 0xC0) == 0x80;
+    const bool fits = have == 1 ? c >= lead.min_second && c <= lead.max_second : !begins_character(text[have]);
     if (!fits) break;
     ++have;
   }
@@ -170,6 +170,12 @@ char32_t next_char(std::string_view text, size_t* at) {
   return c;
 }
 
+size_t last_char(std::string_view text) {
+  size_t at = text.size() - 1;
+  while (at > 0 && !begins_character(text[at])) --at;
+  return at;
+}
+
 void append_utf8(char32_t c, std::string* text) {
   utf8proc_uint8_t bytes[4];
   const auto length = utf8proc_encode_char(c, bytes);
@@ -183,17 +189,14 @@ bool is_white_space(char32_t c) {
 
 bool is_python_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
 
-std::string_view rstrip(std::string_view text) {
-  size_t end = 0;
-  for (size_t at = 0; at < text.size();) {
-    if (!is_python_space(next_char(text, &at))) end = at;
+std::string_view strip(std::string_view text, bool left, bool right, bool (*is_space)(char32_t)) {
+  for (size_t at = 0; left && !text.empty() && is_space(next_char(text, &at)); at = 0) text.remove_prefix(at);
+  while (right && !text.empty()) {
+    const size_t last = last_char(text);
+    size_t at = last;
+    if (!is_space(next_char(text, &at))) break;
+    text = text.substr(0, last);
   }
-  return text.substr(0, end);
-}
-
-std::string_view strip(std::string_view text) {
-  text = rstrip(text);
-  for (size_t next = 0; !text.empty() && is_python_space(next_char(text, &next)); next = 0) text.remove_prefix(next);
   return text;
 }
 
