@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/base/text.h"
+
 namespace pinion {
 namespace {
 
@@ -10,12 +12,6 @@ constexpr size_t kMaxNesting = 128;  // deeper values may overflow the stack of 
 bool is_json_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20; }
-
-int hex_value(char c) {
-  if (is_digit(c)) return c - '0';
-  const char lower = static_cast<char>(c | 0x20);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
 
 }  // namespace
 
@@ -26,11 +22,7 @@ size_t JsonScanner::put(std::string_view text, std::string* out) {
     const bool in_string = expect_ == Expect::kString;
     if (!take(c)) continue;
     ++bytes;
-    if (in_string && is_control(c)) {
-      append_json_escaped({&c, 1}, out);
-    } else {
-      *out += c;
-    }
+    *out += in_string && is_control(c) ? json_escaped({&c, 1}) : std::string{c};
   }
   return bytes;
 }
@@ -98,9 +90,9 @@ bool JsonScanner::take_escape(char c) {
 
 // Rejects an escape of a lone surrogate, as JSON parsers do.
 bool JsonScanner::take_hex(char c) {
-  const int value = hex_value(c);
-  if (value < 0) return reject();
-  hex_ = hex_ * 16 + static_cast<unsigned>(value);
+  const std::optional<uint32_t> value = parse_hex({&c, 1}, 1);
+  if (!value) return reject();
+  hex_ = hex_ * 16 + *value;
   if (++hex_digits_ < 4) return true;
   const bool is_high_half = hex_ >= 0xD800 && hex_ < 0xDC00, is_low_half = hex_ >= 0xDC00 && hex_ < 0xE000;
   if (is_low_half != needs_low_half_) return reject();
@@ -169,22 +161,18 @@ bool JsonScanner::take(char c) {
   return true;
 }
 
-void append_json_escaped(std::string_view text, std::string* out) {
+std::string json_escaped(std::string_view text) {
+  constexpr std::string_view kEscaped = "\"\\\n\t\r\f\b", kLetters = "\"\\ntrfb";
+  std::string json;
   for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      *out += {'\\', c};
-    } else if (c == '\n') {
-      *out += "\\n";
-    } else if (c == '\t') {
-      *out += "\\t";
-    } else if (c == '\r') {
-      *out += "\\r";
-    } else if (is_control(c)) {
-      *out += {'\\', 'u', '0', '0', c < 0x10 ? '0' : '1', "0123456789abcdef"[c & 15]};
+    const size_t escape = kEscaped.find(c);
+    if (escape != kEscaped.npos) {
+      json += {'\\', kLetters[escape]};
     } else {
-      *out += c;
+      json += is_control(c) ? formatted("\\u%04x", c) : std::string{c};
     }
   }
+  return json;
 }
 
 std::string json_string(const std::string& json) {

@@ -63,8 +63,8 @@ class JsonScanner {
   std::string_view literal_ = {};  // the rest of true, false or null
 };
 
-// Appends `text` as the content of a JSON string, without quotes.
-void append_json_escaped(std::string_view text, std::string* out);
+// `text` as the content of a JSON string, without quotes.
+std::string json_escaped(std::string_view text);
 
 // Decodes a JSON string; empty if `json` is not a string.
 std::string json_string(const std::string& json);
