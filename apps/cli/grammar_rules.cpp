@@ -1,6 +1,8 @@
 #include "apps/cli/grammar_rules.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -11,10 +13,9 @@ namespace {
 
 constexpr double kSecondsPerToken = 2e-3;
 
-// Token masks in the format of TextRules::allowed. Ids may exceed the mask.
-bool has_bit(std::span<const uint32_t> bits, int32_t id) { return id >= 0 && std::cmp_less(id / 32, bits.size()); }
+// Sets the bit of an id, which may exceed the mask, in the format of TextRules::allowed.
 void set_bit(std::span<uint32_t> bits, int32_t id) {
-  if (has_bit(bits, id)) bits[id / 32] |= uint32_t{1} << (id % 32);
+  if (id >= 0 && std::cmp_less(id / 32, bits.size())) bits[id / 32] |= uint32_t{1} << (id % 32);
 }
 
 class GrammarRules : public TextRules {
@@ -124,7 +125,8 @@ class GrammarRules : public TextRules {
   Error allow() {
     if (state_ == State::free) {
       allowed.clear();  // any token
-      if (!until_.empty() && !options_->may_end_free) forbid_ends();
+      const bool may_end = until_.empty() || options_->may_end_free;
+      if (!may_end) std::ranges::transform(ends_, std::back_inserter(allowed), std::bit_not());
       return {};
     }
     allowed.resize(ends_.size());
@@ -136,11 +138,6 @@ class GrammarRules : public TextRules {
       for (const int32_t id : newline_ids()) set_bit(allowed, id);
     }
     return {};
-  }
-
-  void forbid_ends() {
-    allowed = ends_;
-    for (uint32_t& word : allowed) word = ~word;
   }
 
   // True if the mask allows nothing but ends of the text.
