@@ -39,7 +39,7 @@ bool JsonScanner::advance(Expect next) {
 
 void JsonScanner::end_value() {
   if (open_.empty()) state_ = State::kComplete;
-  expect_ = Expect::kCommaOrEnd;
+  expect_ = Expect::kComma;
 }
 
 bool JsonScanner::open(char c, Expect next) {
@@ -60,21 +60,18 @@ bool JsonScanner::begin_value(char c) {
     case '{':
       return open(c, Expect::kKeyOrEnd);
     case '[':
-      return open(c, Expect::kElementOrEnd);
+      return open(c, Expect::kItemOrEnd);
     case '"':
       in_key_ = false;
       return advance(Expect::kString);
-    case '-':
-      return advance(Expect::kMinus);
-    case '0':
-      return advance(Expect::kZero);
     case 't':
     case 'f':
     case 'n':
       literal_ = c == 't' ? "rue" : c == 'f' ? "alse" : "ull";
       return advance(Expect::kLiteral);
     default:
-      return is_digit(c) ? advance(Expect::kInteger) : reject();
+      number_ = c;
+      return c == '-' || is_digit(c) ? advance(Expect::kNumber) : reject();
   }
 }
 
@@ -110,28 +107,24 @@ bool JsonScanner::take_string(char c) {
 }
 
 bool JsonScanner::take_number(char c) {
-  const bool had_digit = expect_ != Expect::kMinus && expect_ != Expect::kPoint && expect_ != Expect::kExponent &&
-                         expect_ != Expect::kExponentSign;
-  const bool in_exponent =
-      expect_ == Expect::kExponent || expect_ == Expect::kExponentSign || expect_ == Expect::kExponentDigits;
+  const bool had_digit = is_digit(number_.back()), is_e = c == 'e' || c == 'E';
+  const auto has = [&](std::string_view bytes) { return number_.find_first_of(bytes) != number_.npos; };
   if (is_digit(c)) {
-    if (expect_ == Expect::kMinus) return advance(c == '0' ? Expect::kZero : Expect::kInteger);
-    if (expect_ == Expect::kZero) return reject();
-    if (expect_ == Expect::kPoint) return advance(Expect::kFraction);
-    return in_exponent ? advance(Expect::kExponentDigits) : true;
+    if (number_ == "0" || number_ == "-0") return reject();
+  } else if (!had_digit) {
+    if ((c != '+' && c != '-') || (number_.back() | 0x20) != 'e') return reject();
+  } else if ((c != '.' && !is_e) || has(is_e ? "eE" : ".eE")) {
+    end_value();
+    return false;
   }
-  if (expect_ == Expect::kExponent && (c == '+' || c == '-')) return advance(Expect::kExponentSign);
-  if (!had_digit) return reject();
-  if (c == '.' && (expect_ == Expect::kZero || expect_ == Expect::kInteger)) return advance(Expect::kPoint);
-  if ((c == 'e' || c == 'E') && !in_exponent) return advance(Expect::kExponent);
-  end_value();
-  return false;
+  number_ += c;
+  return true;
 }
 
 bool JsonScanner::take_between(char c) {
   if (is_json_space(c)) return true;
   switch (expect_) {
-    case Expect::kElementOrEnd:
+    case Expect::kItemOrEnd:
       return c == ']' ? close(c) : begin_value(c);
     case Expect::kKeyOrEnd:
       if (c == '}') return close(c);
@@ -141,7 +134,7 @@ bool JsonScanner::take_between(char c) {
       return c == '"' ? advance(Expect::kString) : reject();
     case Expect::kColon:
       return c == ':' ? advance(Expect::kValue) : reject();
-    case Expect::kCommaOrEnd:
+    case Expect::kComma:
       if (c == '}' || c == ']') return close(c);
       return c == ',' ? advance(open_.back() == '{' ? Expect::kKey : Expect::kValue) : reject();
     default:
@@ -151,7 +144,7 @@ bool JsonScanner::take_between(char c) {
 
 bool JsonScanner::take(char c) {
   if (expect_ < Expect::kString) return take_between(c);
-  if (expect_ >= Expect::kMinus) return take_number(c);
+  if (expect_ == Expect::kNumber) return take_number(c);
   if (expect_ == Expect::kString) return take_string(c);
   if (expect_ == Expect::kEscape) return take_escape(c);
   if (expect_ == Expect::kHex) return take_hex(c);
