@@ -155,11 +155,8 @@ std::shared_ptr<const GrammarVocabulary> vocabulary_of(const Tokenizer& tokenize
 }
 
 bool ends_within_character(std::string_view text) {
-  for (size_t back = 1; back <= std::min<size_t>(text.size(), 3); ++back) {
-    const std::string_view last = text.substr(text.size() - back);
-    if (begins_character(last[0])) return static_cast<unsigned char>(last[0]) >= 0xC0 && utf8_length(last) == 0;
-  }
-  return false;
+  const std::string_view last = text.substr(text.empty() ? 0 : last_char(text));
+  return !last.empty() && last.size() < 4 && static_cast<unsigned char>(last[0]) >= 0xC0 && utf8_length(last) == 0;
 }
 
 xgrammar::TokenizerInfo byte_vocabulary() {

@@ -293,19 +293,14 @@ class PatternTranslator {
     const size_t dash = at_ + first->spelling.size();
     const bool is_range =
         first->char_class == 0 && dash + 1 < pattern_.size() && pattern_[dash] == '-' && pattern_[dash + 1] != ']';
-    if (!is_range) {
-      if (first->char_class != 0) {
-        if (Error e = write_char_class(*first, is_negated, out)) return e;
-      } else {
-        add_range(first->c, first->c, is_negated, out);
-      }
-      at_ = dash;
-      return {};
+    const std::optional<Atom> last = is_range ? atom_at(pattern_, dash + 1) : first;
+    if (first->char_class != 0) {
+      if (Error e = write_char_class(*first, is_negated, out)) return e;
+    } else {
+      if (!last || last->char_class != 0 || last->c < first->c) return unsupported();
+      add_range(first->c, last->c, is_negated, out);
     }
-    const std::optional<Atom> last = atom_at(pattern_, dash + 1);
-    if (!last || last->char_class != 0 || last->c < first->c) return unsupported();
-    add_range(first->c, last->c, is_negated, out);
-    at_ = dash + 1 + last->spelling.size();
+    at_ = is_range ? dash + 1 + last->spelling.size() : dash;
     return {};
   }
 

@@ -23,10 +23,9 @@ bool word_after(std::string_view text, size_t at) { return at < text.size() && i
 
 AddedTokenFinder make_finder(std::vector<AddedToken> tokens) {
   std::erase_if(tokens, [](const AddedToken& token) { return token.content.empty(); });
-  std::sort(tokens.begin(), tokens.end(),
-            [](const auto& a, const auto& b) { return std::tie(a.content, a.id) < std::tie(b.content, b.id); });
-  const auto same = [](const auto& a, const auto& b) { return a.content == b.content; };
-  tokens.erase(std::unique(tokens.begin(), tokens.end(), same), tokens.end());
+  std::ranges::sort(tokens, {}, [](const AddedToken& token) { return std::tie(token.content, token.id); });
+  const auto repeated = std::ranges::unique(tokens, {}, &AddedToken::content);
+  tokens.erase(repeated.begin(), repeated.end());
   AddedTokenFinder finder{std::move(tokens), {}};
   for (const AddedToken& token : finder.tokens) finder.first_bytes.set(static_cast<unsigned char>(token.content[0]));
   return finder;

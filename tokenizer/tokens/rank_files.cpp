@@ -126,23 +126,16 @@ std::string with_rust_words(const std::string& pattern) {
   const std::string kWords = "\\w\\u200C\\u200D";
   std::string out;
   int classes = 0;  // open ones
-  for (size_t at = 0; at < pattern.size(); ++at) {
-    const char c = pattern[at], next = at + 1 < pattern.size() ? pattern[at + 1] : '\0';
-    if (c == '[') ++classes;
-    if (c == ']' && classes > 0) --classes;
-    if (c != '\\') {
-      out += c;
-      continue;
-    }
-    if (next == 'w') {
-      out += classes > 0 ? kWords : "[" + kWords + "]";
-    } else if (next == 'W') {
-      out += "[^" + kWords + "]";
+  for (std::string_view rest = pattern; !rest.empty();) {
+    const std::string_view unit = rest.substr(0, rest.front() == '\\' ? 2 : 1);
+    rest.remove_prefix(unit.size());
+    if (unit == "[") ++classes;
+    if (unit == "]" && classes > 0) --classes;
+    if (unit == "\\w" || unit == "\\W") {
+      out += unit == "\\w" && classes > 0 ? kWords : (unit == "\\w" ? "[" : "[^") + kWords + "]";
     } else {
-      out += c;
-      if (next != '\0') out += next;
+      out += unit;
     }
-    ++at;
   }
   return out;
 }

@@ -201,12 +201,11 @@ std::string_view strip(std::string_view text, bool left, bool right, bool (*is_s
 }
 
 bool is_word(char32_t c) {
-  constexpr unsigned kCategories = 1u << UTF8PROC_CATEGORY_LU | 1u << UTF8PROC_CATEGORY_LL |
-                                   1u << UTF8PROC_CATEGORY_LT | 1u << UTF8PROC_CATEGORY_LM |
-                                   1u << UTF8PROC_CATEGORY_LO | 1u << UTF8PROC_CATEGORY_MN |
-                                   1u << UTF8PROC_CATEGORY_MC | 1u << UTF8PROC_CATEGORY_ME |
-                                   1u << UTF8PROC_CATEGORY_ND | 1u << UTF8PROC_CATEGORY_NL | 1u << UTF8PROC_CATEGORY_PC;
-  if (kCategories >> utf8proc_category(c) & 1) return true;
+  // utf8proc numbers the letters, marks and numbers in a row, then \p{Pc}.
+  const auto category = utf8proc_category(c);
+  static_assert(UTF8PROC_CATEGORY_LU == 1 && UTF8PROC_CATEGORY_PC == 12);
+  if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_PC && category != UTF8PROC_CATEGORY_NO)
+    return true;
   // Joiners, and alphabetic symbols: circled and squared Latin letters.
   return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
          (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
