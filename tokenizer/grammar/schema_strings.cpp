@@ -133,11 +133,8 @@ Error complete_string(std::span<const SchemaPart> parts, Schema* out) {
     return {};
   }
   if (limits.patterns.empty() && limits.formats.empty()) {
-    const bool is_bounded = limits.max_length != kUnbounded;
-    if (has_lengths) {
-      (*out)["pattern"] = length_pattern(std::to_string(limits.min_length) + "," +
-                                         (is_bounded ? std::to_string(limits.max_length) : ""));
-    }
+    const std::string max = limits.max_length == kUnbounded ? "" : std::to_string(limits.max_length);
+    if (has_lengths) (*out)["pattern"] = length_pattern(std::to_string(limits.min_length) + "," + max);
     return {};
   }
   add_formats(&limits);
@@ -145,8 +142,7 @@ Error complete_string(std::span<const SchemaPart> parts, Schema* out) {
   const std::string pattern = joined_lines(limits.patterns);
   (*out)["pattern"] = pattern;
   if (pattern.find('\n') == pattern.npos) return {};
-  const std::string grammar = without_max_length(pattern);
-  const std::optional<int64_t> states = automaton_states(grammar);
+  const std::optional<int64_t> states = automaton_states(without_max_length(pattern));
   if (!states) return error("not supported beside the other limits of the string", limits.pattern_where);
   if (*states == 0) *out = false;
   return {};
