@@ -1,6 +1,8 @@
 #include "apps/cli/grammar_rules.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -10,11 +12,11 @@ namespace pinion {
 namespace {
 
 constexpr double kSecondsPerToken = 2e-3;
+const EncodeOptions kPlain = {.add_special = false, .parse_special = false};
 
-// Token masks in the format of TextRules::allowed. Ids may exceed the mask.
-bool has_bit(std::span<const uint32_t> bits, int32_t id) { return id >= 0 && std::cmp_less(id / 32, bits.size()); }
+// Sets the bit of an id, which may exceed the mask, in the format of TextRules::allowed.
 void set_bit(std::span<uint32_t> bits, int32_t id) {
-  if (has_bit(bits, id)) bits[id / 32] |= uint32_t{1} << (id % 32);
+  if (id >= 0 && std::cmp_less(id / 32, bits.size())) bits[id / 32] |= uint32_t{1} << (id % 32);
 }
 
 class GrammarRules : public TextRules {
@@ -37,14 +39,16 @@ class GrammarRules : public TextRules {
   }
 
   Error add(int32_t id) override {
-    if (Error e = check_time()) return e;
+    ++tokens_;
+    if (left_seconds() <= 0) return error("takes too long: the grammar is too ambiguous", "grammar");
     const Stopwatch watch(*this);
     switch (state_) {
       case State::free:
         add_to_free_text(id);
         break;
       case State::opening:
-        if (const ReplyOpening* opening = opening_of(id)) {
+        if (const auto opening = std::ranges::find(options_->openings, id, &ReplyOpening::id);
+            opening != options_->openings.end()) {
           state_ = State::free;
           until_ = opening->until;
           break;
@@ -62,8 +66,7 @@ class GrammarRules : public TextRules {
     const Stopwatch watch(*this);
     std::vector<int32_t> ids;
     const std::string text = state_ == State::constrained ? matcher_->jump_forward(left_seconds()) : "";
-    if (text.empty() || encode(*options_->tokenizer, text, {.add_special = false, .parse_special = false}, &ids))
-      return {};
+    if (text.empty() || encode(*options_->tokenizer, text, kPlain, &ids)) return {};
     std::string spelled;
     for (const int32_t id : ids) spelled += token_bytes(*options_->tokenizer, id);
     if (spelled != text) return {};  // the tokenizer added a leading space, for example
@@ -92,17 +95,6 @@ class GrammarRules : public TextRules {
     return options_->max_seconds + kSecondsPerToken * static_cast<double>(tokens_) - used_seconds_;
   }
 
-  Error check_time() {
-    ++tokens_;
-    if (left_seconds() > 0) return {};
-    return error("takes too long: the grammar is too ambiguous", "grammar");
-  }
-
-  const ReplyOpening* opening_of(int32_t id) const {
-    const auto found = std::ranges::find(options_->openings, id, &ReplyOpening::id);
-    return found == options_->openings.end() ? nullptr : &*found;
-  }
-
   bool is_newlines(int32_t id) const {
     const std::string bytes = token_bytes(*options_->tokenizer, id);
     return !bytes.empty() && bytes.find_first_not_of('\n') == std::string::npos;
@@ -124,12 +116,14 @@ class GrammarRules : public TextRules {
   Error allow() {
     if (state_ == State::free) {
       allowed.clear();  // any token
-      if (!until_.empty() && !options_->may_end_free) forbid_ends();
+      const bool may_end = until_.empty() || options_->may_end_free;
+      if (!may_end) std::ranges::transform(ends_, std::back_inserter(allowed), std::bit_not());
       return {};
     }
     allowed.resize(ends_.size());
     if (Error e = matcher_->fill_mask(allowed, left_seconds())) return e;
-    is_complete = state_ == State::constrained && must_end();
+    const auto is_end = [](uint32_t mask, uint32_t ends) { return (mask & ~ends) == 0; };
+    is_complete = state_ == State::constrained && std::ranges::equal(allowed, ends_, is_end);
     if (state_ == State::constrained) return {};
     for (const ReplyOpening& opening : options_->openings) set_bit(allowed, opening.id);
     if (may_be_newline_) {
@@ -138,24 +132,12 @@ class GrammarRules : public TextRules {
     return {};
   }
 
-  void forbid_ends() {
-    allowed = ends_;
-    for (uint32_t& word : allowed) word = ~word;
-  }
-
-  // True if the mask allows nothing but ends of the text.
-  bool must_end() const {
-    const auto is_end = [](uint32_t mask, uint32_t ends) { return (mask & ~ends) == 0; };
-    return std::equal(allowed.begin(), allowed.end(), ends_.begin(), is_end);
-  }
-
   // Tokens for one or two newlines, which models write after their thoughts.
   std::vector<int32_t> newline_ids() const {
     std::vector<int32_t> all;
     for (const char* text : {"\n", "\n\n"}) {
       std::vector<int32_t> ids;
-      const EncodeOptions plain{.add_special = false, .parse_special = false};
-      if (!encode(*options_->tokenizer, text, plain, &ids) && ids.size() == 1 && is_newlines(ids[0]))
+      if (!encode(*options_->tokenizer, text, kPlain, &ids) && ids.size() == 1 && is_newlines(ids[0]))
         all.push_back(ids[0]);
     }
     return all;

@@ -1,8 +1,11 @@
 // Small operations on text that several folders need.
 #pragma once
 
+#include <charconv>
 #include <cstdarg>
+#include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +46,14 @@ inline std::vector<std::string_view> split(std::string_view text, char separator
 
 inline bool is_hexadecimal(std::string_view text, size_t digits) {
   return text.size() == digits && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
+// The number in the first `digits` bytes of a text.
+inline std::optional<uint32_t> parse_hex(std::string_view text, size_t digits) {
+  uint32_t value = 0;
+  if (text.size() < digits) return {};
+  const auto [end, code] = std::from_chars(text.data(), text.data() + digits, value, 16);
+  return code == std::errc() && end == text.data() + digits ? std::optional(value) : std::nullopt;
 }
 
 }  // namespace pinion

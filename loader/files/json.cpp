@@ -1,7 +1,6 @@
 #include "loader/files/json.h"
 
 #include <algorithm>
-#include <charconv>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <type_traits>
@@ -157,10 +156,9 @@ struct Builder {
 
 // The code unit of an escape \uXXXX at `at`; -1: there is none.
 int escaped_unit(std::string_view text, size_t at) {
-  unsigned unit = 0;
   if (at + 6 > text.size() || text[at] != '\\' || text[at + 1] != 'u') return -1;
-  const auto [end, code] = std::from_chars(&text[at + 2], &text[at + 2] + 4, unit, 16);
-  return code == std::errc() && end == &text[at + 2] + 4 ? static_cast<int>(unit) : -1;
+  const std::optional<uint32_t> unit = parse_hex(text.substr(at + 2), 4);
+  return unit ? static_cast<int>(*unit) : -1;
 }
 
 // The text with \uFFFD for each surrogate without its other half; empty: it has none.

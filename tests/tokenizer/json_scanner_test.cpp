@@ -45,9 +45,7 @@ TEST(JsonScanner, StopsAtTheFirstInvalidByte) {
 
 TEST(JsonScanner, EscapesControlCharactersInStrings) {
   EXPECT_EQ(taken("[\n\"a\n\r\t\x1f\x7f\"]"), "[\n\"a\\n\\r\\t\\u001f\x7f\"]");
-  std::string escaped;
-  append_json_escaped("\"\\\n\x02ü", &escaped);
-  EXPECT_EQ(escaped, "\\\"\\\\\\n\\u0002ü");
+  EXPECT_EQ(json_escaped("\"\\\n\b\f\x02ü"), "\\\"\\\\\\n\\b\\f\\u0002ü");
 }
 
 }  // namespace

@@ -115,10 +115,8 @@ void ThinkingSplitter::trim_newlines() {
 }
 
 std::vector<ThinkingText> ThinkingSplitter::finish() {
-  std::vector<ThinkingText> result;
-  add(pending_, &result);
+  std::vector<ThinkingText> result = put_literal({});
   if (!newlines_.empty() && !inside_) result.push_back({newlines_, inside_});
-  pending_.clear();
   newlines_.clear();
   return result;
 }

@@ -20,7 +20,7 @@ std::string json_of_python(std::string_view text) {
       json += pair;
       ++i;
     } else {
-      append_json_escaped(text.substr(i, 1), &json);
+      json += json_escaped(text.substr(i, 1));
     }
   }
   return json;
@@ -31,8 +31,7 @@ std::string json_of_python(std::string_view text) {
 Step BraceCalls::emit(std::string_view json, size_t bytes, Phase next, CallBuffer* buffer) {
   buffer->emit(EventKind::kArguments, json);
   buffer->skip(bytes);
-  phase_ = next;
-  return Step::kContinue;
+  return go_on(&phase_, next);
 }
 
 Step BraceCalls::open(Phase next, CallBuffer* buffer) {
@@ -49,8 +48,7 @@ Step BraceCalls::close(CallBuffer* buffer) {
   emit(bracket == '[' ? "]" : "}", 1, Phase::kComma, buffer);
   if (!open_.empty()) return Step::kContinue;
   buffer->end_call(true);
-  phase_ = is_python_ ? Phase::kNext : Phase::kClose;
-  return Step::kContinue;
+  return go_on(&phase_, is_python_ ? Phase::kNext : Phase::kClose);
 }
 
 Step BraceCalls::start(CallBuffer* buffer) {
@@ -59,8 +57,7 @@ Step BraceCalls::start(CallBuffer* buffer) {
   in_list_ = is_python_ && buffer->rest().front() == '[';
   if (!in_list_ && !row_->bare.empty()) return Step::kReject;
   buffer->skip(in_list_);
-  phase_ = Phase::kName;
-  return Step::kContinue;
+  return go_on(&phase_, Phase::kName);
 }
 
 // Calls are separated by commas in a list, else by line ends.
@@ -75,8 +72,7 @@ Step BraceCalls::start_next(CallBuffer* buffer) {
   if (!in_list_ && c == '<') return skip_close(*row_, buffer);
   if (in_list_ && c != ',') return Step::kReject;
   buffer->skip(in_list_);
-  phase_ = Phase::kName;
-  return Step::kContinue;
+  return go_on(&phase_, Phase::kName);
 }
 
 Match BraceCalls::match_quote(std::string_view text) {
@@ -108,9 +104,7 @@ Step BraceCalls::read_key(CallBuffer* buffer) {
   size_t bytes = 0;
   if (Step step = buffer->find_first_of(":=,(){}[]<\n", kMaxNameBytes, &bytes); step != Step::kDone) return step;
   if (buffer->rest()[bytes] != separator || bytes == 0) return Step::kReject;
-  std::string json = "\"";
-  append_json_escaped(buffer->rest().substr(0, bytes), &json);
-  return emit(json + "\"", bytes, Phase::kColon, buffer);
+  return emit('"' + json_escaped(buffer->rest().substr(0, bytes)) + '"', bytes, Phase::kColon, buffer);
 }
 
 Step BraceCalls::read_value(CallBuffer* buffer) {
@@ -132,11 +126,7 @@ Step BraceCalls::read_plain(CallBuffer* buffer) {
   if (bytes == 0) return Step::kReject;
   const std::string_view text = buffer->rest().substr(0, bytes);
   std::string json = plain_value(text, {"number", "boolean", "null"});
-  if (json.empty()) {
-    json = '"';
-    append_json_escaped(text.substr(0, text.find_last_not_of(kAsciiWhiteSpace) + 1), &json);
-    json += '"';
-  }
+  if (json.empty()) json = '"' + json_escaped(text.substr(0, text.find_last_not_of(kAsciiWhiteSpace) + 1)) + '"';
   return emit(json, bytes, Phase::kComma, buffer);
 }
 
@@ -156,8 +146,7 @@ Step BraceCalls::read_string(CallBuffer* buffer) {
   const size_t found = text.find(quote_);
   const bool has_ended = found != std::string_view::npos;
   const size_t certain = has_ended ? found : text.size() - partial_mark_bytes(text, quote_);
-  std::string json;
-  append_json_escaped(text.substr(0, certain), &json);
+  const std::string json = json_escaped(text.substr(0, certain));
   if (has_ended) return emit(json + '"', certain + quote_.size(), after_string_, buffer);
   emit(json, certain, Phase::kString, buffer);
   return Step::kNeedMore;

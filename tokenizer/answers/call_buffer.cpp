@@ -1,8 +1,9 @@
 // The text and the events of ToolCallParser. See call_readers.h.
 #include <algorithm>
-#include <sstream>
+#include <span>
 #include <utility>
 
+#include "kernels/base/text.h"
 #include "tokenizer/answers/call_readers.h"
 
 namespace pinion {
@@ -21,17 +22,13 @@ const ToolJson& member(const ToolJson& object, const char* key) {
 void add_types(const ToolJson& root, const ToolJson& schema, int depth, std::vector<std::string>* types) {
   if (depth == 0) return;
   const ToolJson& type = member(schema, "type");
-  if (type.is_string()) types->push_back(type.get<std::string>());
-  if (type.is_array()) {
-    for (const ToolJson& name : type) {
-      if (name.is_string()) types->push_back(name.get<std::string>());
-    }
+  for (const ToolJson& name : type.is_array() ? type : ToolJson::array({type})) {
+    if (name.is_string()) types->push_back(name.get<std::string>());
   }
   if (const ToolJson& reference = member(schema, "$ref"); reference.is_string()) {  // "#/$defs/NAME"
     const ToolJson* at = &root;
-    std::istringstream names(reference.get<std::string>());
-    std::string name;
-    for (std::getline(names, name, '/'); std::getline(names, name, '/');) at = &member(*at, name.c_str());
+    const auto names = split(reference.get_ref<const std::string&>(), '/');
+    for (const std::string_view name : std::span(names).subspan(1)) at = &member(*at, std::string(name).c_str());
     add_types(root, *at, depth - 1, types);
   }
   if (&type != &kNoMember) return;
@@ -70,11 +67,7 @@ Match match(std::string_view text, std::string_view word) {
 
 Match match_any(std::string_view text, std::initializer_list<std::string_view> words) {
   Match result = Match::kNo;
-  for (const std::string_view word : words) {
-    const Match found = match(text, word);
-    if (found == Match::kYes) return found;
-    if (found == Match::kPartial) result = found;
-  }
+  for (const std::string_view word : words) result = std::max(result, match(text, word));
   return result;
 }
 

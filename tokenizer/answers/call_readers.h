@@ -26,6 +26,13 @@ enum class Step {
   kReject,    // the next byte cannot belong to a call
 };
 
+// Sets the phase of a reader.
+template <typename Phase>
+Step go_on(Phase* phase, Phase next) {
+  *phase = next;
+  return Step::kContinue;
+}
+
 enum class Match { kNo, kPartial, kYes };
 Match match(std::string_view text, std::string_view word);  // kPartial: all of `text` begins `word`
 Match match_any(std::string_view text, std::initializer_list<std::string_view> words);

@@ -60,8 +60,7 @@ Step HarmonyMessages::start(CallBuffer* buffer) {
   }
   buffer->hold();
   searched_ = 0;
-  phase_ = Phase::kHeader;
-  return Step::kContinue;
+  return go_on(&phase_, Phase::kHeader);
 }
 
 Step HarmonyMessages::read_header(CallBuffer* buffer) {
@@ -97,8 +96,7 @@ Step HarmonyMessages::read_text(CallBuffer* buffer) {
   buffer->skip(certain);
   if (found != Match::kYes) return Step::kNeedMore;
   buffer->skip(end_bytes(buffer->rest()));
-  phase_ = Phase::kBetween;
-  return Step::kContinue;
+  return go_on(&phase_, Phase::kBetween);
 }
 
 Step HarmonyMessages::start_arguments(CallBuffer* buffer) {
@@ -112,12 +110,10 @@ Step HarmonyMessages::start_arguments(CallBuffer* buffer) {
   }
   buffer->begin_call(name_, {});
   scanner_ = {};
-  phase_ = Phase::kArgumentsText;
-  if (is_object) return Step::kContinue;
+  if (is_object) return go_on(&phase_, Phase::kArgumentsText);
   buffer->emit(EventKind::kArguments, "{}");
   buffer->end_call(true);
-  phase_ = Phase::kAfterCall;
-  return Step::kContinue;
+  return go_on(&phase_, Phase::kAfterCall);
 }
 
 Step HarmonyMessages::skip_end(CallBuffer* buffer) {
@@ -126,8 +122,7 @@ Step HarmonyMessages::skip_end(CallBuffer* buffer) {
   if (found == Match::kPartial) return Step::kNeedMore;
   if (found == Match::kNo) return Step::kReject;
   buffer->drop_held();
-  phase_ = Phase::kBetween;
-  return Step::kContinue;
+  return go_on(&phase_, Phase::kBetween);
 }
 
 Step HarmonyMessages::step(CallBuffer* buffer) {
@@ -142,8 +137,7 @@ Step HarmonyMessages::step(CallBuffer* buffer) {
       return start_arguments(buffer);
     case Phase::kArgumentsText: {
       const Step step = read_json_arguments(&scanner_, buffer);
-      if (step == Step::kDone) phase_ = Phase::kAfterCall;
-      return step == Step::kDone ? Step::kContinue : step;
+      return step == Step::kDone ? go_on(&phase_, Phase::kAfterCall) : step;
     }
     default:
       return skip_end(buffer);

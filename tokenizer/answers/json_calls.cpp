@@ -18,8 +18,7 @@ bool is_json_object(const std::string& json) {
 
 Step JsonCalls::advance(Phase next, CallBuffer* buffer) {
   buffer->skip(1);
-  phase_ = next;
-  return Step::kContinue;
+  return go_on(&phase_, next);
 }
 
 Step JsonCalls::start(char c, CallBuffer* buffer) {
@@ -42,8 +41,7 @@ Step JsonCalls::start_key(char c, CallBuffer* buffer) {
   if (c != '"') return Step::kReject;
   scanner_ = {};
   value_.clear();
-  phase_ = Phase::kKeyText;
-  return Step::kContinue;
+  return go_on(&phase_, Phase::kKeyText);
 }
 
 JsonCalls::Role JsonCalls::role_of(const std::string& key) const {
@@ -61,8 +59,7 @@ Step JsonCalls::start_value(char c, CallBuffer* buffer) {
   if (role_ == Role::kArguments && c == '{' && !name_.empty()) buffer->begin_call(name_, id_);
   scanner_ = {};
   value_.clear();
-  phase_ = Phase::kValueText;
-  return Step::kContinue;
+  return go_on(&phase_, Phase::kValueText);
 }
 
 void JsonCalls::emit_whole(const std::string& arguments, CallBuffer* buffer) {
@@ -107,8 +104,7 @@ Step JsonCalls::read_text(CallBuffer* buffer) {
   if (scanner_.state() == JsonScanner::State::kInvalid) return Step::kReject;
   if (phase_ == Phase::kValueText) return take_value(buffer);
   key_ = json_string(value_);
-  phase_ = Phase::kColon;
-  return Step::kContinue;
+  return go_on(&phase_, Phase::kColon);
 }
 
 // {"name": ...} without arguments is a call only after a mark.

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/base/text.h"
+
 namespace pinion {
 namespace {
 
@@ -10,12 +12,6 @@ constexpr size_t kMaxNesting = 128;  // deeper values may overflow the stack of 
 bool is_json_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20; }
-
-int hex_value(char c) {
-  if (is_digit(c)) return c - '0';
-  const char lower = static_cast<char>(c | 0x20);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
 
 }  // namespace
 
@@ -26,11 +22,7 @@ size_t JsonScanner::put(std::string_view text, std::string* out) {
     const bool in_string = expect_ == Expect::kString;
     if (!take(c)) continue;
     ++bytes;
-    if (in_string && is_control(c)) {
-      append_json_escaped({&c, 1}, out);
-    } else {
-      *out += c;
-    }
+    *out += in_string && is_control(c) ? json_escaped({&c, 1}) : std::string{c};
   }
   return bytes;
 }
@@ -47,7 +39,7 @@ bool JsonScanner::advance(Expect next) {
 
 void JsonScanner::end_value() {
   if (open_.empty()) state_ = State::kComplete;
-  expect_ = Expect::kCommaOrEnd;
+  expect_ = Expect::kComma;
 }
 
 bool JsonScanner::open(char c, Expect next) {
@@ -68,21 +60,18 @@ bool JsonScanner::begin_value(char c) {
     case '{':
       return open(c, Expect::kKeyOrEnd);
     case '[':
-      return open(c, Expect::kElementOrEnd);
+      return open(c, Expect::kItemOrEnd);
     case '"':
       in_key_ = false;
       return advance(Expect::kString);
-    case '-':
-      return advance(Expect::kMinus);
-    case '0':
-      return advance(Expect::kZero);
     case 't':
     case 'f':
     case 'n':
       literal_ = c == 't' ? "rue" : c == 'f' ? "alse" : "ull";
       return advance(Expect::kLiteral);
     default:
-      return is_digit(c) ? advance(Expect::kInteger) : reject();
+      number_ = c;
+      return c == '-' || is_digit(c) ? advance(Expect::kNumber) : reject();
   }
 }
 
@@ -98,9 +87,9 @@ bool JsonScanner::take_escape(char c) {
 
 // Rejects an escape of a lone surrogate, as JSON parsers do.
 bool JsonScanner::take_hex(char c) {
-  const int value = hex_value(c);
-  if (value < 0) return reject();
-  hex_ = hex_ * 16 + static_cast<unsigned>(value);
+  const std::optional<uint32_t> value = parse_hex({&c, 1}, 1);
+  if (!value) return reject();
+  hex_ = hex_ * 16 + *value;
   if (++hex_digits_ < 4) return true;
   const bool is_high_half = hex_ >= 0xD800 && hex_ < 0xDC00, is_low_half = hex_ >= 0xDC00 && hex_ < 0xE000;
   if (is_low_half != needs_low_half_) return reject();
@@ -118,28 +107,24 @@ bool JsonScanner::take_string(char c) {
 }
 
 bool JsonScanner::take_number(char c) {
-  const bool had_digit = expect_ != Expect::kMinus && expect_ != Expect::kPoint && expect_ != Expect::kExponent &&
-                         expect_ != Expect::kExponentSign;
-  const bool in_exponent =
-      expect_ == Expect::kExponent || expect_ == Expect::kExponentSign || expect_ == Expect::kExponentDigits;
+  const bool had_digit = is_digit(number_.back()), is_e = c == 'e' || c == 'E';
+  const auto has = [&](std::string_view bytes) { return number_.find_first_of(bytes) != number_.npos; };
   if (is_digit(c)) {
-    if (expect_ == Expect::kMinus) return advance(c == '0' ? Expect::kZero : Expect::kInteger);
-    if (expect_ == Expect::kZero) return reject();
-    if (expect_ == Expect::kPoint) return advance(Expect::kFraction);
-    return in_exponent ? advance(Expect::kExponentDigits) : true;
+    if (number_ == "0" || number_ == "-0") return reject();
+  } else if (!had_digit) {
+    if ((c != '+' && c != '-') || (number_.back() | 0x20) != 'e') return reject();
+  } else if ((c != '.' && !is_e) || has(is_e ? "eE" : ".eE")) {
+    end_value();
+    return false;
   }
-  if (expect_ == Expect::kExponent && (c == '+' || c == '-')) return advance(Expect::kExponentSign);
-  if (!had_digit) return reject();
-  if (c == '.' && (expect_ == Expect::kZero || expect_ == Expect::kInteger)) return advance(Expect::kPoint);
-  if ((c == 'e' || c == 'E') && !in_exponent) return advance(Expect::kExponent);
-  end_value();
-  return false;
+  number_ += c;
+  return true;
 }
 
 bool JsonScanner::take_between(char c) {
   if (is_json_space(c)) return true;
   switch (expect_) {
-    case Expect::kElementOrEnd:
+    case Expect::kItemOrEnd:
       return c == ']' ? close(c) : begin_value(c);
     case Expect::kKeyOrEnd:
       if (c == '}') return close(c);
@@ -149,7 +134,7 @@ bool JsonScanner::take_between(char c) {
       return c == '"' ? advance(Expect::kString) : reject();
     case Expect::kColon:
       return c == ':' ? advance(Expect::kValue) : reject();
-    case Expect::kCommaOrEnd:
+    case Expect::kComma:
       if (c == '}' || c == ']') return close(c);
       return c == ',' ? advance(open_.back() == '{' ? Expect::kKey : Expect::kValue) : reject();
     default:
@@ -159,7 +144,7 @@ bool JsonScanner::take_between(char c) {
 
 bool JsonScanner::take(char c) {
   if (expect_ < Expect::kString) return take_between(c);
-  if (expect_ >= Expect::kMinus) return take_number(c);
+  if (expect_ == Expect::kNumber) return take_number(c);
   if (expect_ == Expect::kString) return take_string(c);
   if (expect_ == Expect::kEscape) return take_escape(c);
   if (expect_ == Expect::kHex) return take_hex(c);
@@ -169,22 +154,18 @@ bool JsonScanner::take(char c) {
   return true;
 }
 
-void append_json_escaped(std::string_view text, std::string* out) {
+std::string json_escaped(std::string_view text) {
+  constexpr std::string_view kEscaped = "\"\\\n\t\r\f\b", kLetters = "\"\\ntrfb";
+  std::string json;
   for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      *out += {'\\', c};
-    } else if (c == '\n') {
-      *out += "\\n";
-    } else if (c == '\t') {
-      *out += "\\t";
-    } else if (c == '\r') {
-      *out += "\\r";
-    } else if (is_control(c)) {
-      *out += {'\\', 'u', '0', '0', c < 0x10 ? '0' : '1', "0123456789abcdef"[c & 15]};
+    const size_t escape = kEscaped.find(c);
+    if (escape != kEscaped.npos) {
+      json += {'\\', kLetters[escape]};
     } else {
-      *out += c;
+      json += is_control(c) ? formatted("\\u%04x", c) : std::string{c};
     }
   }
+  return json;
 }
 
 std::string json_string(const std::string& json) {

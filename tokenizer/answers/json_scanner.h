@@ -17,27 +17,7 @@ class JsonScanner {
   State state() const { return state_; }
 
  private:
-  enum class Expect {
-    kValue,
-    kElementOrEnd,
-    kKeyOrEnd,
-    kKey,
-    kColon,
-    kCommaOrEnd,
-    kString,
-    kEscape,
-    kHex,
-    kLiteral,
-    // Inside a number, by the last element read.
-    kMinus,
-    kZero,
-    kInteger,
-    kPoint,
-    kFraction,
-    kExponent,
-    kExponentSign,
-    kExponentDigits,
-  };
+  enum class Expect { kValue, kItemOrEnd, kKeyOrEnd, kKey, kColon, kComma, kString, kEscape, kHex, kLiteral, kNumber };
 
   // Each returns whether it consumed the byte. A number ends without consuming the byte behind it.
   bool take(char c);
@@ -61,10 +41,11 @@ class JsonScanner {
   int hex_digits_ = 0;             // of \uXXXX
   unsigned hex_ = 0;               // their value
   std::string_view literal_ = {};  // the rest of true, false or null
+  std::string number_;             // the bytes of the current number
 };
 
-// Appends `text` as the content of a JSON string, without quotes.
-void append_json_escaped(std::string_view text, std::string* out);
+// `text` as the content of a JSON string, without quotes.
+std::string json_escaped(std::string_view text);
 
 // Decodes a JSON string; empty if `json` is not a string.
 std::string json_string(const std::string& json);

@@ -192,9 +192,7 @@ std::string forced_call(ToolFormat format, std::string_view name, std::string_vi
   std::string text;
   if (!thought_close.empty()) text.append("\n").append(thought_close).append("\n\n");
   text += row.force_before;
-  if (name.empty()) return text;
-  append_json_escaped(name, &text);
-  return text.append(row.force_after);
+  return name.empty() ? text : text.append(json_escaped(name)).append(row.force_after);
 }
 
 }  // namespace pinion

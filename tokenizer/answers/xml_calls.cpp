@@ -64,8 +64,7 @@ Step XmlCalls::read_word(std::string* out, Phase next, CallBuffer* buffer) {
   *out = buffer->rest().substr(0, bytes);
   if (out->empty() || (next == Phase::kNameEnd && !buffer->has_tool(*out))) return Step::kReject;
   buffer->skip(bytes);
-  phase_ = next;
-  return Step::kContinue;
+  return go_on(&phase_, next);
 }
 
 Step XmlCalls::end_name(CallBuffer* buffer) {
@@ -73,17 +72,13 @@ Step XmlCalls::end_name(CallBuffer* buffer) {
   if (Step step = skip_tag_end(row_->tags.name_end, &attributes, buffer); step != Step::kDone) return step;
   buffer->begin_call(name_, {});
   buffer->emit(EventKind::kArguments, "{");
-  phase_ = Phase::kParameter;
-  return Step::kContinue;
+  return go_on(&phase_, Phase::kParameter);
 }
 
 Step XmlCalls::read_tag(CallBuffer* buffer) {
   buffer->skip_white_space();
   const Step parameter = buffer->skip_word(row_->tags.key);
-  if (parameter == Step::kDone) {
-    phase_ = Phase::kKey;
-    return Step::kContinue;
-  }
+  if (parameter == Step::kDone) return go_on(&phase_, Phase::kKey);
   const Step end = buffer->skip_word(row_->tags.end);
   if (end != Step::kDone) return parameter == Step::kNeedMore ? parameter : end;
   buffer->emit(EventKind::kArguments, "}");
@@ -96,9 +91,7 @@ Step XmlCalls::read_tag(CallBuffer* buffer) {
 Step XmlCalls::end_key(CallBuffer* buffer) {
   std::string attributes;
   if (Step step = skip_tag_end(row_->tags.key_end, &attributes, buffer); step != Step::kDone) return step;
-  std::string json = has_parameters_ ? ", \"" : "\"";
-  append_json_escaped(key_, &json);
-  buffer->emit(EventKind::kArguments, json + "\": ");
+  buffer->emit(EventKind::kArguments, (has_parameters_ ? ", \"" : "\"") + json_escaped(key_) + "\": ");
   types_ = buffer->types(name_, key_);
   if (attributes.find("=\"true\"") != std::string::npos || attributes.find("=\"string\"") != std::string::npos) {
     types_ = {"string"};
@@ -106,8 +99,7 @@ Step XmlCalls::end_key(CallBuffer* buffer) {
     types_ = {"number", "boolean", "null", "object", "array"};
   }
   has_parameters_ = true;
-  phase_ = Phase::kNewline;
-  return Step::kContinue;
+  return go_on(&phase_, Phase::kNewline);
 }
 
 Step XmlCalls::start_value(CallBuffer* buffer) {
@@ -125,16 +117,14 @@ Step XmlCalls::start_value(CallBuffer* buffer) {
 
 Step XmlCalls::read_string(CallBuffer* buffer) {
   const ValueEnd found = find_end(row_->tags, value_end_, buffer->rest(), 0);
-  std::string json;
-  append_json_escaped(buffer->rest().substr(0, found.certain), &json);
+  const std::string json = json_escaped(buffer->rest().substr(0, found.certain));
   buffer->skip(found.certain);
   const bool has_ended = found.is_end == Match::kYes;
   buffer->emit(EventKind::kArguments, has_ended ? json + "\"" : json);
   if (!has_ended) return Step::kNeedMore;
   if (buffer->rest().starts_with('\n')) buffer->skip(1);
   buffer->skip(value_end_.size());
-  phase_ = Phase::kParameter;
-  return Step::kContinue;
+  return go_on(&phase_, Phase::kParameter);
 }
 
 // The value stays unread until its end is known, and only then can be checked to be JSON. A value of more than
@@ -152,13 +142,11 @@ Step XmlCalls::read_json(CallBuffer* buffer) {
     if (!json.empty()) {
       buffer->emit(EventKind::kArguments, json);
       buffer->skip(found.certain + buffer->rest().substr(found.certain).starts_with('\n') + value_end_.size());
-      phase_ = Phase::kParameter;
-      return Step::kContinue;
+      return go_on(&phase_, Phase::kParameter);
     }
   }
   buffer->emit(EventKind::kArguments, "\"");
-  phase_ = Phase::kString;
-  return Step::kContinue;
+  return go_on(&phase_, Phase::kString);
 }
 
 Step XmlCalls::step(CallBuffer* buffer) {
@@ -167,8 +155,7 @@ Step XmlCalls::step(CallBuffer* buffer) {
       buffer->skip_white_space();
       if (buffer->rest().empty()) return Step::kNeedMore;
       const Step step = buffer->skip_word(row_->tags.name);
-      if (step == Step::kDone) phase_ = Phase::kName;
-      return step == Step::kDone ? Step::kContinue : step;
+      return step == Step::kDone ? go_on(&phase_, Phase::kName) : step;
     }
     case Phase::kName:
       return read_word(&name_, Phase::kNameEnd, buffer);

@@ -3,19 +3,11 @@
 #include <algorithm>
 #include <set>
 
+#include "kernels/base/text.h"
 #include "tokenizer/answers/json_scanner.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
-
-std::string in_quotes(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : std::string(1, c);
-  }
-  return out + '"';
-}
 
 namespace {
 
@@ -56,15 +48,11 @@ size_t atom_bytes(string_view text) {
   return at + 1;
 }
 
-bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
 // A literal of a JSON grammar in the spelling of this form. `behind`: the grammar behind it.
 std::string respelled_literal(string_view text, string_view behind, const CallSpelling& spelling) {
   const std::string content = without_quotes(text);
-  if (spelling.body == ToolBody::kPython) {
-    if (content == "true") return in_quotes("True");
-    if (content == "false") return in_quotes("False");
-    if (content == "null") return in_quotes("None");
+  for (const auto& [word, python] : {std::pair{"true", "True"}, {"false", "False"}, {"null", "None"}}) {
+    if (spelling.body == ToolBody::kPython && content == word) return in_quotes(python);
   }
   if (spelling.body != ToolBody::kBraces && !spelling.is_raw) return std::string(text);
   const std::string& mark = spelling.mark;
@@ -75,6 +63,10 @@ std::string respelled_literal(string_view text, string_view behind, const CallSp
 }
 
 }  // namespace
+
+std::string in_quotes(std::string_view text) { return '"' + json_escaped(text) + '"'; }
+
+bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 std::string basic_rules() {
   std::string rules;
@@ -87,14 +79,10 @@ std::string respell(string_view grammar, const std::string& prefix, bool keeps_b
   const bool is_json = !is_braces && spelling.body != ToolBody::kPython && spelling.body != ToolBody::kXml;
   std::set<string_view> digit_rules;
   std::string out;
-  for (size_t begin = 0; begin < grammar.size();) {
-    string_view line = grammar.substr(begin, grammar.find('\n', begin) - begin);
-    begin += line.size() + 1;
+  for (string_view line : split(grammar, '\n')) {
     if (line.ends_with(" ::= (([0-9]))")) digit_rules.insert(line.substr(0, line.find(' ')));
   }
-  for (size_t begin = 0; begin < grammar.size();) {
-    string_view line = grammar.substr(begin, grammar.find('\n', begin) - begin);
-    begin += line.size() + 1;
+  for (string_view line : split(grammar, '\n')) {
     const string_view name = line.substr(0, line.find(' '));
     const bool is_replaced =
         std::ranges::find(kBasicRules, name, [](const auto& row) { return row.first; }) != std::end(kBasicRules);
@@ -108,10 +96,9 @@ std::string respell(string_view grammar, const std::string& prefix, bool keeps_b
         at += bytes;
         out += atom[0] == '"' && !is_regex ? respelled_literal(atom, line.substr(at), spelling) : std::string(atom);
       } else if (is_name(line[at])) {
-        size_t bytes = 1;
-        while (at + bytes < line.size() && is_name(line[at + bytes])) ++bytes;
-        const string_view word = line.substr(at, bytes);
-        at += bytes;
+        const string_view rest = line.substr(at);
+        const string_view word(rest.begin(), std::ranges::find_if_not(rest, is_name));
+        at += word.size();
         const bool is_rule = std::isdigit(static_cast<unsigned char>(word[0])) == 0 && !word.starts_with("basic_") &&
                              line.substr(at, 1) != "(";
         out += (is_rule ? prefix : "") + std::string(word);

@@ -15,6 +15,7 @@ struct CallSpelling {
 };
 
 std::string in_quotes(std::string_view text);  // as a literal of a grammar
+bool is_name(char c);                          // a character of the names of rules
 
 // Rules that replace the library's rules of the same names.
 std::string basic_rules();

@@ -111,16 +111,9 @@ Error call_library(const std::string& where, const auto& f) {
 constexpr bool kAnyWhitespace = false;
 
 xgrammar::CompiledGrammar compile_source(xgrammar::GrammarCompiler compiler, const GrammarSource& source) {
-  switch (source.kind) {
-    case GrammarSource::Kind::kJsonSchema:
-      return compiler.CompileJSONSchema(source.text, kAnyWhitespace);
-    case GrammarSource::Kind::kRegex:
-      return compiler.CompileRegex(source.text);
-    case GrammarSource::Kind::kGbnf:
-    case GrammarSource::Kind::kToolCalls:
-      break;
-  }
-  return compiler.CompileGrammar(source.text);
+  using enum GrammarSource::Kind;
+  if (source.kind == kJsonSchema) return compiler.CompileJSONSchema(source.text, kAnyWhitespace);
+  return source.kind == kRegex ? compiler.CompileRegex(source.text) : compiler.CompileGrammar(source.text);
 }
 
 // Rewrites a source so that XGrammar reads it as its author means it (sources.h).
@@ -139,8 +132,7 @@ std::string path_of(const GrammarSource& source, const std::string& where) {
 }
 
 TokenShape shape_of(const std::string& bytes) {
-  const auto starts_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
-  const auto count = std::max<int64_t>(std::ranges::count_if(bytes, starts_character), !bytes.empty());
+  const auto count = std::max<int64_t>(std::ranges::count_if(bytes, begins_character), !bytes.empty());
   return {static_cast<uint8_t>(std::min<int64_t>(count, kManyCharacters)), bytes.find('"') != bytes.npos};
 }
 
@@ -163,12 +155,8 @@ std::shared_ptr<const GrammarVocabulary> vocabulary_of(const Tokenizer& tokenize
 }
 
 bool ends_within_character(std::string_view text) {
-  for (size_t back = 1; back <= std::min<size_t>(text.size(), 3); ++back) {
-    const std::string_view last = text.substr(text.size() - back);
-    const auto c = static_cast<unsigned char>(last[0]);
-    if ((c & 0xC0) != 0x80) return c >= 0xC0 && utf8_length(last) == 0;
-  }
-  return false;
+  const std::string_view last = text.substr(text.empty() ? 0 : last_char(text));
+  return !last.empty() && last.size() < 4 && static_cast<unsigned char>(last[0]) >= 0xC0 && utf8_length(last) == 0;
 }
 
 xgrammar::TokenizerInfo byte_vocabulary() {
@@ -192,11 +180,9 @@ struct GrammarCompiler::VocabularyCompiler {
   xgrammar::GrammarCompiler compiler;
 
   Grammar compile(const GrammarSource& source) const {
-    Schema schema;
     if (source.kind == GrammarSource::Kind::kToolCalls) return compile_calls(source.text);
-    if (source.kind == GrammarSource::Kind::kJsonSchema) schema = Schema::parse(source.text);
-    Schema counter = schema;
     const bool is_json = source.kind == GrammarSource::Kind::kJsonSchema;
+    Schema schema = is_json ? Schema::parse(source.text) : Schema(), counter = schema;
     if (!drop_max_lengths(schema, false)) return {vocabulary, compile_source(compiler, source), {}, is_json, is_json};
     drop_max_lengths(counter, true);
     return {vocabulary, compile_source(compiler, {.kind = source.kind, .text = schema.dump()}),
@@ -335,38 +321,29 @@ struct GrammarMatcher::State {
       return !is_full && ((grammar.is_json && !position.is_in_string) || would_accept(*bounded, bytes_of(id)));
     };
     const bool only_unusual_matter = left == kManyCharacters && !is_within_character;  // all other tokens fit
-    for_each_allowed([&](size_t id, uint32_t* word, uint32_t bit) { *word &= fits(id) ? ~0u : ~bit; },
+    for_each_allowed([&](size_t id, uint32_t bit) { bits[id / 32] &= fits(id) ? ~0u : ~bit; },
                      [&](size_t word) { return only_unusual_matter ? grammar.vocabulary->unusual[word] : ~0u; });
   }
 
-  // Calls f(id, word of the mask, bit) for each token of the mask, limited to the bits that of_word(index) returns.
+  // Calls f(id, bit) for each token of the mask, limited to the bits that of_word(index) returns.
   void for_each_allowed(const auto& f, const auto& of_word) {
     for (size_t word = 0; word < bits.size(); ++word) {
       for (uint32_t rest = bits[word] & of_word(word); rest != 0; rest &= rest - 1) {
         const size_t id = word * 32 + static_cast<size_t>(std::countr_zero(rest));
-        if (id < grammar.vocabulary->shapes.size()) f(id, &bits[word], rest & -rest);
+        if (id < grammar.vocabulary->shapes.size()) f(id, rest & -rest);
       }
     }
   }
 
-  // Clears the tokens without a property, unless no token has it.
-  void keep_if_any(const auto& has_property) {
-    std::vector<uint32_t> kept(bits.size());
-    for_each_allowed([&](size_t id, uint32_t*, uint32_t bit) { kept[id / 32] |= has_property(id) ? bit : 0; },
-                     [](size_t) { return ~0u; });
-    if (std::ranges::any_of(kept, [](uint32_t word) { return word != 0; })) bits = std::move(kept);
-  }
-
   // Ends a number with many digits, unless its bounds need more.
   void clear_digits() {
-    keep_if_any([&](size_t id) {
+    const auto fits = [&](size_t id) {
       JsonPosition next = position;
-      for (const char c : bytes_of(id)) {
-        next.add(c);
-        if (next.has_too_many_digits()) return false;
-      }
-      return true;
-    });
+      return std::ranges::none_of(bytes_of(id), [&](char c) { return next.add(c), next.has_too_many_digits(); });
+    };
+    std::vector<uint32_t> kept(bits.size());
+    for_each_allowed([&](size_t id, uint32_t bit) { kept[id / 32] |= fits(id) ? bit : 0; }, [](size_t) { return ~0u; });
+    if (std::ranges::any_of(kept, [](uint32_t word) { return word != 0; })) bits = std::move(kept);
   }
 
   bool accept(int32_t id) {
@@ -430,12 +407,7 @@ GrammarMatcher::~GrammarMatcher() = default;
 Error GrammarMatcher::fill_mask(std::span<uint32_t> allowed, double max_seconds) {
   std::vector<uint32_t>& bits = state_->bits;
   int64_t words = std::ssize(bits);
-  DLTensor tensor = {};
-  tensor.data = bits.data();
-  tensor.device = {kDLCPU, 0};
-  tensor.ndim = 1;
-  tensor.dtype = xgrammar::GetBitmaskDLType();
-  tensor.shape = &words;
+  DLTensor tensor = {bits.data(), {kDLCPU, 0}, 1, xgrammar::GetBitmaskDLType(), &words, nullptr, 0};
   const auto fill = [&] {
     state_->matcher->FillNextTokenBitmask(&tensor);
     if (state_->bounded) state_->clear_too_long();
@@ -463,10 +435,8 @@ Error GrammarMatcher::begin_with(const std::string& text, double max_seconds) {
 
 std::string GrammarMatcher::jump_forward(double max_seconds) {
   std::string text;
-  state_->run(max_seconds, [&] {
-    xgrammar::GrammarMatcher& exact = state_->bounded ? *state_->bounded : *state_->matcher;
-    text = exact.FindJumpForwardString();
-  });
+  auto& exact = state_->bounded ? state_->bounded : state_->matcher;
+  state_->run(max_seconds, [&] { text = exact->FindJumpForwardString(); });
   return text;
 }
 

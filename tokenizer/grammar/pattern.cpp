@@ -1,7 +1,7 @@
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "kernels/base/text.h"
 #include "loader/files/json.h"
 #include "tokenizer/grammar/sources.h"
 #include "tokenizer/tokens/unicode.h"
@@ -58,14 +58,6 @@ struct Atom {
   char char_class = 0;  // d, D, w, W, s or S, also b or B, which match no character; 0: the atom is the character c
 };
 
-// The number in the first `digits` bytes of `text`.
-std::optional<uint32_t> parse_hex(std::string_view text, size_t digits) {
-  uint32_t value = 0;
-  if (text.size() < digits) return {};
-  const auto [end, code] = std::from_chars(text.data(), text.data() + digits, value, 16);
-  return code == std::errc() && end == text.data() + digits ? std::optional(value) : std::nullopt;
-}
-
 // A surrogate pair such as "\uD83D\uDE00" as one character; `first` is the first half. Nothing without a second half.
 std::optional<Atom> pair_at(std::string_view pattern, const Atom& first, size_t at) {
   const size_t end = at + first.spelling.size();
@@ -117,8 +109,7 @@ std::optional<Atom> atom_at(std::string_view pattern, size_t at) {
 }
 
 std::string spelling_of(char32_t c) {
-  constexpr const char* kDigits = "0123456789ABCDEF";
-  if (c < 0x80) return std::string("\\x") + kDigits[c / 16] + kDigits[c % 16];
+  if (c < 0x80) return formatted("\\x%02X", static_cast<unsigned>(c));
   std::string text;
   append_utf8(c, &text);
   return text;
@@ -194,11 +185,9 @@ class PatternTranslator {
   // Extends each alternative to the whole string: a schema's pattern may match a substring, a grammar's may not.
   Error write_alternatives() {
     *out_ += "^(";
-    if (Error e = write_alternative()) return e;
-    while (is_next('|')) {
-      ++at_;
-      *out_ += '|';
+    for (;; ++at_, *out_ += '|') {
       if (Error e = write_alternative()) return e;
+      if (!is_next('|')) break;
     }
     *out_ += ")$";
     return {};
@@ -304,19 +293,14 @@ class PatternTranslator {
     const size_t dash = at_ + first->spelling.size();
     const bool is_range =
         first->char_class == 0 && dash + 1 < pattern_.size() && pattern_[dash] == '-' && pattern_[dash + 1] != ']';
-    if (!is_range) {
-      if (first->char_class != 0) {
-        if (Error e = write_char_class(*first, is_negated, out)) return e;
-      } else {
-        add_range(first->c, first->c, is_negated, out);
-      }
-      at_ = dash;
-      return {};
+    const std::optional<Atom> last = is_range ? atom_at(pattern_, dash + 1) : first;
+    if (first->char_class != 0) {
+      if (Error e = write_char_class(*first, is_negated, out)) return e;
+    } else {
+      if (!last || last->char_class != 0 || last->c < first->c) return unsupported();
+      add_range(first->c, last->c, is_negated, out);
     }
-    const std::optional<Atom> last = atom_at(pattern_, dash + 1);
-    if (!last || last->char_class != 0 || last->c < first->c) return unsupported();
-    add_range(first->c, last->c, is_negated, out);
-    at_ = dash + 1 + last->spelling.size();
+    at_ = is_range ? dash + 1 + last->spelling.size() : dash;
     return {};
   }
 
@@ -373,6 +357,15 @@ Error escape_pattern(std::string_view pattern, const std::string& where, std::st
   if (Error e = PatternTranslator(rest, true, where, out).write()) return e;
   *out += lines;
   return {};
+}
+
+std::string regex_escaped(std::string_view text) {
+  std::string pattern;
+  for (const char c : text) {
+    if (std::ispunct(static_cast<unsigned char>(c)) && c != '_') pattern += '\\';
+    pattern += c;
+  }
+  return pattern;
 }
 
 std::string length_pattern(const std::string& bounds, bool is_line) {

@@ -53,7 +53,7 @@ Error SchemaConverter::item_at(std::span<const SchemaPart> parts, size_t i, Sche
 
 // Lists all arrays without equal items, if there are few values: in each order, or else in the order of the values.
 bool SchemaConverter::list_unique(const Schema& items, int64_t min, int64_t max, Schema* out) const {
-  constexpr size_t kMaxArrays = 1200, kMaxOrdered = 10;
+  constexpr size_t kMaxArrays = 1200;
   const Schema& made = resolved(items);
   if (!made.is_object()) return false;  // recursive
   Schema values = made.contains("enum") ? made["enum"] : Schema::array();
@@ -77,7 +77,6 @@ bool SchemaConverter::list_unique(const Schema& items, int64_t min, int64_t max,
     *out = arrays.empty() ? Schema(false) : Schema{{"enum", arrays}};
     return true;
   }
-  static_assert(size_t{1} << kMaxOrdered <= kMaxArrays);
   return false;
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/files/json.h"
+#include "tokenizer/answers/json_scanner.h"
 #include "tokenizer/grammar/hooks.h"
 #include "tokenizer/grammar/schema_converter.h"
 
@@ -29,9 +30,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 std::string literal_pattern(const std::vector<std::string>& names) {
   std::string pattern;
   for (const std::string& name : names) {
-    pattern += pattern.empty() ? "^(?:" : "|";
-    for (const char c : name)
-      pattern += std::ispunct(static_cast<unsigned char>(c)) ? std::string{'\\', c} : std::string{c};
+    pattern += (pattern.empty() ? "^(?:" : "|") + regex_escaped(name);
   }
   std::string escaped;
   return escape_pattern(pattern + ")$", "", &escaped) ? std::string() : escaped;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -10,20 +9,6 @@
 namespace pinion {
 namespace {
 
-constexpr const char* kFormats[] = {"email",
-                                    "duration",
-                                    "ipv4",
-                                    "ipv6",
-                                    "hostname",
-                                    "uuid",
-                                    "uri",
-                                    "date",
-                                    "uri-reference",
-                                    "uri-template",
-                                    "json-pointer",
-                                    "time",
-                                    "relative-json-pointer",
-                                    "date-time"};
 // RFC 3339, full-date: 31, 30 and 28 days, and the 29th of February of leap years.
 constexpr const char* kDate = R"((\d{4}-(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|\d{4}-(0[469]|11)-(0[1-9]|[12]\d|30)|)"
                               R"(\d{4}-02-(0[1-9]|1\d|2[0-8])|)"
@@ -58,7 +43,7 @@ std::string pattern_of(const Schema& format) {
   return {};
 }
 
-// The pattern of a format for an automaton.
+// The pattern of a format for an automaton; empty for unknown formats.
 std::string automaton_pattern(const std::string& format) {
   if (format == "email") return kEmail;
   std::string pattern = pattern_of(format);
@@ -93,7 +78,7 @@ Error read_limits(std::span<const SchemaPart> parts, StringLimits* out) {
     if (!format.is_string()) return error("wrong type", part.where + "/format", "a string");
     const auto& name = format.get_ref<const std::string&>();
     // By the standard, unknown formats are annotations.
-    if (std::ranges::find(kFormats, name) != std::end(kFormats)) add_once(name, &out->formats);
+    if (!automaton_pattern(name).empty()) add_once(name, &out->formats);
   }
   return {};
 }
@@ -148,11 +133,8 @@ Error complete_string(std::span<const SchemaPart> parts, Schema* out) {
     return {};
   }
   if (limits.patterns.empty() && limits.formats.empty()) {
-    const bool is_bounded = limits.max_length != kUnbounded;
-    if (has_lengths) {
-      (*out)["pattern"] = length_pattern(std::to_string(limits.min_length) + "," +
-                                         (is_bounded ? std::to_string(limits.max_length) : ""));
-    }
+    const std::string max = limits.max_length == kUnbounded ? "" : std::to_string(limits.max_length);
+    if (has_lengths) (*out)["pattern"] = length_pattern(std::to_string(limits.min_length) + "," + max);
     return {};
   }
   add_formats(&limits);
@@ -160,8 +142,7 @@ Error complete_string(std::span<const SchemaPart> parts, Schema* out) {
   const std::string pattern = joined_lines(limits.patterns);
   (*out)["pattern"] = pattern;
   if (pattern.find('\n') == pattern.npos) return {};
-  const std::string grammar = without_max_length(pattern);
-  const std::optional<int64_t> states = automaton_states(grammar);
+  const std::optional<int64_t> states = automaton_states(without_max_length(pattern));
   if (!states) return error("not supported beside the other limits of the string", limits.pattern_where);
   if (*states == 0) *out = false;
   return {};

@@ -3,30 +3,24 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "kernels/base/text.h"
+#include "tokenizer/answers/json_scanner.h"
 #include "tokenizer/grammar/hooks.h"
 #include "tokenizer/grammar/schema_converter.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {
 
 // A token of a JSON pointer in a URI fragment: %20 is a blank, ~1 is / and ~0 is ~ (RFC 6901, RFC 3986).
 std::string unescaped_token(std::string_view token) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;
   for (size_t i = 0; i < token.size(); ++i) {
-    const auto digit = [&](size_t at) {
-      return at < token.size() ? kDigits.find(static_cast<char>(token[at] | 0x20)) : kDigits.npos;
-    };
-    const bool is_byte = token[i] == '%' && digit(i + 1) != kDigits.npos && digit(i + 2) != kDigits.npos;
-    text += is_byte ? static_cast<char>(digit(i + 1) * 16 + digit(i + 2)) : token[i];
-    i += is_byte ? 2 : 0;
+    const std::optional<uint32_t> byte = token[i] == '%' ? parse_hex(token.substr(i + 1), 2) : std::nullopt;
+    text += byte ? static_cast<char>(*byte) : token[i];
+    i += byte ? 2 : 0;
   }
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool is_escape = text[i] == '~' && i + 1 < text.size() && (text[i + 1] == '0' || text[i + 1] == '1');
-    out += is_escape ? (text[++i] == '0' ? '~' : '/') : text[i];
-  }
-  return out;
+  return replaced(replaced(text, "~1", "/"), "~0", "~");
 }
 
 // The schema that `reference` names by its $id or $anchor.
@@ -61,8 +55,7 @@ bool fits_limits(const Schema& value, const Schema& schema) {
   }
   if (!value.is_string()) return true;
   const auto& text = value.get_ref<const std::string&>();
-  const auto starts_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
-  const auto length = std::ranges::count_if(text, starts_character);
+  const auto length = std::ranges::count_if(text, begins_character);
   if (limit("minLength").is_number() && length < limit("minLength")) return false;
   if (limit("maxLength").is_number() && length > limit("maxLength")) return false;
   const Schema pattern = limit("pattern");
@@ -87,10 +80,8 @@ const Schema* find_reference(const Schema& root, std::string_view reference) {
   if (reference.empty() || reference == "#") return &root;
   if (!reference.starts_with("#/")) return find_named(root, reference);
   const Schema* at = &root;
-  for (size_t begin = 2; begin <= reference.size();) {
-    const size_t end = std::min(reference.find('/', begin), reference.size());
-    const std::string name = unescaped_token(reference.substr(begin, end - begin));
-    begin = end + 1;
+  for (const std::string_view token : split(reference.substr(2), '/')) {
+    const std::string name = unescaped_token(token);
     if (at->is_object() && at->contains(name)) {
       at = &(*at)[name];
     } else if (const bool is_index =
@@ -108,11 +99,6 @@ bool is_of_type(const Schema& value, const Schema& type) {
   if (type == "integer" && value.is_number_float()) return std::trunc(value.get<double>()) == value.get<double>();
   return type == "integer" ? value.is_number()
                            : type == value.type_name();  // nlohmann/json has the names of JSON schema
-}
-
-std::string json_escaped(const std::string& text) {
-  const std::string quoted = Schema(text).dump();
-  return quoted.substr(1, quoted.size() - 2);
 }
 
 bool matches_schema(const Schema& root, const Schema& value, const Schema& schema, int depth) {

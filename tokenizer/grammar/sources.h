@@ -45,7 +45,6 @@ Error read_counts(std::span<const SchemaPart> parts, const char* min_name, const
 // The target of a $ref within the document; null if there is none.
 const Schema* find_reference(const Schema& root, std::string_view reference);
 bool is_of_type(const Schema& value, const Schema& type);
-std::string json_escaped(const std::string& text);  // as in JSON, without quotes
 // True if a value of an enum or const matches a schema. Keywords that are not known constrain nothing.
 bool matches_schema(const Schema& root, const Schema& value, const Schema& schema, int depth = 0);
 
@@ -87,6 +86,9 @@ bool are_disjoint(const Schema& branches, const ResolveReference& resolve);
 // ^ become further lines (hooks.h). Errors: unsupported syntax, such as ^ and $ elsewhere than at the ends of a
 // top-level alternative. `where` names the pattern.
 Error escape_pattern(std::string_view pattern, const std::string& where, std::string* out);
+
+// A pattern that matches nothing but `text`.
+std::string regex_escaped(std::string_view text);
 
 // A pattern of JSON strings whose length in characters is within `bounds`, "2,5" or "2,".
 // is_line: one of several lines.

@@ -24,17 +24,6 @@ constexpr int kMaxChoiceDepth = 8;
 constexpr const char* kAnyText = R"(^([\x01-\x7F]|[\x80-\u07FF]|[\u0800-\uD7FF]|[\uE000-\uFFFF]|[^\x00-\uFFFF])*$)";
 constexpr string_view kCdata = "<![CDATA[";
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
-std::string regex_escaped(string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x80 && !is_word(c)) out += '\\';
-    out += c;
-  }
-  return out;
-}
-
 // A line that excludes the texts with `part`, a pattern (see hooks.h).
 std::string line_without(const std::string& part) { return "\n!^[^\\x00]*" + part + "[^\\x00]*$"; }
 
@@ -120,7 +109,7 @@ void CallGrammar::split_form() {
 // The text of a form as a grammar: special tokens by their ids, any number for a number, white space may be missing.
 std::string CallGrammar::literal(string_view text) {
   constexpr size_t kMaxTokenBytes = 64;
-  const auto is_part = [](char c) { return is_word(c) || c == '"'; };
+  const auto is_part = [](char c) { return is_name(c) || c == '"'; };
   std::string out, plain;
   const auto flush = [&] {
     if (!plain.empty()) out += in_quotes(plain) + ' ';
@@ -343,16 +332,13 @@ Error CallGrammar::add_tool(const std::string& name, const Schema& schema) {
   if (Error e = is_by_itself ? add_arguments(object, kMaxChoiceDepth, &arguments) : add_schema(object, &arguments)) {
     return e;
   }
-  if (is_json_call_) end = "}";
+  if (is_json_call_ || is_braces_) end = "}";
   if (row_.body == ToolBody::kPattern && !is_json_call_) end = row_.syntax.substr(row_.syntax.find("%a") + 2);
   std::ranges::replace(end, ' ', '\n');  // of a pattern: white space
   if (is_xml_) end = row_.tags.end;
   if (is_python_) end = ")";
-  if (is_braces_) end = "}";
-  std::string escaped;
-  append_json_escaped(name, &escaped);
   const bool has_line_end = row_.body == ToolBody::kPattern && row_.force_after == "\n";
-  calls_ += (calls_.empty() ? "" : " | ") + in_quotes(escaped) + " " +
+  calls_ += (calls_.empty() ? "" : " | ") + in_quotes(json_escaped(name)) + " " +
             (has_line_end ? "[\\n] " : literal(row_.force_after)) + (is_by_itself ? "" : "[ ]? ") + arguments +
             (is_xml_ ? " [\\n]? " : " ") + literal(end);
   return {};

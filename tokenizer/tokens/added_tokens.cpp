@@ -11,13 +11,6 @@ namespace {
 
 constexpr char kPrivateUseLead = '\xF4';  // first byte in UTF-8 of all private-use characters of plane 16
 
-// Offset of the last character of `text`.
-size_t last_char(std::string_view text) {
-  size_t at = text.size() - 1;
-  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
-  return at;
-}
-
 bool word_before(std::string_view text, size_t at) {
   if (at == 0) return false;
   size_t last = last_char(text.substr(0, at));
@@ -26,31 +19,13 @@ bool word_before(std::string_view text, size_t at) {
 
 bool word_after(std::string_view text, size_t at) { return at < text.size() && is_word(next_char(text, &at)); }
 
-size_t skip_space_left(std::string_view text, size_t at, size_t limit) {
-  while (at > limit) {
-    const size_t start = last_char(text.substr(0, at));
-    size_t next = start;
-    if (!is_white_space(next_char(text, &next))) break;
-    at = start;
-  }
-  return at;
-}
-
-size_t skip_space_right(std::string_view text, size_t at) {
-  for (size_t next = at; next < text.size(); at = next) {
-    if (!is_white_space(next_char(text, &next))) break;
-  }
-  return at;
-}
-
 }  // namespace
 
 AddedTokenFinder make_finder(std::vector<AddedToken> tokens) {
   std::erase_if(tokens, [](const AddedToken& token) { return token.content.empty(); });
-  std::sort(tokens.begin(), tokens.end(),
-            [](const auto& a, const auto& b) { return std::tie(a.content, a.id) < std::tie(b.content, b.id); });
-  const auto same = [](const auto& a, const auto& b) { return a.content == b.content; };
-  tokens.erase(std::unique(tokens.begin(), tokens.end(), same), tokens.end());
+  std::ranges::sort(tokens, {}, [](const AddedToken& token) { return std::tie(token.content, token.id); });
+  const auto repeated = std::ranges::unique(tokens, {}, &AddedToken::content);
+  tokens.erase(repeated.begin(), repeated.end());
   AddedTokenFinder finder{std::move(tokens), {}};
   for (const AddedToken& token : finder.tokens) finder.first_bytes.set(static_cast<unsigned char>(token.content[0]));
   return finder;
@@ -87,8 +62,9 @@ std::vector<TextRun> split_added(const AddedTokenFinder& finder, std::string_vie
     at = end;
     if (token.special && !parse_special) continue;
     if (token.single_word && (word_before(text, begin) || word_after(text, end))) continue;
-    if (token.lstrip) begin = std::max(skip_space_left(text, begin, done), done);
-    if (token.rstrip) end = skip_space_right(text, end);
+    const std::string_view before = text.substr(done, std::max(begin, done) - done), behind = text.substr(end);
+    if (token.lstrip) begin = done + strip(before, false, true, is_white_space).size();
+    if (token.rstrip) end = text.size() - strip(behind, true, false, is_white_space).size();
     if (done < begin) runs.push_back({text.substr(done, begin - done), -1});
     runs.push_back({text.substr(begin, end - begin), token.id});
     done = end;

@@ -96,10 +96,7 @@ void merge_all(const BpeModel& model, BpeScratch* scratch) {
   std::vector<BpeSymbol>& symbols = scratch->symbols;
   std::vector<BpeCandidate>& heap = scratch->heap;
   heap.clear();
-  for (int32_t i = 0; i < static_cast<int32_t>(symbols.size()); ++i) {
-    if (const Merge* merge = find_merge(model, symbols, i)) heap.push_back({merge->rank, i, merge->id});
-  }
-  std::make_heap(heap.begin(), heap.end(), merges_later);
+  for (int32_t i = 0; i < static_cast<int32_t>(symbols.size()); ++i) push_candidate(model, i, scratch);
   while (!heap.empty()) {
     std::pop_heap(heap.begin(), heap.end(), merges_later);
     const BpeCandidate best = heap.back();

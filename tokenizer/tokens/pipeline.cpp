@@ -2,12 +2,12 @@
 #include "tokenizer/tokens/pipeline.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <span>
 #include <tuple>
 
 #include "kernels/base/text.h"
+#include "loader/files/json.h"
 
 namespace pinion {
 namespace {
@@ -28,26 +28,18 @@ Error replace_matches(const Regex& pattern, std::string_view content, RegexFinde
 }
 
 Error apply_normalizer(const Normalizer& step, RegexFinder& finder, NormalizedText* out) {
+  using enum Normalizer::Kind;
   bool cut_front = false;
-  switch (step.kind) {
-    case Normalizer::Kind::kForm:
-      out->text = normalize(out->text, step.form);
-      break;
-    case Normalizer::Kind::kLowercase:
-      out->text = lowercase(out->text);
-      break;
-    case Normalizer::Kind::kPrepend:
-      if (!out->text.empty()) out->text.insert(0, step.text);
-      break;
-    case Normalizer::Kind::kReplace:
-      if (Error e = replace_matches(step.pattern, step.text, finder, &out->text, &cut_front)) return e;
-      break;
-    case Normalizer::Kind::kStrip: {
-      size_t at = 0;
-      cut_front = step.left && !out->text.empty() && is_white_space(next_char(out->text, &at));
-      out->text = std::string(strip(out->text, is_white_space, step.left, step.right));
-      break;
-    }
+  if (step.kind == kForm) out->text = normalize(out->text, step.form);
+  if (step.kind == kLowercase) out->text = lowercase(out->text);
+  if (step.kind == kPrepend && !out->text.empty()) out->text.insert(0, step.text);
+  if (step.kind == kReplace) {
+    if (Error e = replace_matches(step.pattern, step.text, finder, &out->text, &cut_front)) return e;
+  }
+  if (step.kind == kStrip) {
+    const std::string_view kept = strip(out->text, step.left, step.right, is_white_space);
+    cut_front = kept.data() != out->text.data();
+    out->text = std::string(kept);
   }
   out->at_start = out->at_start && !cut_front;
   return {};
@@ -55,18 +47,8 @@ Error apply_normalizer(const Normalizer& step, RegexFinder& finder, NormalizedTe
 
 // True if a span extends the word of the span before it.
 bool is_joined(SplitBehavior behavior, const Span& before, const Span& span) {
-  switch (behavior) {
-    case SplitBehavior::kContiguous:
-      return span.match == before.match;
-    case SplitBehavior::kMergedWithPrevious:
-      return span.match && !before.match;
-    case SplitBehavior::kMergedWithNext:
-      return !span.match && before.match;
-    case SplitBehavior::kRemoved:
-    case SplitBehavior::kIsolated:
-      break;
-  }
-  return false;
+  if (span.match == before.match) return behavior == SplitBehavior::kContiguous;
+  return behavior == (span.match ? SplitBehavior::kMergedWithPrevious : SplitBehavior::kMergedWithNext);
 }
 
 // Calls `on_word` with the bounds of each word in turn.
@@ -132,17 +114,12 @@ std::string chars_to_bytes(const std::string& token) {
   return bytes;
 }
 
-bool is_utf8(std::string_view text) {
-  while (const size_t length = utf8_length(text)) text.remove_prefix(length);
-  return text.empty();
-}
-
 // A run of <0xXX> tokens becomes its bytes if they are UTF-8 as a whole, else one U+FFFD per byte.
 std::vector<std::string> decode_byte_tokens(const std::vector<std::string>& tokens) {
   std::vector<std::string> result;
   std::string run;
   const auto end_run = [&] {
-    if (is_utf8(run)) {
+    if (to_utf8(run) == run) {
       result.push_back(run);
     } else {
       result.insert(result.end(), run.size(), std::string(kReplacement));
@@ -167,20 +144,14 @@ std::string strip_ends(std::string_view token, const Decoder& step) {
   return std::string(token);
 }
 
-std::string concatenated(const std::vector<std::string>& tokens) {
-  std::string text;
-  for (const std::string& token : tokens) text += token;
-  return text;
-}
-
 // `at_start`: the tokens begin the text.
 std::vector<std::string> apply_decoder(const Decoder& step, std::vector<std::string> tokens, bool at_start) {
   switch (step.kind) {
     case Decoder::Kind::kByteLevel:
       for (std::string& token : tokens) token = chars_to_bytes(token);
-      return {to_utf8(concatenated(tokens))};
+      return {to_utf8(joined(tokens, ""))};
     case Decoder::Kind::kFuse:
-      return {concatenated(tokens)};
+      return {joined(tokens, "")};
     case Decoder::Kind::kByteFallback:
       return decode_byte_tokens(tokens);
     case Decoder::Kind::kReplace: {
@@ -221,10 +192,8 @@ std::string fallback_token(char byte) { return formatted("<0x%02X>", static_cast
 
 std::optional<char> fallback_byte(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return {};
-  unsigned byte = 0;
-  const auto [end, code] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
-  if (code != std::errc() || end != token.data() + 5) return {};
-  return static_cast<char>(byte);
+  const std::optional<uint32_t> byte = parse_hex(token.substr(3), 2);
+  return byte ? std::optional(static_cast<char>(*byte)) : std::nullopt;
 }
 
 Error normalize(const Pipeline& pipeline, RegexFinder& finder, NormalizedText* text) {
@@ -240,22 +209,15 @@ Error pre_tokenize(const Pipeline& pipeline, std::string_view text, bool at_star
 }
 
 std::string decode_tokens(const Pipeline& pipeline, std::vector<std::string> tokens, bool at_start) {
-  if (pipeline.spaced) {
-    std::string text;
-    for (const std::string& token : tokens) {
-      if (!at_start || &token != &tokens.front()) text += ' ';
-      text += token;
-    }
-    return text;
-  }
-  bool joined = false;
+  if (pipeline.spaced) return (at_start || tokens.empty() ? "" : " ") + joined(tokens, " ");
+  bool are_joined = false;
   for (const Decoder& step : pipeline.decoders) {
     // Behind a decoder that joins the tokens, Strip acts on the whole text: only its first part is stripped.
-    const bool done_before = joined && !at_start && step.kind == Decoder::Kind::kStrip;
+    const bool done_before = are_joined && !at_start && step.kind == Decoder::Kind::kStrip;
     if (!done_before) tokens = apply_decoder(step, std::move(tokens), at_start);
-    joined = joined || joins_tokens(step);
+    are_joined = are_joined || joins_tokens(step);
   }
-  return concatenated(tokens);
+  return joined(tokens, "");
 }
 
 std::string bytes_of_token(const Pipeline& pipeline, const std::string& token) {
@@ -268,11 +230,11 @@ std::string bytes_of_token(const Pipeline& pipeline, const std::string& token) {
 }
 
 bool can_end_at(const Pipeline& pipeline, std::string_view token) {
-  bool joined = false;
+  bool are_joined = false;
   for (const Decoder& step : pipeline.decoders) {
-    if (joined && !is_local(step)) return false;
+    if (are_joined && !is_local(step)) return false;
     if (step.kind == Decoder::Kind::kByteFallback && fallback_byte(token)) return false;
-    joined = joined || joins_tokens(step);
+    are_joined = are_joined || joins_tokens(step);
   }
   return true;
 }

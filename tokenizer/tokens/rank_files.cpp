@@ -70,8 +70,6 @@ bool decode_base64(std::string_view text, std::string* bytes) {
   return true;
 }
 
-std::string byte_token(int byte) { return bytes_to_chars(std::string(1, static_cast<char>(byte))); }
-
 // `tokens`: by rank, in the alphabet of byte-level BPE; empty: not read yet. The caller sets Error::where.
 Error set_token(std::string_view base64, int64_t rank, std::vector<std::string>* tokens) {
   std::string bytes;
@@ -84,8 +82,6 @@ Error set_token(std::string_view base64, int64_t rank, std::vector<std::string>*
   token = bytes_to_chars(bytes);
   return {};
 }
-
-bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
 
 Error find_merges(const std::vector<std::string>& tokens, size_t first_id, const std::string& where, BpeModel* bpe) {
   for (size_t rank = 0; rank < tokens.size(); ++rank) {
@@ -119,7 +115,8 @@ Error build_model(const std::vector<std::string>& tokens, size_t first_id, const
   }
   bpe->tokens.index_by_id();
   for (int byte = 0; byte < 256; ++byte) {
-    if (!bpe->tokens.contains(byte_token(byte))) return error("no token for byte " + std::to_string(byte), where);
+    const std::string token = bytes_to_chars(std::string{static_cast<char>(byte)});
+    if (!bpe->tokens.contains(token)) return error("no token for byte " + std::to_string(byte), where);
   }
   return find_merges(tokens, first_id, where, bpe);
 }
@@ -129,23 +126,16 @@ std::string with_rust_words(const std::string& pattern) {
   const std::string kWords = "\\w\\u200C\\u200D";
   std::string out;
   int classes = 0;  // open ones
-  for (size_t at = 0; at < pattern.size(); ++at) {
-    const char c = pattern[at], next = at + 1 < pattern.size() ? pattern[at + 1] : '\0';
-    if (c == '[') ++classes;
-    if (c == ']' && classes > 0) --classes;
-    if (c != '\\') {
-      out += c;
-      continue;
-    }
-    if (next == 'w') {
-      out += classes > 0 ? kWords : "[" + kWords + "]";
-    } else if (next == 'W') {
-      out += "[^" + kWords + "]";
+  for (std::string_view rest = pattern; !rest.empty();) {
+    const std::string_view unit = rest.substr(0, rest.front() == '\\' ? 2 : 1);
+    rest.remove_prefix(unit.size());
+    if (unit == "[") ++classes;
+    if (unit == "]" && classes > 0) --classes;
+    if (unit == "\\w" || unit == "\\W") {
+      out += unit == "\\w" && classes > 0 ? kWords : (unit == "\\w" ? "[" : "[^") + kWords + "]";
     } else {
-      out += c;
-      if (next != '\0') out += next;
+      out += unit;
     }
-    ++at;
   }
   return out;
 }

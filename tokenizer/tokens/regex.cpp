@@ -25,7 +25,7 @@ Error too_slow() { return error("takes too much time for this text", "a regular 
 
 // Offset of the first character at `at` or later.
 size_t next_character_start(std::string_view text, size_t at) {
-  while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
+  while (at < text.size() && !begins_character(text[at])) ++at;
   return std::min(at, text.size());
 }
 

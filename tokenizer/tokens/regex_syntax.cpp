@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <span>
 #include <utility>
 #include <vector>
 
+#include "kernels/base/text.h"
 #include "tokenizer/tokens/regex.h"
 
 namespace pinion {
@@ -65,56 +65,24 @@ constexpr NamedSet kPosixSets[] = {
     {"xdigit", "0-9a-fA-F"},
 };
 
-// Names of \p{name} that PCRE2 does not have, besides those of kPosixSets, without case, blanks, - and _.
-constexpr NamedSet kProperties[] = {
-    {"closepunctuation", "\\p{Pe}"},
-    {"connectorpunctuation", "\\p{Pc}"},
-    {"control", "\\p{Cc}"},
-    {"currencysymbol", "\\p{Sc}"},
-    {"dashpunctuation", "\\p{Pd}"},
-    {"decimalnumber", "\\p{Nd}"},
-    {"enclosingmark", "\\p{Me}"},
-    {"finalpunctuation", "\\p{Pf}"},
-    {"format", "\\p{Cf}"},
-    {"initialpunctuation", "\\p{Pi}"},
-    {"letter", "\\p{L}"},
-    {"letternumber", "\\p{Nl}"},
-    {"lineseparator", "\\p{Zl}"},
-    {"lowercaseletter", "\\p{Ll}"},
-    {"mark", "\\p{M}"},
-    {"mathsymbol", "\\p{Sm}"},
-    {"modifierletter", "\\p{Lm}"},
-    {"modifiersymbol", "\\p{Sk}"},
-    {"nonspacingmark", "\\p{Mn}"},
-    {"number", "\\p{N}"},
-    {"openpunctuation", "\\p{Ps}"},
-    {"other", "\\p{C}"},
-    {"otherletter", "\\p{Lo}"},
-    {"othernumber", "\\p{No}"},
-    {"otherpunctuation", "\\p{Po}"},
-    {"othersymbol", "\\p{So}"},
-    {"paragraphseparator", "\\p{Zp}"},
-    {"privateuse", "\\p{Co}"},
-    {"punct", "\\p{P}"},
-    {"punctuation", "\\p{P}"},
-    {"separator", "\\p{Z}"},
-    {"spaceseparator", "\\p{Zs}"},
-    {"spacingmark", "\\p{Mc}"},
-    {"symbol", "\\p{S}"},
-    {"titlecaseletter", "\\p{Lt}"},
-    {"unassigned", "\\p{Cn}"},
-    {"uppercaseletter", "\\p{Lu}"},
-};
+// Names of \p{name} that PCRE2 does not have, besides those of kPosixSets, without case, blanks, - and _: each stands
+// before its category.
+constexpr std::string_view kCategories =
+    "closepunctuation Pe connectorpunctuation Pc control Cc currencysymbol Sc dashpunctuation Pd decimalnumber Nd "
+    "enclosingmark Me finalpunctuation Pf format Cf initialpunctuation Pi letter L letternumber Nl lineseparator Zl "
+    "lowercaseletter Ll mark M mathsymbol Sm modifierletter Lm modifiersymbol Sk nonspacingmark Mn number N "
+    "openpunctuation Ps other C otherletter Lo othernumber No otherpunctuation Po othersymbol So paragraphseparator "
+    "Zp privateuse Co punct P punctuation P separator Z spaceseparator Zs spacingmark Mc symbol S titlecaseletter Lt "
+    "unassigned Cn uppercaseletter Lu";
 #undef WORD_SET
 
-const NamedSet* find_set(std::span<const NamedSet> sets, std::string_view name) {
-  const auto found = std::ranges::find(sets, name, &NamedSet::name);
-  return found == sets.end() ? nullptr : &*found;
+const NamedSet* find_set(std::string_view name) {
+  const auto found = std::ranges::find(kPosixSets, name, &NamedSet::name);
+  return found == std::end(kPosixSets) ? nullptr : &*found;
 }
 
 constexpr std::string_view kWordSet = kPosixSets[12].members;
 static_assert(kPosixSets[12].name == "word");
-constexpr std::string_view kHexSet = "0-9a-fA-F";
 
 // Escapes that differ in PCRE2, or exist in only one dialect. (\b in a class is a backspace in both.)
 constexpr std::string_view kForeignEscapes = "RXKyYgGkCMQENO";
@@ -163,8 +131,11 @@ void translate_property(RegexTranslator& t) {
   for (const char c : name) {
     if (c != ' ' && c != '-' && c != '_') loose += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
-  const NamedSet* named = find_set(kProperties, loose);
-  if (named == nullptr) named = find_set(kPosixSets, loose);
+  const std::vector<std::string_view> categories = split(kCategories, ' ');
+  if (const auto known = std::ranges::find(categories, loose); known != categories.end()) {
+    return replace_by_set(t, length, "\\p{" + std::string(known[1]) + "}", negated);
+  }
+  const NamedSet* named = find_set(loose);
   if (named != nullptr) return replace_by_set(t, length, named->members, negated != named->complement);
   const std::string script = "sc:" + std::string(name);
   if (t.in_class) refuse_case(t, "{" + std::string(name) + "}");
@@ -181,37 +152,21 @@ std::string word_boundary(bool negated) {
 
 void translate_escape(RegexTranslator& t) {
   const char kind = t.at + 1 < t.in.size() ? t.in[t.at + 1] : '\0';
-  switch (kind) {
-    case 's':
-      return t.replace(2, "\\p{White_Space}");  // PCRE2's \s includes U+180E, which is no white space
-    case 'S':
-      return t.replace(2, "\\P{White_Space}");
-    case 'v':
-      return t.replace(2, "\\x0B");
-    case 'w':
-    case 'W':
-      return replace_by_set(t, 2, t.in_class ? kWordSet : kWordOutside, kind == 'W');
-    case 'h':
-    case 'H':
-      return replace_by_set(t, 2, kHexSet, kind == 'H');
-    case 'b':
-    case 'B':
-      if (t.in_class) return t.copy(2);
-      return t.replace(2, word_boundary(kind == 'B'));
-    case 'p':
-    case 'P':
-      return translate_property(t);
-    case 'u': {
-      const std::string_view hex = t.in.substr(t.at + 2, 4);
-      if (hex.size() < 4 || !std::all_of(hex.begin(), hex.end(), [](unsigned char c) { return std::isxdigit(c); })) {
-        t.refused = "\\u without four hexadecimal digits";
-        return;
-      }
-      return t.replace(6, "\\x{" + std::string(hex) + "}");
-    }
-    default:
-      if (kForeignEscapes.find(kind) == std::string_view::npos) return t.copy(2);
-      t.refused = std::string("\\") + kind;
+  if (kind == 's') return t.replace(2, "\\p{White_Space}");  // PCRE2's \s includes U+180E, which is no white space
+  if (kind == 'S') return t.replace(2, "\\P{White_Space}");
+  if (kind == 'v') return t.replace(2, "\\x0B");
+  if (kind == 'w' || kind == 'W') return replace_by_set(t, 2, t.in_class ? kWordSet : kWordOutside, kind == 'W');
+  if (kind == 'h' || kind == 'H') return replace_by_set(t, 2, "0-9a-fA-F", kind == 'H');
+  if ((kind == 'b' || kind == 'B') && !t.in_class) return t.replace(2, word_boundary(kind == 'B'));
+  if (kind == 'p' || kind == 'P') return translate_property(t);
+  if (kind == 'u') {
+    const std::string_view hex = t.in.substr(t.at + 2, 4);
+    if (parse_hex(hex, 4)) return t.replace(6, "\\x{" + std::string(hex) + "}");
+    t.refused = "\\u without four hexadecimal digits";
+  } else if (kForeignEscapes.find(kind) != kForeignEscapes.npos) {
+    t.refused = std::string("\\") + kind;
+  } else {
+    t.copy(2);
   }
 }
 
@@ -236,7 +191,7 @@ bool translate_posix(RegexTranslator& t) {
   std::string_view name = t.in.substr(t.at + 2, close - t.at - 2);
   const bool negated = name.starts_with('^');
   if (negated) name.remove_prefix(1);
-  const NamedSet* named = find_set(kPosixSets, name);
+  const NamedSet* named = find_set(name);
   if (named == nullptr) return false;
   replace_by_set(t, close + 2 - t.at, named->members, negated != named->complement);
   return true;

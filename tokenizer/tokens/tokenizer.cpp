@@ -19,13 +19,6 @@ const AddedToken* find_added(const Tokenizer& tokenizer, int32_t id) {
   return found == tokenizer.added.end() ? nullptr : &found->second;
 }
 
-bool is_white_space_only(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    if (!is_white_space(next_char(text, &at))) return false;
-  }
-  return true;
-}
-
 // Tokens with `normalized` are searched in the normalised text, where normalisation may have made one. Guarded ones are
 // therefore found earlier, in the text as given, and replaced by placeholders: private-use characters of plane 15 that
 // do not occur in the text.
@@ -323,7 +316,7 @@ Error check_rows(const Tokenizer& tokenizer, int64_t rows) {
 std::vector<AddedToken> special_tokens(const Tokenizer& tokenizer, std::string_view template_text) {
   std::vector<AddedToken> tokens;
   const auto is_in_template = [&](const std::string& content) {
-    return template_text.find(content) != template_text.npos && !is_white_space_only(content);
+    return template_text.find(content) != template_text.npos && !strip(content, true, false, is_white_space).empty();
   };
   for (const auto& [id, token] : tokenizer.added) {
     if (token.special || is_in_template(token.content)) tokens.push_back(token);

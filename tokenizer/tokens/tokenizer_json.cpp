@@ -78,10 +78,6 @@ std::optional<TokenPair> read_merge(const FlatJson& merges, size_t node) {
   return TokenPair{text.substr(0, space), text.substr(space + 1)};
 }
 
-bool is_version_line(const FlatJson& merges, size_t node) {
-  return merges.nodes[node].kind == FlatJson::Kind::kText && merges.text(node).starts_with("#version");
-}
-
 // The id of the merged token, -1: none. `guess` is tried first, which saves most look-ups.
 int32_t find_joined(const TokenTable& tokens, const TokenPair& pair, int32_t guess) {
   const std::string_view guessed = tokens.text(guess);
@@ -97,7 +93,7 @@ Error read_merges(JsonFields& model, const FlatJson& merges, BpeModel* bpe) {
   bpe->merges.reserve(merges.nodes[0].size);
   int32_t rank = 0, joined = -1;
   for (size_t node = 1; node < merges.nodes.size(); node = merges.next(node)) {
-    if (is_version_line(merges, node)) continue;
+    if (merges.nodes[node].kind == FlatJson::Kind::kText && merges.text(node).starts_with("#version")) continue;
     const auto where = [&] { return model.where + ": merges: " + std::to_string(rank); };
     const std::optional<TokenPair> pair = read_merge(merges, node);
     if (!pair) return error("bad merge", where(), "two tokens", brief(merges, node));

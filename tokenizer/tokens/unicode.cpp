@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <iterator>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -41,7 +42,7 @@ size_t utf8_unit(std::string_view text, bool* whole) {
   size_t have = 1;
   while (have < std::min(lead.length, text.size())) {
     const auto c = static_cast<unsigned char>(text[have]);
-    const bool fits = have == 1 ? c >= lead.min_second && c <= lead.max_second : (c & 0xC0) == 0x80;
+    const bool fits = have == 1 ? c >= lead.min_second && c <= lead.max_second : !begins_character(text[have]);
     if (!fits) break;
     ++have;
   }
@@ -72,13 +73,17 @@ int combining_class(utf8proc_int32_t c) {
 
 using Chars = std::vector<utf8proc_int32_t>;
 
-// Sorts each run of combining marks by their classes.
+// Sorts each run of combining marks by their classes, in the order of the text within a class.
 void order_marks(Chars* chars) {
   const auto is_mark = [](utf8proc_int32_t c) { return combining_class(c) != 0; };
+  std::vector<std::tuple<int, size_t, utf8proc_int32_t>> run;
   for (auto begin = chars->begin(); (begin = std::find_if(begin, chars->end(), is_mark)) != chars->end();) {
-    const auto end = std::find_if_not(begin, chars->end(), is_mark);
-    std::ranges::stable_sort(begin, end, {}, combining_class);
-    begin = end;
+    run.clear();
+    for (auto mark = begin; mark != chars->end() && is_mark(*mark); ++mark) {
+      run.emplace_back(combining_class(*mark), run.size(), *mark);
+    }
+    std::ranges::sort(run);
+    for (const auto& [combining, index, c] : run) *begin++ = c;
   }
 }
 
@@ -170,6 +175,12 @@ char32_t next_char(std::string_view text, size_t* at) {
   return c;
 }
 
+size_t last_char(std::string_view text) {
+  size_t at = text.size() - 1;
+  while (at > 0 && !begins_character(text[at])) --at;
+  return at;
+}
+
 void append_utf8(char32_t c, std::string* text) {
   utf8proc_uint8_t bytes[4];
   const auto length = utf8proc_encode_char(c, bytes);
@@ -183,27 +194,23 @@ bool is_white_space(char32_t c) {
 
 bool is_python_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
 
-std::string_view strip(std::string_view text, bool (*is_space)(char32_t), bool left, bool right) {
-  size_t begin = text.size(), end = 0;  // without white space
-  for (size_t at = 0; at < text.size();) {
-    const size_t start = at;
-    if (is_space(next_char(text, &at))) continue;
-    begin = std::min(begin, start);
-    end = at;
+std::string_view strip(std::string_view text, bool left, bool right, bool (*is_space)(char32_t)) {
+  for (size_t at = 0; left && !text.empty() && is_space(next_char(text, &at)); at = 0) text.remove_prefix(at);
+  while (right && !text.empty()) {
+    const size_t last = last_char(text);
+    size_t at = last;
+    if (!is_space(next_char(text, &at))) break;
+    text = text.substr(0, last);
   }
-  if (!left) begin = 0;
-  if (!right) end = text.size();
-  begin = std::min(begin, end);
-  return text.substr(begin, end - begin);
+  return text;
 }
 
 bool is_word(char32_t c) {
-  constexpr unsigned kCategories = 1u << UTF8PROC_CATEGORY_LU | 1u << UTF8PROC_CATEGORY_LL |
-                                   1u << UTF8PROC_CATEGORY_LT | 1u << UTF8PROC_CATEGORY_LM |
-                                   1u << UTF8PROC_CATEGORY_LO | 1u << UTF8PROC_CATEGORY_MN |
-                                   1u << UTF8PROC_CATEGORY_MC | 1u << UTF8PROC_CATEGORY_ME |
-                                   1u << UTF8PROC_CATEGORY_ND | 1u << UTF8PROC_CATEGORY_NL | 1u << UTF8PROC_CATEGORY_PC;
-  if (kCategories >> utf8proc_category(c) & 1) return true;
+  // utf8proc numbers the letters, marks and numbers in a row, then \p{Pc}.
+  const auto category = utf8proc_category(c);
+  static_assert(UTF8PROC_CATEGORY_LU == 1 && UTF8PROC_CATEGORY_PC == 12);
+  if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_PC && category != UTF8PROC_CATEGORY_NO)
+    return true;
   // Joiners, and alphabetic symbols: circled and squared Latin letters.
   return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
          (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);

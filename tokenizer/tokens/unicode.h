@@ -22,14 +22,17 @@ size_t utf8_length(std::string_view text);
 char32_t next_char(std::string_view text, size_t* at);
 void append_utf8(char32_t c, std::string* text);
 
+constexpr bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
+size_t last_char(std::string_view text);  // offset of the last character of well-formed text, which is not empty
+
 bool is_white_space(char32_t c);   // property White_Space
 bool is_python_space(char32_t c);  // White_Space, and U+001C to U+001F, which Python's strip() also removes
 bool is_word(char32_t c);          // \w of Unicode regular expressions
 
-// Without white space around it, by default as Python's str.strip().
-std::string_view strip(std::string_view text, bool (*is_space)(char32_t) = is_python_space, bool left = true,
-                       bool right = true);
-inline std::string_view rstrip(std::string_view text) { return strip(text, is_python_space, false); }
+// Without white space on the left, on the right, or both; by default as Python's str.strip().
+std::string_view strip(std::string_view text, bool left = true, bool right = true,
+                       bool (*is_space)(char32_t) = is_python_space);
+inline std::string_view rstrip(std::string_view text) { return strip(text, false); }
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 std::string normalize(std::string_view text, NormalForm form);

@@ -1,8 +1,8 @@
 // Tokens of a template, by the rules of Jinja's lexer with trim_blocks and lstrip_blocks. See parser.h.
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
+#include "kernels/base/text.h"
 #include "tokenizer/templates/jinja.h"
 #include "tokenizer/templates/jinja/parser.h"
 #include "tokenizer/templates/jinja/text.h"
@@ -255,12 +255,11 @@ class Lexer {
   }
 
   void read_code(size_t* at, size_t digits, std::string* text) const {
-    const std::string hex = source_.substr(std::min(*at + 2, source_.size()), digits);
-    uint32_t code = 0;
-    const char* end = std::from_chars(hex.data(), hex.data() + hex.size(), code, 16).ptr;
-    if (hex.size() < digits || end != hex.data() + digits) throw SyntaxFailure("truncated escape in a string", *at);
-    if (!is_char(code)) throw SyntaxFailure("no such character in a string", *at);
-    append_utf8(code, text);
+    const std::string_view hex = std::string_view(source_).substr(std::min(*at + 2, source_.size()));
+    const std::optional<uint32_t> code = parse_hex(hex, digits);
+    if (!code) throw SyntaxFailure("truncated escape in a string", *at);
+    if (!is_char(*code)) throw SyntaxFailure("no such character in a string", *at);
+    append_utf8(*code, text);
     *at += digits + 2;
   }
 
