@@ -20,6 +20,8 @@ namespace pinion {
 
 struct Session;
 
+// ---- Draft models: draft_model.cpp ----
+
 // A smaller model or an MTP layer, with a session that follows the text of the main model.
 //
 // An MTP layer predicts the token after next: at position i it reads token i + 1 and the main model's hidden state i,

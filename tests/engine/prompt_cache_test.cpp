@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "engine/session/scheduler.h"
 #include "engine/session/session.h"
@@ -160,11 +162,15 @@ TEST_P(PromptCacheDamage, CostsAReadOnly) {
 }
 
 TEST_P(PromptCacheTest, LimitDropsTheLeastRecentlyUsed) {
+  constexpr std::chrono::milliseconds kTick{20};  // more than the resolution of the files' times
   PromptCacheCounts counts;
   schedule(ids_of(600, 1), int64_t{1} << 30, &counts);
   const int64_t limit = counts.bytes * 2;
+  std::this_thread::sleep_for(kTick);
   schedule(ids_of(600, 2), limit, &counts);
+  std::this_thread::sleep_for(kTick);
   EXPECT_GT(schedule(ids_of(600, 1), limit, &counts).reused_tokens, 0);
+  std::this_thread::sleep_for(kTick);
   schedule(ids_of(600, 3), limit, &counts);
   EXPECT_LE(counts.bytes, limit);
   int64_t on_disk = 0;
