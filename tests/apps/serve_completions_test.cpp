@@ -129,7 +129,7 @@ TEST(ServeCompletions, FormatOfLlamaCpp) {
     text += part["content"];
     at = end;
   }
-  EXPECT_EQ(text, answer["content"]);
+  EXPECT_EQ(json(text), answer["content"]);
   EXPECT_GT(count, 2u);
   json stopped = request;
   stopped["stop"] = text.substr(5, 4);

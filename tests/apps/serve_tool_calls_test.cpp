@@ -113,6 +113,41 @@ TEST(ServeToolCalls, RequiredCallsFitTheirTools) {
   }
 }
 
+// An agent: it reads files by calls, gets their contents, calls again, and answers once calls are off.
+TEST(ServeToolCalls, AnAgentReadsFilesAndAnswers) {
+  const json read = json::parse(R"({"type": "object", "properties": {"path": {"enum": ["main.cpp", "README.md"]}},
+      "required": ["path"], "additionalProperties": false})");
+  const json files = {{"main.cpp", "int main() {}"}, {"README.md", "An owl, \"told\" in C++."}};
+  for (const char* form : {kForms[0], kForms[1], kForms[5]}) {
+    SCOPED_TRACE(form);
+    const Caller model(form);
+    Server server(model.path);
+    json messages = kMessages;
+    const auto ask = [&](const char* choice, int64_t tokens) {
+      const json reply = server.post("/v1/chat/completions", {{"messages", messages},
+                                                              {"tools", json::array({tool("read_file", read)})},
+                                                              {"tool_choice", choice},
+                                                              {"parallel_tool_calls", false},
+                                                              {"max_tokens", tokens},
+                                                              {"seed", 7}});
+      messages.push_back(reply["choices"][0]["message"]);
+      return reply["choices"][0]["finish_reason"].get<std::string>();
+    };
+    for (int step = 0; step < 3; ++step) {
+      ASSERT_EQ(ask("required", 200), "tool_calls") << messages.back();
+      ASSERT_EQ(messages.back()["tool_calls"].size(), 1u);
+      const json call = messages.back()["tool_calls"][0];
+      const json arguments = json::parse(call["function"]["arguments"].get<std::string>(), nullptr, false);
+      ASSERT_TRUE(arguments.is_object() && files.contains(arguments.value("path", ""))) << call;
+      messages.push_back(
+          {{"role", "tool"}, {"tool_call_id", call["id"]}, {"content", files[arguments["path"].get<std::string>()]}});
+    }
+    EXPECT_NE(ask("none", 12), "tool_calls");
+    EXPECT_FALSE(messages.back().contains("tool_calls"));
+    EXPECT_NE(messages.back()["content"], "");
+  }
+}
+
 // The text before a mark is free. The bias makes the model draw the token of the mark.
 TEST(ServeToolCalls, BegunCallsFitTheirTools) {
   const Caller model(kForms[0]);
