@@ -124,6 +124,7 @@ std::string CallGrammar::literal(string_view text) {
       bytes += id >= 0;
     }
     const size_t spaces = std::min(text.find_first_not_of(" \n"), text.size());
+    const bool joins_words = spaces < text.size() && !plain.empty() && is_part(plain.back()) && is_part(text[spaces]);
     const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
     const auto mark = std::ranges::find_if(
         row_.open, [&](string_view one) { return one.find_first_of(" \n") != one.npos && text.starts_with(one); });
@@ -134,7 +135,7 @@ std::string CallGrammar::literal(string_view text) {
     } else if (mark != row_.open.end()) {
       bytes = mark->size();
       plain += *mark;
-    } else if (spaces > 0 && !(!plain.empty() && is_part(plain.back()) && is_part(text[spaces]))) {
+    } else if (spaces > 0 && !joins_words) {
       flush();
       bytes = spaces;
       out += "(" + in_quotes(text.substr(0, spaces)) + ")? ";
