@@ -258,11 +258,11 @@ TEST(ServeResponses, OutputsAndStreams) {
   const json in_rome = {{"type", "function_call"}};
   const std::string rome = "{\"city\": \"Rome\"}";
   const Output outputs[] = {
-      {"text", {}, "Hello.", {message("Hello.")}, joined_lists({kMessageEvents, {"completed"}})},
+      {"text", {}, "Hello.", json::array({message("Hello.")}), joined_lists({kMessageEvents, {"completed"}})},
       {"cut text",
        {{"max_output_tokens", 2}},
        "a b c d e f g h",
-       {message("a ", "incomplete")},
+       json::array({message("a ", "incomplete")}),
        joined_lists({kMessageEvents, {"incomplete"}})},
       {"thoughts",
        {{"include", {"reasoning.encrypted_content"}}},
@@ -288,7 +288,7 @@ TEST(ServeResponses, OutputsAndStreams) {
       {"one call",
        {{"tools", tools}, {"parallel_tool_calls", false}},
        call_text("weather", rome) + call_text("weather", "{}"),
-       {called("weather", rome)},
+       json::array({called("weather", rome)}),
        joined_lists({kCallEvents, {"completed"}})},
       {"custom call",
        {{"tools", tools}},
