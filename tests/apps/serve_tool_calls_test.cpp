@@ -175,7 +175,7 @@ TEST(ServeToolCalls, BegunCallsFitTheirTools) {
     const json block = server.post("/v1/messages", other)["content"][0];
     EXPECT_EQ(block["name"], "close");
     EXPECT_TRUE(block["input"]["now"].is_boolean()) << block;
-    other["tools"] = {tool("close", kClose)};
+    other["tools"] = json::array({tool("close", kClose)});
     other["options"] = {{"num_predict", 60}, {"seed", seed}};
     other["stream"] = false;
     other["tool_choice"] = "required";
