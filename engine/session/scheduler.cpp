@@ -196,8 +196,6 @@ void add_draft_model(Scheduler& s, std::unique_ptr<DraftModel> model) {
   auto drafts = std::make_unique<Speculation>();
   drafts->model = std::move(model);
   drafts->model->vocab_size = s.model->config.vocab_size;
-  drafts->tokens.reserve(kMaxDrafts + 1);
-  drafts->buckets.reserve(kMaxDrafts);
   s.free_drafts.push_back(std::move(drafts));
 }
 

@@ -275,8 +275,6 @@ void take_drafts(Scheduler& s, ScheduledRequest& request) {
                          : std::ranges::find_if(s.free_drafts, [](const auto& drafts) { return !drafts->model; });
   if (found == s.free_drafts.end()) {
     request.drafts = std::make_unique<Speculation>();
-    request.drafts->tokens.reserve(kMaxDrafts + 1);
-    request.drafts->buckets.reserve(kMaxDrafts);
   } else {
     request.drafts = std::move(*found);
     s.free_drafts.erase(found);
@@ -284,6 +282,8 @@ void take_drafts(Scheduler& s, ScheduledRequest& request) {
   SuffixAutomaton& text = request.drafts->text;
   if (!speculates || common_prefix(text.text, request.text.history) < std::ssize(text.text)) text = {};
   request.drafts->jump_forward.clear();
+  request.drafts->tokens.reserve(kMaxDrafts + 1);
+  request.drafts->buckets.reserve(kMaxDrafts);
 }
 
 void drop_drafts(Scheduler& s, ScheduledRequest& request) {

@@ -176,6 +176,10 @@ Error generate(Session& session, std::span<const int32_t> prompt, const Generate
     return on_token(id);
   };
   request.on_end = [&](const Error& e, GenerateResult ended) { failure = e, result = std::move(ended); };
+  for (const auto& drafts : session.free_drafts) {
+    // An MTP layer is not interrupted: its passes are short, and it could not receive missed hidden states again.
+    if (drafts->model && !reads_hidden(*drafts->model)) drafts->model->session->interrupted = session.interrupted;
+  }
   int64_t id = 0;
   if (Error e = submit(session, std::move(request), &id)) return e;
   session.free_sequences.push_back(std::move(session.sequence));
