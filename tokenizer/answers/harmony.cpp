@@ -19,6 +19,10 @@ size_t end_bytes(std::string_view text) {
   return 0;
 }
 
+Match match_mark(std::string_view text) {
+  return match_any(text, {kStart, kChannel, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]});
+}
+
 // The text after the last `word`, up to a space, a line end or a mark.
 std::string_view word_after(std::string_view header, std::string_view word) {
   const size_t at = header.rfind(word);
@@ -33,115 +37,121 @@ void skip_header_word(CallBuffer* buffer) {
   }
 }
 
-}  // namespace
+class HarmonyMessages {
+ public:
+  explicit HarmonyMessages(bool in_content) : phase_(in_content ? Phase::kText : Phase::kBetween) {}
 
-void HarmonyMessages::resume_as_content() {
-  phase_ = Phase::kText;
-  kind_ = EventKind::kContent;
-}
+  Step operator()(CallBuffer* buffer) {
+    switch (phase_) {
+      case Phase::kBetween:
+        return start(buffer);
+      case Phase::kHeader:
+        return read_header(buffer);
+      case Phase::kText:
+        return read_text(buffer);
+      case Phase::kArguments:
+        return start_arguments(buffer);
+      case Phase::kArgumentsText: {
+        const Step step = read_json_arguments(&scanner_, buffer);
+        return step == Step::kDone ? go_on(&phase_, Phase::kAfterCall) : step;
+      }
+      default:
+        return skip_end(buffer);
+    }
+  }
 
-void HarmonyMessages::finish(CallBuffer* buffer) {
-  if (phase_ != Phase::kText && phase_ != Phase::kBetween) return;
-  buffer->emit(phase_ == Phase::kText ? kind_ : EventKind::kContent, buffer->rest());
-  buffer->skip(buffer->rest().size());
-}
+ private:
+  enum class Phase { kBetween, kHeader, kText, kArguments, kArgumentsText, kAfterCall };
 
-// A message without a header is an answer.
-Step HarmonyMessages::start(CallBuffer* buffer) {
-  const size_t end = end_bytes(buffer->rest());
-  buffer->skip(end);
-  if (end > 0) return Step::kContinue;
-  const Match found =
-      match_any(buffer->rest(), {kStart, kChannel, kRecipient, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]});
-  if (found == Match::kPartial) return Step::kNeedMore;
-  if (found == Match::kNo) {
-    resume_as_content();
+  // A message without a header is an answer.
+  Step start(CallBuffer* buffer) {
+    const size_t end = end_bytes(buffer->rest());
+    buffer->skip(end);
+    if (end > 0) return Step::kContinue;
+    const Match found =
+        match_any(buffer->rest(), {kStart, kChannel, kRecipient, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]});
+    if (found == Match::kPartial && !buffer->is_finished()) return Step::kNeedMore;
+    if (found != Match::kYes) {
+      kind_ = EventKind::kContent;
+      return go_on(&phase_, Phase::kText);
+    }
+    buffer->hold();
+    searched_ = 0;
+    return go_on(&phase_, Phase::kHeader);
+  }
+
+  Step read_header(CallBuffer* buffer) {
+    const std::string_view text = buffer->rest().substr(0, kMaxHeaderBytes);
+    const size_t bytes = text.find(kMessage, searched_);
+    if (bytes == std::string_view::npos) {
+      searched_ = text.size() - std::min(text.size(), kMessage.size());
+      if (text.size() < kMaxHeaderBytes) return Step::kNeedMore;
+      skip_header_word(buffer);  // else start() would take the same text for a header again
+      return Step::kReject;
+    }
+    const std::string_view header = text.substr(0, bytes), recipient = word_after(header, kRecipient);
+    const bool is_call = recipient.starts_with(kFunctions);
+    name_ = recipient.substr(is_call ? kFunctions.size() : 0);
+    kind_ = word_after(header, kChannel) == "analysis" ? EventKind::kThought : EventKind::kContent;
+    buffer->skip(bytes + kMessage.size());
+    if (is_call && !buffer->has_tool(name_)) return Step::kReject;
+    phase_ = is_call ? Phase::kArguments : Phase::kText;
+    if (!is_call) buffer->drop_held();
     return Step::kContinue;
   }
-  buffer->hold();
-  searched_ = 0;
-  return go_on(&phase_, Phase::kHeader);
-}
 
-Step HarmonyMessages::read_header(CallBuffer* buffer) {
-  const std::string_view text = buffer->rest().substr(0, kMaxHeaderBytes);
-  const size_t bytes = text.find(kMessage, searched_);
-  if (bytes == std::string_view::npos) {
-    searched_ = text.size() - std::min(text.size(), kMessage.size());
-    if (text.size() < kMaxHeaderBytes) return Step::kNeedMore;
-    skip_header_word(buffer);  // else start() would take the same text for a header again
-    return Step::kReject;
-  }
-  const std::string_view header = text.substr(0, bytes), recipient = word_after(header, kRecipient);
-  const bool is_call = recipient.starts_with(kFunctions);
-  name_ = recipient.substr(is_call ? kFunctions.size() : 0);
-  kind_ = word_after(header, kChannel) == "analysis" ? EventKind::kThought : EventKind::kContent;
-  buffer->skip(bytes + kMessage.size());
-  if (is_call && !buffer->has_tool(name_)) return Step::kReject;
-  phase_ = is_call ? Phase::kArguments : Phase::kText;
-  if (!is_call) buffer->drop_held();
-  return Step::kContinue;
-}
-
-Step HarmonyMessages::read_text(CallBuffer* buffer) {
-  const std::string_view text = buffer->rest();
-  size_t at = text.find("<|");
-  Match found = Match::kNo;
-  for (; at != std::string_view::npos; at = text.find("<|", at + 1)) {
-    found = match_any(text.substr(at), {kStart, kChannel, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]});
-    if (found != Match::kNo) break;
-  }
-  const size_t certain = std::min(at, text.size() - (found == Match::kNo && text.ends_with('<')));
-  buffer->emit(kind_, text.substr(0, certain));
-  buffer->skip(certain);
-  if (found != Match::kYes) return Step::kNeedMore;
-  buffer->skip(end_bytes(buffer->rest()));
-  return go_on(&phase_, Phase::kBetween);
-}
-
-Step HarmonyMessages::start_arguments(CallBuffer* buffer) {
-  buffer->skip_white_space();
-  if (buffer->rest().empty()) return Step::kNeedMore;
-  const bool is_object = buffer->rest().starts_with('{');
-  if (!is_object && end_bytes(buffer->rest()) == 0) {
-    return match_any(buffer->rest(), {kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]}) == Match::kPartial
-               ? Step::kNeedMore
-               : Step::kReject;
-  }
-  buffer->begin_call(name_, {});
-  scanner_ = {};
-  if (is_object) return go_on(&phase_, Phase::kArgumentsText);
-  buffer->emit(EventKind::kArguments, "{}");
-  buffer->end_call(true);
-  return go_on(&phase_, Phase::kAfterCall);
-}
-
-Step HarmonyMessages::skip_end(CallBuffer* buffer) {
-  buffer->skip_white_space();
-  const Match found = match_any(buffer->rest(), {kStart, kChannel, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]});
-  if (found == Match::kPartial) return Step::kNeedMore;
-  if (found == Match::kNo) return Step::kReject;
-  buffer->drop_held();
-  return go_on(&phase_, Phase::kBetween);
-}
-
-Step HarmonyMessages::step(CallBuffer* buffer) {
-  switch (phase_) {
-    case Phase::kBetween:
-      return start(buffer);
-    case Phase::kHeader:
-      return read_header(buffer);
-    case Phase::kText:
-      return read_text(buffer);
-    case Phase::kArguments:
-      return start_arguments(buffer);
-    case Phase::kArgumentsText: {
-      const Step step = read_json_arguments(&scanner_, buffer);
-      return step == Step::kDone ? go_on(&phase_, Phase::kAfterCall) : step;
+  Step read_text(CallBuffer* buffer) {
+    const std::string_view text = buffer->rest();
+    size_t at = text.find("<|");
+    Match found = Match::kNo;
+    for (; at != std::string_view::npos; at = text.find("<|", at + 1)) {
+      found = match_mark(text.substr(at));
+      if (found != Match::kNo) break;
     }
-    default:
-      return skip_end(buffer);
+    size_t certain = std::min(at, text.size() - (found == Match::kNo && text.ends_with('<')));
+    if (found != Match::kYes && buffer->is_finished()) certain = text.size();
+    buffer->emit(kind_, text.substr(0, certain));
+    buffer->skip(certain);
+    if (found != Match::kYes) return Step::kNeedMore;
+    buffer->skip(end_bytes(buffer->rest()));
+    return go_on(&phase_, Phase::kBetween);
   }
-}
+
+  Step start_arguments(CallBuffer* buffer) {
+    buffer->skip_white_space();
+    if (buffer->rest().empty()) return Step::kNeedMore;
+    const bool is_object = buffer->rest().starts_with('{');
+    if (!is_object && end_bytes(buffer->rest()) == 0) {
+      return match_any(buffer->rest(), {kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]}) == Match::kPartial
+                 ? Step::kNeedMore
+                 : Step::kReject;
+    }
+    buffer->begin_call(name_, {});
+    scanner_ = {};
+    if (is_object) return go_on(&phase_, Phase::kArgumentsText);
+    buffer->emit(EventKind::kArguments, "{}");
+    buffer->end_call(true);
+    return go_on(&phase_, Phase::kAfterCall);
+  }
+
+  Step skip_end(CallBuffer* buffer) {
+    buffer->skip_white_space();
+    const Match found = match_mark(buffer->rest());
+    if (found == Match::kPartial) return Step::kNeedMore;
+    if (found == Match::kNo) return Step::kReject;
+    buffer->drop_held();
+    return go_on(&phase_, Phase::kBetween);
+  }
+
+  Phase phase_;
+  EventKind kind_ = EventKind::kContent;  // of the current text
+  std::string name_;                      // of the tool
+  size_t searched_ = 0;                   // leading bytes of the header that do not contain its end
+  JsonScanner scanner_;
+};
+
+}  // namespace
+
+CallReader harmony_messages(bool in_content) { return HarmonyMessages(in_content); }
 
 }  // namespace pinion

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <utility>
-#include <variant>
 
 #include "tokenizer/answers/answer_text.h"
 #include "tokenizer/answers/call_readers.h"
@@ -14,10 +13,6 @@ namespace {
 // A delimiter that no answer contains. Other marks, such as "functools", may be words of one.
 bool is_delimiter(std::string_view mark) {
   return !mark.empty() && (mark.front() == '<' || mark.front() == '[') && (mark.back() == '>' || mark.back() == ']');
-}
-
-Step step_reader(CallReader& reader, CallBuffer* buffer) {
-  return std::visit([&](auto& calls) { return calls.step(buffer); }, reader);
 }
 
 // Reads a broken call as if one closing quote, bracket or tag stood before `mark`, which ends it. `held` is the held
@@ -40,7 +35,7 @@ bool mend_call(const ToolFormatRow& row, const CallReader& reader, size_t openin
       trial.skip(opening_bytes);
       CallReader calls = reader;
       Step step = Step::kContinue;
-      while (step == Step::kContinue) step = step_reader(calls, &trial);
+      while (step == Step::kContinue) step = calls(&trial);
       const std::string_view rest = trimmed(trial.rest());
       const bool is_read = rest.empty() || rest == mark;
       if (!is_read || trial.in_call() || trial.begun_calls() < buffer->begun_calls()) continue;
@@ -82,11 +77,11 @@ struct ToolCallParser::State {
   void drop_marks(std::string* text) const;
   void emit(const std::vector<ThinkingText>& texts);
   void finish();
-  void leave_call() { call = row.body == ToolBody::kHarmony ? CallReader(HarmonyMessages()) : CallReader(); }
+  void leave_call() { call = row.body == ToolBody::kHarmony ? harmony_messages(false) : CallReader(); }
   bool is_mark_cut() const;
   void read(std::string_view text);
   std::vector<ToolEvent> take_events();
-  bool is_outside() const { return call.index() == 0; }
+  bool is_outside() const { return !call; }
 
   const ToolFormatRow& row;
   CallBuffer buffer;
@@ -112,10 +107,10 @@ void ToolCallParser::State::begin(std::string_view mark) {
   emit(splitter.put_literal({}));
   buffer.hold();
   buffer.skip(mark.size());
-  if (row.body == ToolBody::kJson) call.emplace<JsonCalls>(row);
-  if (row.body == ToolBody::kPattern) call.emplace<PatternCalls>(row);
-  if (row.body == ToolBody::kXml) call.emplace<XmlCalls>(row, mark);
-  if (row.body == ToolBody::kBraces || row.body == ToolBody::kPython) call.emplace<BraceCalls>(row);
+  if (row.body == ToolBody::kJson) call = json_calls(row);
+  if (row.body == ToolBody::kPattern) call = pattern_calls(row);
+  if (row.body == ToolBody::kXml) call = xml_calls(row, mark);
+  if (row.body == ToolBody::kBraces || row.body == ToolBody::kPython) call = brace_calls(row);
   call_at_hold = call;
   opening_bytes = mark.size();
 }
@@ -136,12 +131,12 @@ void ToolCallParser::State::give_up() {
   std::string text = buffer.take_held();
   drop_marks(&text);
   is_broken = false;
-  if (auto* harmony = std::get_if<HarmonyMessages>(&call)) {
+  if (row.body == ToolBody::kHarmony) {
     buffer.emit(EventKind::kContent, text);
-    harmony->resume_as_content();
+    call = harmony_messages(true);
   } else {
     emit(splitter.put_literal(text));
-    call = NoCall();
+    call = {};
   }
 }
 
@@ -194,7 +189,7 @@ bool ToolCallParser::State::step_call() {
   if (is_broken) return step_broken(false);
   const int begun_calls = buffer.begun_calls();
   const bool was_in_call = buffer.in_call();
-  const Step step = step_reader(call, &buffer);
+  const Step step = call(&buffer);
   if (buffer.is_held() && buffer.held_read_bytes() == 0) {
     call_at_hold = call;
     opening_bytes = 0;
@@ -214,7 +209,7 @@ bool ToolCallParser::State::step_call() {
   if (!is_broken && (step == Step::kNeedMore || step == Step::kReject)) give_up();
   if (step == Step::kDone) {
     buffer.drop_held();
-    call = NoCall();
+    call = {};
   }
   return true;
 }
@@ -263,7 +258,9 @@ void ToolCallParser::State::finish() {
   }
   if (buffer.in_call() && !buffer.holds_call()) buffer.emit(EventKind::kArguments, buffer.rest());
   if (is_outside()) emit(splitter.put(buffer.rest()));
-  if (auto* harmony = std::get_if<HarmonyMessages>(&call)) harmony->finish(&buffer);
+  buffer.finish();
+  while (row.body == ToolBody::kHarmony && step()) {
+  }
   buffer.skip(buffer.rest().size());
   if (!is_outside()) give_up();
   if (row.body != ToolBody::kHarmony) emit(splitter.finish());

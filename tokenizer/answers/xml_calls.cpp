@@ -43,6 +43,143 @@ Step skip_tag_end(std::string_view end, std::string* attributes, CallBuffer* buf
   return Step::kDone;
 }
 
+class XmlCalls {
+ public:
+  // `mark`: the opening mark that was read.
+  XmlCalls(const ToolFormatRow& row, std::string_view mark)
+      : row_(&row), phase_(mark == row.tags.name ? Phase::kName : Phase::kFunction) {}
+
+  Step operator()(CallBuffer* buffer) {
+    switch (phase_) {
+      case Phase::kFunction: {
+        buffer->skip_white_space();
+        if (buffer->rest().empty()) return Step::kNeedMore;
+        const Step step = buffer->skip_word(row_->tags.name);
+        return step == Step::kDone ? go_on(&phase_, Phase::kName) : step;
+      }
+      case Phase::kName:
+        return read_word(&name_, Phase::kNameEnd, buffer);
+      case Phase::kNameEnd:
+        return end_name(buffer);
+      case Phase::kParameter:
+        return read_tag(buffer);
+      case Phase::kKey:
+        return read_word(&key_, Phase::kKeyEnd, buffer);
+      case Phase::kKeyEnd:
+        return end_key(buffer);
+      case Phase::kNewline:
+        return start_value(buffer);
+      case Phase::kString:
+        return read_string(buffer);
+      case Phase::kJson:
+        return read_json(buffer);
+      default:
+        return skip_close(*row_, buffer);
+    }
+  }
+
+ private:
+  enum class Phase { kFunction, kName, kNameEnd, kParameter, kKey, kKeyEnd, kNewline, kString, kJson, kClose };
+
+  Step read_word(std::string* out, Phase next, CallBuffer* buffer) {
+    size_t bytes = 0;
+    if (Step step = buffer->find_first_of("\"<>\n", kMaxNameBytes, &bytes); step != Step::kDone) return step;
+    *out = buffer->rest().substr(0, bytes);
+    if (out->empty() || (next == Phase::kNameEnd && !buffer->has_tool(*out))) return Step::kReject;
+    buffer->skip(bytes);
+    return go_on(&phase_, next);
+  }
+
+  Step end_name(CallBuffer* buffer) {
+    std::string attributes;
+    if (Step step = skip_tag_end(row_->tags.name_end, &attributes, buffer); step != Step::kDone) return step;
+    buffer->begin_call(name_, {});
+    buffer->emit(EventKind::kArguments, "{");
+    return go_on(&phase_, Phase::kParameter);
+  }
+
+  Step read_tag(CallBuffer* buffer) {
+    buffer->skip_white_space();
+    const Step parameter = buffer->skip_word(row_->tags.key);
+    if (parameter == Step::kDone) return go_on(&phase_, Phase::kKey);
+    const Step end = buffer->skip_word(row_->tags.end);
+    if (end != Step::kDone) return parameter == Step::kNeedMore ? parameter : end;
+    buffer->emit(EventKind::kArguments, "}");
+    buffer->end_call(true);
+    phase_ = Phase::kClose;
+    return std::ranges::find(row_->close, row_->tags.end) == row_->close.end() ? Step::kContinue : Step::kDone;
+  }
+
+  // Attributes such as string="true" or type="number" count more than the types of the schema.
+  Step end_key(CallBuffer* buffer) {
+    std::string attributes;
+    if (Step step = skip_tag_end(row_->tags.key_end, &attributes, buffer); step != Step::kDone) return step;
+    buffer->emit(EventKind::kArguments, (has_parameters_ ? ", \"" : "\"") + json_escaped(key_) + "\": ");
+    types_ = buffer->types(name_, key_);
+    if (attributes.find("=\"true\"") != std::string::npos || attributes.find("=\"string\"") != std::string::npos) {
+      types_ = {"string"};
+    } else if (attributes.find("=\"") != std::string::npos) {
+      types_ = {"number", "boolean", "null", "object", "array"};
+    }
+    has_parameters_ = true;
+    return go_on(&phase_, Phase::kNewline);
+  }
+
+  Step start_value(CallBuffer* buffer) {
+    if (buffer->rest().empty()) return Step::kNeedMore;
+    const Step cdata = buffer->skip_word(kCdata);
+    if (cdata == Step::kNeedMore) return cdata;
+    value_end_ = std::string(cdata == Step::kDone ? "]]>" : "").append(row_->tags.value_end);
+    if (cdata == Step::kReject && buffer->rest().front() == '\n') buffer->skip(1);
+    searched_ = 0;
+    const bool may_be_json = std::ranges::any_of(types_, [](const std::string& type) { return type != "string"; });
+    phase_ = may_be_json ? Phase::kJson : Phase::kString;
+    if (!may_be_json) buffer->emit(EventKind::kArguments, "\"");
+    return Step::kContinue;
+  }
+
+  Step read_string(CallBuffer* buffer) {
+    const ValueEnd found = find_end(row_->tags, value_end_, buffer->rest(), 0);
+    const std::string json = json_escaped(buffer->rest().substr(0, found.certain));
+    buffer->skip(found.certain);
+    const bool has_ended = found.is_end == Match::kYes;
+    buffer->emit(EventKind::kArguments, has_ended ? json + "\"" : json);
+    if (!has_ended) return Step::kNeedMore;
+    if (buffer->rest().starts_with('\n')) buffer->skip(1);
+    buffer->skip(value_end_.size());
+    return go_on(&phase_, Phase::kParameter);
+  }
+
+  // The value stays unread until its end is known, and only then can be checked to be JSON. A value of more than
+  // kMaxHeldBytes becomes a string.
+  Step read_json(CallBuffer* buffer) {
+    const ValueEnd found = find_end(row_->tags, value_end_, buffer->rest(), searched_);
+    searched_ = found.certain;
+    const bool is_string = std::ranges::find(types_, "string") != types_.end();
+    if (found.certain <= kMaxHeldBytes) {
+      if (found.is_end != Match::kYes) return Step::kNeedMore;
+      const std::string_view text = buffer->rest().substr(0, found.certain);
+      std::string json = plain_value(text, types_);
+      // If the schema allows a string, every value but null becomes a string.
+      if (is_string && json != "null") json.clear();
+      if (!json.empty()) {
+        buffer->emit(EventKind::kArguments, json);
+        buffer->skip(found.certain + buffer->rest().substr(found.certain).starts_with('\n') + value_end_.size());
+        return go_on(&phase_, Phase::kParameter);
+      }
+    }
+    buffer->emit(EventKind::kArguments, "\"");
+    return go_on(&phase_, Phase::kString);
+  }
+
+  const ToolFormatRow* row_;
+  Phase phase_;
+  std::string name_, key_, value_end_;
+  bool has_parameters_ = false;
+  std::vector<std::string> types_;  // of the current parameter
+  size_t searched_ = 0;             // leading bytes of a JSON value that do not contain its end
+};
+
 }  // namespace
 
 std::string plain_value(std::string_view text, const std::vector<std::string>& types) {
@@ -58,124 +195,6 @@ std::string plain_value(std::string_view text, const std::vector<std::string>& t
   return fits ? json : std::string();
 }
 
-Step XmlCalls::read_word(std::string* out, Phase next, CallBuffer* buffer) {
-  size_t bytes = 0;
-  if (Step step = buffer->find_first_of("\"<>\n", kMaxNameBytes, &bytes); step != Step::kDone) return step;
-  *out = buffer->rest().substr(0, bytes);
-  if (out->empty() || (next == Phase::kNameEnd && !buffer->has_tool(*out))) return Step::kReject;
-  buffer->skip(bytes);
-  return go_on(&phase_, next);
-}
-
-Step XmlCalls::end_name(CallBuffer* buffer) {
-  std::string attributes;
-  if (Step step = skip_tag_end(row_->tags.name_end, &attributes, buffer); step != Step::kDone) return step;
-  buffer->begin_call(name_, {});
-  buffer->emit(EventKind::kArguments, "{");
-  return go_on(&phase_, Phase::kParameter);
-}
-
-Step XmlCalls::read_tag(CallBuffer* buffer) {
-  buffer->skip_white_space();
-  const Step parameter = buffer->skip_word(row_->tags.key);
-  if (parameter == Step::kDone) return go_on(&phase_, Phase::kKey);
-  const Step end = buffer->skip_word(row_->tags.end);
-  if (end != Step::kDone) return parameter == Step::kNeedMore ? parameter : end;
-  buffer->emit(EventKind::kArguments, "}");
-  buffer->end_call(true);
-  phase_ = Phase::kClose;
-  return std::ranges::find(row_->close, row_->tags.end) == row_->close.end() ? Step::kContinue : Step::kDone;
-}
-
-// Attributes such as string="true" or type="number" count more than the types of the schema.
-Step XmlCalls::end_key(CallBuffer* buffer) {
-  std::string attributes;
-  if (Step step = skip_tag_end(row_->tags.key_end, &attributes, buffer); step != Step::kDone) return step;
-  buffer->emit(EventKind::kArguments, (has_parameters_ ? ", \"" : "\"") + json_escaped(key_) + "\": ");
-  types_ = buffer->types(name_, key_);
-  if (attributes.find("=\"true\"") != std::string::npos || attributes.find("=\"string\"") != std::string::npos) {
-    types_ = {"string"};
-  } else if (attributes.find("=\"") != std::string::npos) {
-    types_ = {"number", "boolean", "null", "object", "array"};
-  }
-  has_parameters_ = true;
-  return go_on(&phase_, Phase::kNewline);
-}
-
-Step XmlCalls::start_value(CallBuffer* buffer) {
-  if (buffer->rest().empty()) return Step::kNeedMore;
-  const Step cdata = buffer->skip_word(kCdata);
-  if (cdata == Step::kNeedMore) return cdata;
-  value_end_ = std::string(cdata == Step::kDone ? "]]>" : "").append(row_->tags.value_end);
-  if (cdata == Step::kReject && buffer->rest().front() == '\n') buffer->skip(1);
-  searched_ = 0;
-  const bool may_be_json = std::ranges::any_of(types_, [](const std::string& type) { return type != "string"; });
-  phase_ = may_be_json ? Phase::kJson : Phase::kString;
-  if (!may_be_json) buffer->emit(EventKind::kArguments, "\"");
-  return Step::kContinue;
-}
-
-Step XmlCalls::read_string(CallBuffer* buffer) {
-  const ValueEnd found = find_end(row_->tags, value_end_, buffer->rest(), 0);
-  const std::string json = json_escaped(buffer->rest().substr(0, found.certain));
-  buffer->skip(found.certain);
-  const bool has_ended = found.is_end == Match::kYes;
-  buffer->emit(EventKind::kArguments, has_ended ? json + "\"" : json);
-  if (!has_ended) return Step::kNeedMore;
-  if (buffer->rest().starts_with('\n')) buffer->skip(1);
-  buffer->skip(value_end_.size());
-  return go_on(&phase_, Phase::kParameter);
-}
-
-// The value stays unread until its end is known, and only then can be checked to be JSON. A value of more than
-// kMaxHeldBytes becomes a string.
-Step XmlCalls::read_json(CallBuffer* buffer) {
-  const ValueEnd found = find_end(row_->tags, value_end_, buffer->rest(), searched_);
-  searched_ = found.certain;
-  const bool is_string = std::ranges::find(types_, "string") != types_.end();
-  if (found.certain <= kMaxHeldBytes) {
-    if (found.is_end != Match::kYes) return Step::kNeedMore;
-    const std::string_view text = buffer->rest().substr(0, found.certain);
-    std::string json = plain_value(text, types_);
-    // If the schema allows a string, every value but null becomes a string.
-    if (is_string && json != "null") json.clear();
-    if (!json.empty()) {
-      buffer->emit(EventKind::kArguments, json);
-      buffer->skip(found.certain + buffer->rest().substr(found.certain).starts_with('\n') + value_end_.size());
-      return go_on(&phase_, Phase::kParameter);
-    }
-  }
-  buffer->emit(EventKind::kArguments, "\"");
-  return go_on(&phase_, Phase::kString);
-}
-
-Step XmlCalls::step(CallBuffer* buffer) {
-  switch (phase_) {
-    case Phase::kFunction: {
-      buffer->skip_white_space();
-      if (buffer->rest().empty()) return Step::kNeedMore;
-      const Step step = buffer->skip_word(row_->tags.name);
-      return step == Step::kDone ? go_on(&phase_, Phase::kName) : step;
-    }
-    case Phase::kName:
-      return read_word(&name_, Phase::kNameEnd, buffer);
-    case Phase::kNameEnd:
-      return end_name(buffer);
-    case Phase::kParameter:
-      return read_tag(buffer);
-    case Phase::kKey:
-      return read_word(&key_, Phase::kKeyEnd, buffer);
-    case Phase::kKeyEnd:
-      return end_key(buffer);
-    case Phase::kNewline:
-      return start_value(buffer);
-    case Phase::kString:
-      return read_string(buffer);
-    case Phase::kJson:
-      return read_json(buffer);
-    default:
-      return skip_close(*row_, buffer);
-  }
-}
+CallReader xml_calls(const ToolFormatRow& row, std::string_view mark) { return XmlCalls(row, mark); }
 
 }  // namespace pinion
