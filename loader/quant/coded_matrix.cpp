@@ -7,7 +7,7 @@
 
 #include "loader/checkpoint/number_formats.h"
 #include "loader/files/mapped_file.h"
-#include "loader/quant/code_layouts.h"
+#include "loader/quant/code_formats.h"
 
 namespace pinion {
 namespace {

@@ -39,7 +39,7 @@ struct ModuleTensors {
   }
 };
 
-// A format of codes other than int8; the table is in stored_weights.cpp, the tensors are described in stored_weights.h.
+// A format of codes other than int8; the table is in code_formats.cpp, the tensors are described in stored_weights.h.
 struct CodeFormat {
   StoredAs stored_as;
   std::string_view name;
@@ -49,7 +49,7 @@ struct CodeFormat {
   Error (*bind)(const ModuleTensors& tensors, CodedMatrix* out);
   // One row of codes that are numbers, times their scales; null if codes are integers.
   void (*read_numbers)(const CodedMatrix& matrix, int64_t row, const float* scales, float* out);
-  // Integer codes and their zero points (code_layouts.h); null if codes are numbers.
+  // Integer codes and their zero points (code_formats.cpp); null if codes are numbers.
   void (*read_codes)(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* out);
   void (*read_zero_points)(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
 };
