@@ -130,13 +130,6 @@ Value bound(const Builtin& builtin, Value self) {
   return ObjectPtr(std::make_shared<Function>(builtin, std::move(self)));
 }
 
-Value apply_filter(Interpreter& interpreter, const std::string& name, Arguments arguments) {
-  const Builtin* filter = find(text_filters(), name);
-  if (filter == nullptr) filter = find(sequence_filters(), name);
-  if (filter == nullptr) fail("no filter named '" + name + "'");
-  return run(interpreter, *filter, std::move(arguments));
-}
-
 bool apply_test(Interpreter& interpreter, const std::string& name, Arguments arguments) {
   if (const Builtin* test = find(kTests, name)) return truth(run(interpreter, *test, std::move(arguments)));
   for (const auto& [word, op] : kComparisons) {

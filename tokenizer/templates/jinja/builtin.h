@@ -52,15 +52,12 @@ Value bound(const Builtin& builtin, Value self);  // ... with `self` before its 
 Value apply_filter(Interpreter& interpreter, const std::string& name, Arguments arguments);
 bool apply_test(Interpreter& interpreter, const std::string& name, Arguments arguments);
 
-std::span<const Builtin> text_filters();
-std::span<const Builtin> sequence_filters();
 std::span<const Builtin> methods(const Value& object);
 std::span<const Builtin> global_functions();
 
 std::string escaped(const Value& value);  // HTML, unless it is markup already
 std::vector<std::string> split_lines(std::string_view text, bool keep_ends);
-std::optional<int64_t> parse_integer(std::string_view text);  // int() of a string
-Value strip(const Value& text, const Value& chars);           // str.strip()
+Value strip(const Value& text, const Value& chars);  // str.strip()
 Value replace(const Value& text, const Value& from, const Value& to, int64_t count);
 
 // Formatting (format.cpp): "..." % values, "...".format(...), and transformers' filter tojson, which is json.dumps.

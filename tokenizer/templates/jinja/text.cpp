@@ -111,39 +111,38 @@ void append_small(std::u32string_view text, size_t at, std::u32string* out) {
   }
 }
 
-}  // namespace
+enum class Case { kUpper, kTitle, kLower };
 
-std::u32string upper(std::u32string_view text) {
+// The text with each character in the case that case_at(index) returns.
+std::u32string with_case(std::u32string_view text, auto case_at) {
   std::u32string result;
-  for (const char32_t c : text) append_capital(c, false, &result);
-  return result;
-}
-
-std::u32string lower(std::u32string_view text) {
-  std::u32string result;
-  for (size_t at = 0; at < text.size(); ++at) append_small(text, at, &result);
-  return result;
-}
-
-std::u32string title(std::u32string_view text) {
-  std::u32string result;
-  bool in_word = false;
   for (size_t at = 0; at < text.size(); ++at) {
-    if (in_word) {
+    const Case wanted = case_at(at);
+    if (wanted == Case::kLower) {
       append_small(text, at, &result);
     } else {
-      append_capital(text[at], true, &result);
+      append_capital(text[at], wanted == Case::kTitle, &result);
     }
-    in_word = is_cased(text[at]);
   }
   return result;
 }
 
+}  // namespace
+
+std::u32string upper(std::u32string_view text) {
+  return with_case(text, [](size_t) { return Case::kUpper; });
+}
+
+std::u32string lower(std::u32string_view text) {
+  return with_case(text, [](size_t) { return Case::kLower; });
+}
+
+std::u32string title(std::u32string_view text) {
+  return with_case(text, [&](size_t at) { return at > 0 && is_cased(text[at - 1]) ? Case::kLower : Case::kTitle; });
+}
+
 std::u32string capitalize(std::u32string_view text) {
-  std::u32string result;
-  if (!text.empty()) append_capital(text[0], true, &result);
-  for (size_t at = 1; at < text.size(); ++at) append_small(text, at, &result);
-  return result;
+  return with_case(text, [](size_t at) { return at > 0 ? Case::kLower : Case::kTitle; });
 }
 
 std::string html_escaped(std::string_view text) {
