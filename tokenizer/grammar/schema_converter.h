@@ -55,7 +55,7 @@ class SchemaConverter {
   Error no_value(const std::string& what, const std::string& where, Schema* out);
   const Schema& resolved(const Schema& made) const;  // follows references to definitions
 
-  // schema_objects.cpp
+  // schema_structures.cpp
   Error complete_object(std::span<const SchemaPart> parts, const std::string& where, Schema* out);
   Error read_names(std::span<const SchemaPart> parts, Names* out);
   Error limit_names(std::span<const SchemaPart> parts, Names* names);
@@ -65,7 +65,6 @@ class SchemaConverter {
                      const std::string& where, Schema* out);
   Error add_others(std::span<const SchemaPart> parts, const Names& names, const std::string& where, Schema* out);
 
-  // schema_arrays.cpp
   Error complete_array(std::span<const SchemaPart> parts, const std::string& where, Schema* out);
   Error item_at(std::span<const SchemaPart> parts, size_t i, SchemaSet* out);
   bool list_unique(const Schema& items, int64_t min, int64_t max, Schema* out) const;

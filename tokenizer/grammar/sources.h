@@ -48,11 +48,9 @@ bool is_of_type(const Schema& value, const Schema& type);
 // True if a value of an enum or const matches a schema. Keywords that are not known constrain nothing.
 bool matches_schema(const Schema& root, const Schema& value, const Schema& schema, int depth = 0);
 
-// schema_numbers.cpp
+// schema_scalars.cpp
 
 Error complete_number(std::span<const SchemaPart> parts, bool is_integer, Schema* out);
-
-// schema_strings.cpp
 
 // pattern, minLength, maxLength and format become one pattern of the string as it is written in JSON. Formats that
 // XGrammar implements strictly enough stay.
@@ -66,7 +64,7 @@ std::string key_pattern(const Schema& string);
 // Removes the maximum lengths from a completed schema, or all but those (counter_of); returns whether there was one.
 bool drop_max_lengths(Schema& schema, bool is_counter);
 
-// schema_branches.cpp
+// schema_values.cpp
 
 // Follows the $ref of a completed schema; returns the schema itself if it has none.
 using ResolveReference = std::function<const Schema&(const Schema& schema)>;
