@@ -4,7 +4,6 @@
 
 #include "loader/config/model_config.h"
 #include "loader/pack/quantize.h"
-#include "loader/quant/coded_matrix.h"
 #include "loader/quant/stored_weights.h"
 
 namespace pinion {

@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "kernels/base/hash.h"
-#include "loader/files/temporary_file.h"
+#include "loader/files/mapped_file.h"
 #include "loader/pack/pack_cache.h"
 
 namespace pinion {

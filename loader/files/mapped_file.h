@@ -1,12 +1,15 @@
-// Mapped memory: read-only files, an arena of anonymous pages for packed weights, and small text files read whole.
+// Mapped memory: read-only files, an arena of anonymous pages for packed weights. Small text files, and files that are
+// written whole or not at all.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "kernels/base/error.h"
 
@@ -71,5 +74,33 @@ struct Arena {
 
 // bytes >= 0. The error states the size when the system lacks the memory.
 Error allocate_arena(int64_t bytes, Arena* out);
+
+constexpr std::string_view kTemporarySuffix = ".XXXXXX";  // for mkostemp, after the final name
+
+// A file that is written under a temporary name and renamed, so that it is either complete or absent. Only the owner
+// may read it. A lock marks it as being written, so that readers of the folder can tell it from an
+// abandoned one. Removed at the end of its life unless finish() has renamed it.
+struct TemporaryFile {
+  std::string final_path;
+  std::string path;
+  std::string content;  // names the content in errors
+  FileDescriptor file;
+  int64_t written = 0;
+
+  TemporaryFile(std::string target, std::string what);
+  ~TemporaryFile();
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  Error failure(int code) const;
+  Error append(std::span<const std::byte> bytes);
+  // Allocates all space at once, so that a full disk fails early. A write beyond the limit would raise a signal.
+  Error reserve(int64_t bytes) const;
+  // Renames the file once it is on the disk. times: of last access and last write, see utimensat().
+  Error finish(const timespec (&times)[2]);
+};
+
+// Removes a temporary file whose writer was killed. On file systems without locks it counts as abandoned after an hour.
+void remove_if_abandoned(const std::filesystem::path& path);
 
 }  // namespace pinion

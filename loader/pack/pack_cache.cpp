@@ -17,7 +17,7 @@
 
 #include "kernels/base/hash.h"
 #include "kernels/base/text.h"
-#include "loader/files/temporary_file.h"
+#include "loader/files/mapped_file.h"
 
 namespace pinion {
 namespace {

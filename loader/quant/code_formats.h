@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "loader/checkpoint/safetensors.h"
-#include "loader/quant/coded_matrix.h"
+#include "loader/quant/stored_weights.h"
 
 namespace pinion {
 

@@ -64,7 +64,7 @@ Error read_quantization(JsonFields& fields, Quantization* out);
 bool has_w4_codes(const Quantization& quantization);
 
 // True if w4 may keep the codes of some modules according to the config: 4 bits, groups of a multiple of 32 inputs, no
-// reordering. find_w4_format (coded_matrix.h) decides, since it also reads the scales.
+// reordering. find_w4_format (stored_weights.h) decides, since it also reads the scales.
 bool keeps_w4_codes(const Quantization& quantization);
 
 // The storage of a linear layer, or null if it is floating point. A regular expression that takes too many steps is an

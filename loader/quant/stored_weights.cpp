@@ -1,8 +1,223 @@
 #include "loader/quant/stored_weights.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <span>
+
+#include "loader/checkpoint/number_formats.h"
+#include "loader/files/mapped_file.h"
 #include "loader/quant/code_formats.h"
 
 namespace pinion {
+namespace {
+
+int largest_code(const CodeScheme& scheme) { return (1 << scheme.bits) - 1; }
+
+// The first number of the row that is out of range, among its codes, then among its zero points.
+Error explain_bytes(const CodedMatrix& m, int64_t row) {
+  const int middle = 1 << (m.scheme.bits - 1);
+  const auto fits = [middle](int8_t value) { return -middle <= value && value < middle; };
+  const auto find = [&](const TensorView& tensor, int64_t count) -> Error {
+    if (!tensor.data) return {};
+    const auto* values = reinterpret_cast<const int8_t*>(tensor.data) + row * count;
+    const auto* bad = std::find_if_not(values, values + count, fits);
+    if (bad == values + count) return {};
+    return error("out of range", tensor.name + " row " + std::to_string(row),
+                 std::to_string(-middle) + " to " + std::to_string(middle - 1), std::to_string(*bad));
+  };
+  if (Error e = find(m.codes, m.k)) return e;
+  return find(m.zero, m.groups());
+}
+
+void multiply(const CodedMatrix& m, const uint8_t* codes, const float* zero_points, const float* scales, float* out) {
+  if (m.order.data) {
+    for (int64_t i = 0; i < m.k; ++i) {
+      const uint32_t group = word(m.order, i);
+      out[i] = (static_cast<float>(codes[i]) - zero_points[group]) * scales[group];
+    }
+    return;
+  }
+  for (int64_t g = 0; g < m.groups(); ++g) {
+    const int64_t end = std::min(m.k, (g + 1) * m.group_size());
+    const float zero = zero_points[g], scale = scales[g];
+    for (int64_t i = g * m.group_size(); i < end; ++i) out[i] = (static_cast<float>(codes[i]) - zero) * scale;
+  }
+}
+
+constexpr uint32_t kExponentBits = 23;
+
+uint32_t magnitude_bits(float value) { return std::bit_cast<uint32_t>(value) & 0x7fffffffu; }
+
+// The divisor that turns the scales of one column into f16: 1 for F16, else the power of two that brings the largest
+// into [2^15, 2^16), the top of f16's range, which leaves the most room below.
+float column_scale(DType dtype, std::span<const float> scales) {
+  uint32_t largest = 0;
+  for (const float scale : scales) largest = std::max(largest, magnitude_bits(scale));
+  if (dtype == DType::f16 || largest == 0) return 1.0f;
+  return std::bit_cast<float>(((largest >> kExponentBits) - 15) << kExponentBits);
+}
+
+// True if the scales of one column, divided by column_scale, are normal f16 numbers or zeros.
+bool fit_f16(std::span<const float> scales) {
+  // Exponents of a float for which column_scale and 16 times the largest scale are normal numbers, too.
+  constexpr uint32_t kMin = 31, kMax = 246, kMaxDistance = 29;
+  uint32_t largest = 0, smallest_less_one = ~0u, bits_beyond_f16 = 0;
+  for (const float scale : scales) {
+    const uint32_t size = magnitude_bits(scale);
+    largest = std::max(largest, size);
+    smallest_less_one = std::min(smallest_less_one, size - 1);  // wraps around for 0, which thus never is the smallest
+    bits_beyond_f16 |= size & 0x1fffu;
+  }
+  if (largest == 0) return true;
+  const uint32_t top = largest >> kExponentBits, bottom = (smallest_less_one + 1) >> kExponentBits;
+  return bits_beyond_f16 == 0 && top >= kMin && top <= kMax && bottom + kMaxDistance >= top;
+}
+
+bool all_scales_fit(const CodedMatrix& m) {
+  if (m.scale.dtype == DType::f16) return true;
+  constexpr int64_t kRows = 64;  // read together: at least a cache line if rows are columns of the file
+  const int64_t groups = m.groups();
+  std::vector<float> scales(kRows * groups);
+  for (int64_t first = 0; first < m.n; first += kRows) {
+    const int64_t rows = std::min(kRows, m.n - first);
+    read_scales(m, first, rows, scales.data());
+    for (int64_t r = 0; r < rows; ++r) {
+      if (!fit_f16(std::span(scales).subspan(r * groups, groups))) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string description(const CodeFormat& format, const CodeScheme& scheme) {
+  std::string text(format.name);
+  if (scheme.stored_as == StoredAs::gptq && !scheme.zeros_less_one) text += " v2";
+  if (format.read_codes) text += ", " + std::to_string(scheme.bits) + " bits";
+  if (!scheme.symmetric) text += " with zeros";
+  if (scheme.divides) text += ", divided by the scale";
+  if (scheme.group_size == 0) return text;
+  const std::string size = std::to_string(scheme.group_size);
+  if (scheme.stored_as == StoredAs::fp8) {
+    return text + ", blocks of " + std::to_string(scheme.rows_per_scale) + " x " + size;
+  }
+  return text + ", groups of " + size;
+}
+
+void read_scales(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
+  const int64_t groups = m.groups();
+  if (m.format->by_column) {
+    std::vector<float> line(rows);
+    for (int64_t g = 0; g < groups; ++g) {
+      read_floats(m.scale, g * m.n + first, rows, line.data());
+      for (int64_t r = 0; r < rows; ++r) out[r * groups + g] = line[r];
+    }
+    return;
+  }
+  if (m.scale.dtype == DType::f8_e4m3) return read_fp8_scales(m, first * groups, rows * groups, out);
+  for (int64_t r = 0; r < rows; ++r) {
+    read_floats(m.scale, (first + r) / m.scheme.rows_per_scale * groups, groups, out + r * groups);
+  }
+  for (int64_t i = 0; m.scheme.divides && i < rows * groups; ++i) out[i] = 1.0f / out[i];
+}
+
+void read_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* codes, float* zero_points) {
+  m.format->read_codes(m, first, rows, codes);
+  m.format->read_zero_points(m, first, rows, zero_points);
+  if (m.scheme.stored_as != StoredAs::bytes) return;
+  for (int64_t r = 0; r < rows; ++r) {
+    uint8_t all = 0;
+    for (int64_t i = r * m.k; i < (r + 1) * m.k; ++i) all |= codes[i];
+    if (all > largest_code(m.scheme)) std::fill_n(zero_points + r * m.groups(), m.groups(), NAN);
+  }
+}
+
+void read_rows(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
+  const int64_t groups = m.groups();
+  std::vector<float> scales(rows * groups);
+  first += m.first_row;
+  read_scales(m, first, rows, scales.data());
+  if (m.format->read_numbers) {
+    for (int64_t r = 0; r < rows; ++r) {
+      m.format->read_numbers(m, first + r, scales.data() + r * groups, out + r * m.k);
+    }
+    return;
+  }
+  std::vector<float> zero_points(rows * groups);
+  std::vector<uint8_t> codes(rows * m.k);
+  read_codes(m, first, rows, codes.data(), zero_points.data());
+  for (int64_t r = 0; r < rows; ++r) {
+    multiply(m, codes.data() + r * m.k, zero_points.data() + r * groups, scales.data() + r * groups, out + r * m.k);
+  }
+}
+
+Error explain_nan(const CodedMatrix& m, int64_t row) {
+  row += m.first_row;
+  if (m.scheme.stored_as == StoredAs::bytes) return explain_bytes(m, row);
+  if (!m.format->read_zero_points) return {};
+  std::vector<float> zero_points(m.groups());
+  m.format->read_zero_points(m, row, 1, zero_points.data());
+  if (std::ranges::none_of(zero_points, [](float zero) { return std::isnan(zero); })) return {};
+  const std::string largest = std::to_string(largest_code(m.scheme));
+  return error("a zero point of 0, which tools read differently", m.zero.name + " column " + std::to_string(row),
+               "stored less one: below " + largest, largest);
+}
+
+std::string find_w4_format(const CodedMatrix& m, Format* out) {
+  if (m.order.data) return "reordered inputs (act order)";
+  if (m.groups() > 1 && m.group_size() % kGroupK != 0) return "groups that are no multiple of 32";
+  const bool fit = all_scales_fit(m), symmetric = zeros_are_middle(m);
+  release_pages(m.scale.contents());  // packing reads them again, unless the cache has the packed weights
+  release_pages(m.zero.contents());
+  if (!fit) return "scales that f16 cannot hold";
+  *out = symmetric ? Format::w4 : Format::w4z;
+  return {};
+}
+
+int64_t read_w4_rows(const CodedMatrix& m, int64_t first, int64_t rows, W4Rows* out) {
+  first += m.first_row;
+  const int64_t groups = m.groups(), packed_groups = padded_k(m.k) / kGroupK;
+  std::vector<float> zero_points(rows * groups), scales(rows * groups);
+  std::vector<uint8_t> codes(rows * m.k);
+  read_codes(m, first, rows, codes.data(), zero_points.data());
+  read_scales(m, first, rows, scales.data());
+  out->codes.resize(rows * packed_groups * kGroupK);
+  out->zero_points.resize(rows * packed_groups);
+  out->group_scales.resize(rows * packed_groups);
+  out->scales.resize(rows);
+  for (int64_t r = 0; r < rows; ++r) {
+    out->scales[r] = column_scale(m.scale.dtype, std::span(scales).subspan(r * groups, groups));
+    uint8_t* to = out->codes.data() + r * packed_groups * kGroupK;
+    for (int64_t g = 0; g < packed_groups; ++g, to += kGroupK) {
+      const int64_t k = g * kGroupK, source = r * groups + k / m.group_size(), i = r * packed_groups + g;
+      const float zero = zero_points[source], scale = scales[source];
+      if (!std::isfinite(zero) || !std::isfinite(scale)) return r;
+      out->zero_points[i] = static_cast<uint8_t>(zero);
+      out->group_scales[i] = to_f16(scale / out->scales[r]);
+      const int64_t count = std::min(kGroupK, m.k - k);
+      std::copy_n(codes.data() + r * m.k + k, count, to);
+      std::fill(to + count, to + kGroupK, static_cast<uint8_t>(std::min(zero, 15.0f)));
+    }
+  }
+  return -1;
+}
+
+RowReader reader_of(const CodedMatrix& matrix, bool keep_codes) {
+  if (!matrix.format) return {};
+  RowReader reader = {
+      .stored_as = description(*matrix.format, matrix.scheme),
+      .read = [matrix](int64_t first, int64_t count, float* rows) { read_rows(matrix, first, count, rows); },
+      .explain_nan = [matrix](int64_t row) { return explain_nan(matrix, row); },
+      .scattered = matrix.format->by_column};
+  if (!keep_codes) return reader;
+  reader.stored_as += ", as it is";
+  reader.read_w4 = [matrix](int64_t first, int64_t count, W4Rows* rows) {
+    return read_w4_rows(matrix, first, count, rows);
+  };
+  return reader;
+}
+
 namespace {
 
 // True if the module's tensors are codes.

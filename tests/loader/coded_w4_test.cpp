@@ -1,5 +1,5 @@
 // 4-bit codes of files that w4 and w4z keep: worked by hand, for shapes around group and panel sizes, and whole files.
-#include "loader/quant/coded_matrix.h"
+#include "loader/quant/stored_weights.h"
 #include "tests/crew.h"
 
 #include <cmath>
