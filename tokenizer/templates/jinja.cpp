@@ -7,7 +7,6 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
-#include "tokenizer/templates/jinja/interpreter.h"
 #include "tokenizer/templates/jinja/syntax.h"
 #include "tokenizer/templates/limited_run.h"
 #include "tokenizer/tokens/unicode.h"
@@ -80,12 +79,13 @@ Error check_source(const std::string& source, const std::string& where) {
 Error run_source(const std::string& source, const std::string& where, const OrderedJson& variables, std::string* out) {
   Body body;
   if (Error e = parse_source(source, where, &body)) return e;
-  Interpreter interpreter;
+  size_t offset = 0;
   try {
-    for (const auto& [name, value] : variables.items()) interpreter.define(name, to_value(value));
-    *out = interpreter.render(body);
+    Variables values;
+    for (const auto& [name, value] : variables.items()) values.emplace_back(name, to_value(value));
+    *out = render(body, std::move(values), &offset);
   } catch (const std::exception&) {
-    return current_error("template fails", source, where, interpreter.offset());
+    return current_error("template fails", source, where, offset);
   }
   return {};
 }

@@ -1,4 +1,4 @@
-// Binding of arguments, tests, and global functions. See builtin.h.
+// Binding of arguments, tests, objects, and global functions. See builtin.h.
 #include "tokenizer/templates/jinja/builtin.h"
 
 #include <array>
@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "kernels/base/text.h"
-#include "tokenizer/templates/jinja/interpreter.h"
 
 namespace pinion::jinja {
 namespace {
@@ -173,6 +172,76 @@ struct Range : Object {
   int64_t start, stop, step, count;
 };
 
+// Reads one item ahead for loop.last and loop.nextitem.
+class ForLoop : public Loop, public std::enable_shared_from_this<ForLoop> {
+ public:
+  ForLoop(Next next, std::optional<int64_t> length)
+      : next_(std::make_shared<const Next>(std::move(next))), length_(length) {}
+
+  bool advance(Value* item) override {
+    if (!peek()) return false;
+    ++index_;
+    previous_ = std::exchange(current_, std::exchange(following_, {}));
+    *item = *current_;
+    return true;
+  }
+
+  int64_t index() const { return index_; }
+  std::string type_name() const override { return "LoopContext"; }
+
+  std::optional<int64_t> length() override {
+    if (length_) return length_;
+    Items rest;
+    if (following_) rest.push_back(*following_);
+    const auto next = next_;
+    for (Value item; (*next)(&item);) rest.push_back(item);
+    length_ = index_ + 1 + std::ssize(rest);
+    following_.reset();
+    next_ = std::make_shared<const Next>(jinja::iterate(Value::list(std::move(rest))));
+    return length_;
+  }
+
+  std::optional<Value> attribute(const std::string& name) override;
+
+ private:
+  bool peek() {
+    Value item;
+    const auto next = next_;
+    if (!following_ && (*next)(&item)) following_ = std::move(item);
+    return following_.has_value();
+  }
+
+  std::shared_ptr<const Next> next_;  // length() may replace it while it is being called
+  std::optional<int64_t> length_;
+  int64_t index_ = -1;
+  std::optional<Value> previous_, current_, following_;
+};
+
+Value cycle(const Slots& a) {
+  const Items& choices = a.rest.positional;
+  if (choices.empty()) fail("no items for cycling given");
+  return choices[static_cast<const ForLoop*>(a[0].object())->index() % choices.size()];
+}
+
+constexpr Builtin kCycle{"cycle", "/ self *", cycle};
+
+std::optional<Value> ForLoop::attribute(const std::string& name) {
+  if (name == "index") return index_ + 1;
+  if (name == "index0") return index_;
+  if (name == "first") return index_ == 0;
+  if (name == "last") return !peek();
+  if (name == "depth") return int64_t{1};  // recursive loops are not supported
+  if (name == "depth0") return int64_t{0};
+  if (name == "changed") fail("loop.changed is not supported");
+  if (name == "length") return *length();
+  if (name == "revindex") return *length() - index_;
+  if (name == "revindex0") return *length() - index_ - 1;
+  if (name == "previtem") return index_ > 0 ? *previous_ : Value::undefined("there is no previous item");
+  if (name == "nextitem") return peek() ? *following_ : Value::undefined("there is no next item");
+  if (name == "cycle") return bound(kCycle, ObjectPtr(shared_from_this()));
+  return {};
+}
+
 Value make_range(const Slots& a) {
   constexpr int64_t kMaxCount = 100000;  // the sandbox's limit
   const int64_t first = require_integer(a[0]), step = a.integer(2, 1);
@@ -230,6 +299,15 @@ constexpr Builtin kGlobalFunctions[] = {
 };
 
 }  // namespace
+
+std::shared_ptr<Loop> make_loop(Next next, std::optional<int64_t> length) {
+  return std::make_shared<ForLoop>(std::move(next), length);
+}
+
+std::optional<Value> Namespace::attribute(const std::string& name) {
+  const Value* found = find(attributes, name);
+  return found ? std::optional(*found) : std::nullopt;
+}
 
 std::span<const Builtin> global_functions() { return kGlobalFunctions; }
 

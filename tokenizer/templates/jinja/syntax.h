@@ -100,4 +100,8 @@ struct Statement {
 // `source` is normalized (jinja.h). Throws a SyntaxFailure.
 Body parse(const std::string& source);
 
+// Runs a template (interpreter.cpp). If it throws, `offset` is that of the code that failed.
+using Variables = std::vector<std::pair<std::string, Value>>;
+std::string render(const Body& body, Variables variables, size_t* offset);
+
 }  // namespace pinion::jinja
