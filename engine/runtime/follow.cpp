@@ -27,22 +27,15 @@ void reset_profile(FollowerRunner& runner) {
 }
 
 void read_segments(MessageReader& message, FollowerRunner& runner) {
-  const size_t count = message.number();
+  const auto count = message.read<size_t>();
   runner.segments.clear();
   runner.caches.resize(count), runner.tokens.resize(count), runner.ropes.resize(count);
   for (size_t i = 0; i < count; ++i) {
     runner.caches[i].pool = &runner.pool;
-    message.list(&runner.caches[i].blocks);
-    message.list(&runner.tokens[i]);
-    Segment segment = {.cache = &runner.caches[i],
-                       .state = &runner.no_state,
-                       .ropes = {},
-                       .tokens = runner.tokens[i],
-                       .position = message.number(),
-                       .logit_rows = message.number(),
-                       .hidden = nullptr,
-                       .drafts = message.number(),
-                       .candidates = message.number()};
+    Segment segment{&runner.caches[i], &runner.no_state, {}, {}, 0, 0};
+    message.read(runner.caches[i].blocks, runner.tokens[i], segment.position, segment.logit_rows, segment.drafts,
+                 segment.candidates);
+    segment.tokens = runner.tokens[i];
     read_ropes(message, &runner.last_ropes);
     runner.ropes[i] = runner.last_ropes;
     segment.ropes = runner.ropes[i];
@@ -61,14 +54,11 @@ void run_received_pass(FollowerRunner& runner) {
 }  // namespace
 
 void execute(Follower& follower, BoardCommand command, MessageReader message) {
-  const int64_t id = message.number();
+  const auto id = message.read<int64_t>();
   std::unique_ptr<FollowerRunner>& runner = follower.runners[id];
   switch (command) {
     case BoardCommand::open: {
-      const RunnerSize size = {.tokens = message.number(),
-                               .positions = message.number(),
-                               .kv = static_cast<KvType>(message.number()),
-                               .blocks = message.number()};
+      const auto size = message.read<RunnerSize>();
       runner = std::make_unique<FollowerRunner>();
       const Error e = open_runner(follower, size, runner.get());
       if (!e) reset_profile(*runner);
@@ -76,14 +66,14 @@ void execute(Follower& follower, BoardCommand command, MessageReader message) {
       return;
     }
     case BoardCommand::pass:
-      runner->profile = message.number() != 0 ? &runner->profile_since_report : nullptr;
+      runner->profile = message.read<bool>() ? &runner->profile_since_report : nullptr;
       read_segments(message, *runner);
       return run_received_pass(*runner);
     case BoardCommand::profile:
       profiles_of_all(*follower.model->exchange, runner->profile_since_report);
       return reset_profile(*runner);
     case BoardCommand::copy: {
-      const auto from = static_cast<int32_t>(message.number()), to = static_cast<int32_t>(message.number());
+      const auto from = message.read<int32_t>(), to = message.read<int32_t>();
       return copy_block(runner->pool, from, to);
     }
     case BoardCommand::close:
@@ -122,12 +112,11 @@ void run_follower(RuntimeOptions options) {
   for (std::vector<std::byte> message;;) {
     exchange.receive(&message);
     MessageReader reader(message);
-    const auto command = static_cast<BoardCommand>(reader.number());
+    const auto command = reader.read<BoardCommand>();
     if (command == BoardCommand::end) return;
     if (command == BoardCommand::time_gathers) {
-      const int64_t rounds = reader.number();
-      std::vector<int64_t> sizes;
-      reader.list(&sizes);
+      const auto rounds = reader.read<int64_t>();
+      const auto sizes = reader.read<std::vector<int64_t>>();
       time_gathers(exchange, sizes, rounds);
       continue;
     }
@@ -145,9 +134,7 @@ void run_follower(RuntimeOptions options) {
 
 double time_gathers_on_all(Exchange& exchange, std::span<const int64_t> sizes, int64_t rounds) {
   MessageWriter message;
-  message.begin(BoardCommand::time_gathers);
-  message.add(rounds);
-  message.add_list(sizes);
+  message.begin(BoardCommand::time_gathers, rounds, sizes);
   exchange.broadcast(message.bytes());
   return time_gathers(exchange, sizes, rounds);
 }

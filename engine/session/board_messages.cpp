@@ -1,10 +1,13 @@
 #include "engine/session/board_messages.h"
 
+#include <tuple>
+
 namespace pinion {
 
-void Followers::begin(BoardCommand command) {
-  message_.begin(command);
-  message_.add(id_);
+template <class... T>
+void Followers::send(BoardCommand command, const T&... values) {
+  message_.begin(command, id_, values...);
+  exchange_->broadcast(message_.bytes());
 }
 
 Error Followers::open(Exchange* exchange, const RunnerSize& size) {
@@ -12,12 +15,7 @@ Error Followers::open(Exchange* exchange, const RunnerSize& size) {
   static int64_t opened = 0;  // one thread at a time uses the exchange
   id_ = ++opened;
   exchange_ = exchange;
-  begin(BoardCommand::open);
-  message_.add(size.tokens);
-  message_.add(size.positions);
-  message_.add(static_cast<int64_t>(size.kv));
-  message_.add(size.blocks);
-  exchange_->broadcast(message_.bytes());
+  send(BoardCommand::open, size);
   return agree(*exchange_, {});
 }
 
@@ -28,46 +26,28 @@ void Followers::add_ropes(std::span<const RopeFrequencies> ropes) {
   if (are_same) return;
   ropes_.assign(ropes.begin(), ropes.end());
   message_.add(std::ssize(ropes));
-  for (const RopeFrequencies& rope : ropes) {
-    message_.add_list(std::span<const float>(rope.inverse));
-    message_.add_list(std::span(&rope.amplitude, 1));
-  }
+  for (const RopeFrequencies& rope : ropes) message_.add(rope.inverse, rope.amplitude);
 }
 
 void read_ropes(MessageReader& message, std::vector<RopeFrequencies>* last) {
-  if (message.number() != 0) return;
-  last->resize(message.number());
-  for (RopeFrequencies& rope : *last) {
-    std::vector<float> amplitude;
-    message.list(&rope.inverse);
-    message.list(&amplitude);
-    rope.amplitude = amplitude.front();
-  }
+  if (message.read<bool>()) return;
+  last->resize(message.read<int64_t>());
+  for (RopeFrequencies& rope : *last) message.read(rope.inverse, rope.amplitude);
 }
 
 void Followers::send_pass(std::span<const Segment> segments, bool is_profiled) {
   if (!exchange_) return;
-  begin(BoardCommand::pass);
-  message_.add(is_profiled);
-  message_.add(std::ssize(segments));
+  message_.begin(BoardCommand::pass, id_, is_profiled, std::ssize(segments));
   for (const Segment& segment : segments) {
-    message_.add_list(std::span<const int32_t>(segment.cache->blocks));
-    message_.add_list(segment.tokens);
-    message_.add(segment.position);
-    message_.add(segment.logit_rows);
-    message_.add(segment.drafts);
-    message_.add(segment.candidates);
+    message_.add(segment.cache->blocks, segment.tokens, segment.position, segment.logit_rows, segment.drafts,
+                 segment.candidates);
     add_ropes(segment.ropes);
   }
   exchange_->broadcast(message_.bytes());
 }
 
 void Followers::send_copy(int32_t from, int32_t to) {
-  if (!exchange_) return;
-  begin(BoardCommand::copy);
-  message_.add(from);
-  message_.add(to);
-  exchange_->broadcast(message_.bytes());
+  if (exchange_) send(BoardCommand::copy, from, to);
 }
 
 std::vector<BoardProfile> profiles_of_all(Exchange& exchange, const Profile& own) {
@@ -94,42 +74,31 @@ std::vector<BoardProfile> profiles_of_all(Exchange& exchange, const Profile& own
 
 std::vector<BoardProfile> Followers::profiles(const Profile& own) {
   if (!exchange_) return {};
-  begin(BoardCommand::profile);
-  exchange_->broadcast(message_.bytes());
+  send(BoardCommand::profile);
   return profiles_of_all(*exchange_, own);
 }
 
 void Followers::close() {
-  if (!exchange_) return;
-  begin(BoardCommand::close);
-  exchange_->broadcast(message_.bytes());
+  if (exchange_) send(BoardCommand::close);
 }
+
+namespace {
+
+auto sent_options(auto& o) {
+  return std::tie(o.quant, o.head, o.keep, o.rotate, o.ternary, o.synthetic_ternary, o.calibration);
+}
+
+}  // namespace
 
 void send_load_options(Exchange& exchange, const LoadOptions& options) {
   MessageWriter message;
   message.begin(BoardCommand::load);
-  message.add(static_cast<int64_t>(options.quant));
-  message.add(options.head ? static_cast<int64_t>(*options.head) : -1);
-  message.add(std::ssize(options.keep));
-  for (const std::string& pattern : options.keep) message.add_text(pattern);
-  message.add(options.rotate);
-  message.add(options.ternary);
-  message.add(options.synthetic_ternary);
-  message.add_list(std::span<const int32_t>(options.calibration));
+  std::apply([&](const auto&... values) { message.add(values...); }, sent_options(options));
   exchange.broadcast(message.bytes());
 }
 
 void read_load_options(MessageReader& message, LoadOptions* out) {
-  out->quant = static_cast<Quant>(message.number());
-  const int64_t head = message.number();
-  out->head.reset();
-  if (head >= 0) out->head = static_cast<Format>(head);
-  out->keep.resize(message.number());
-  for (std::string& pattern : out->keep) pattern = message.text();
-  out->rotate = message.number() != 0;
-  out->ternary = message.number() != 0;
-  out->synthetic_ternary = message.number() != 0;
-  message.list(&out->calibration);
+  std::apply([&](auto&... values) { message.read(values...); }, sent_options(*out));
 }
 
 }  // namespace pinion

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <string>
+#include <type_traits>
 #include <vector>
 
 #include "engine/boards/exchange.h"
@@ -28,58 +28,72 @@ enum class BoardCommand : int64_t {
   end,           // leave run_follower()
 };
 
-// Serialises numbers and lists; the length of a list precedes its elements.
+// Serialises values: plain ones as they are in memory, lists and texts behind their length, optional ones behind a
+// flag.
 class MessageWriter {
  public:
-  void begin(BoardCommand command) {
+  template <class... T>
+  void begin(BoardCommand command, const T&... values) {
     bytes_.clear();
-    add(static_cast<int64_t>(command));
+    add(command, values...);
   }
-  void add(int64_t value) { append(&value, sizeof value); }
-  template <class T>
-  void add_list(std::span<const T> values) {
-    add(std::ssize(values));
-    append(values.data(), values.size_bytes());
+  template <class... T>
+  void add(const T&... values) {
+    (put(values), ...);
   }
-  void add_text(const std::string& text) { add_list(std::span<const char>(text)); }
   std::span<const std::byte> bytes() const { return bytes_; }
 
  private:
-  void append(const void* from, size_t count) {
-    if (count == 0) return;
-    bytes_.resize(bytes_.size() + count);
-    std::memcpy(bytes_.data() + bytes_.size() - count, from, count);
+  template <class T>
+  void put(const T& value) {
+    if constexpr (requires { value.has_value(); }) {
+      put(value.has_value());
+      if (value) put(*value);
+    } else if constexpr (requires { value.size(); }) {
+      put(std::ssize(value));
+      if constexpr (std::is_trivially_copyable_v<std::remove_cvref_t<decltype(value[0])>>) {
+        append(std::as_bytes(std::span(value)));
+      } else {
+        for (const auto& item : value) put(item);
+      }
+    } else {
+      append(std::as_bytes(std::span(&value, 1)));
+    }
   }
+  void append(std::span<const std::byte> bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
 
   std::vector<std::byte> bytes_;
 };
 
-// Reads the fields in the order in which they were added.
+// Reads the values in the order in which they were added.
 class MessageReader {
  public:
   explicit MessageReader(std::span<const std::byte> bytes) : rest_(bytes) {}
 
-  int64_t number() {
-    int64_t value = 0;
-    take(&value, sizeof value);
-    return value;
+  template <class... T>
+  void read(T&... values) {
+    (get(values), ...);
   }
   template <class T>
-  void list(std::vector<T>* out) {
-    out->resize(number());
-    take(out->data(), out->size() * sizeof(T));
-  }
-  std::string text() {
-    std::vector<char> characters;
-    list(&characters);
-    return {characters.begin(), characters.end()};
+  T read() {
+    T value{};
+    get(value);
+    return value;
   }
 
  private:
-  void take(void* to, size_t count) {
-    if (count == 0) return;
-    std::memcpy(to, rest_.data(), count);
-    rest_ = rest_.subspan(count);
+  template <class T>
+  void get(T& value) {
+    if constexpr (requires { value.has_value(); }) {
+      value.reset();
+      if (read<bool>()) get(value.emplace());
+    } else if constexpr (requires { value.size(); }) {
+      value.resize(read<int64_t>());
+      for (auto& item : value) get(item);
+    } else {
+      std::memcpy(&value, rest_.data(), sizeof value);
+      rest_ = rest_.subspan(sizeof value);
+    }
   }
 
   std::span<const std::byte> rest_;
@@ -110,7 +124,8 @@ class Followers {
   std::vector<BoardProfile> profiles(const Profile& own);
 
  private:
-  void begin(BoardCommand command);
+  template <class... T>
+  void send(BoardCommand command, const T&... values);
   void add_ropes(std::span<const RopeFrequencies> ropes);
   void close();
 
