@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <string_view>
 #include <system_error>
 
 #include "kernels/base/hash.h"
+#include "kernels/base/text.h"
 #include "loader/files/mapped_file.h"
 #include "loader/pack/pack_cache.h"
 
@@ -76,13 +78,8 @@ bool parse_name(std::string_view name, uint64_t* chain, bool* is_end) {
   const size_t digits = *is_end ? 2 * kHashDigits + 1 : kHashDigits;
   if (!*is_end && !name.ends_with(kBlockSuffix)) return false;
   if (name.size() != digits + (*is_end ? kEndSuffix : kBlockSuffix).size()) return false;
-  *chain = 0;
-  for (const char c : name.substr(0, kHashDigits)) {
-    const size_t digit = std::string_view("0123456789abcdef").find(c);
-    if (digit == std::string_view::npos) return false;
-    *chain = *chain << 4 | digit;
-  }
-  return true;
+  std::from_chars(name.data(), name.data() + kHashDigits, *chain, 16);
+  return is_hexadecimal(name.substr(0, kHashDigits), kHashDigits);
 }
 
 // Either may be null if there are no bytes.
@@ -90,15 +87,10 @@ void copy_bytes(std::span<const std::byte> from, std::byte* to) {
   if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }
 
-bool read_all(int file, std::span<std::byte> to, int64_t offset) {
-  while (!to.empty()) {
-    const ssize_t count = pread(file, to.data(), to.size(), offset);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    to = to.subspan(count);
-    offset += count;
-  }
-  return true;
+// Reads the header and the bytes behind it.
+bool read_file(const FileDescriptor& file, FileHeader* header, std::span<std::byte> body) {
+  return file.is_open() && file.read(std::as_writable_bytes(std::span(header, 1)), 0) &&
+         file.read(body, sizeof *header);
 }
 
 // body: ids and content.
@@ -112,12 +104,9 @@ FileHeader header_of(uint64_t key, int64_t tokens, std::span<const std::byte> bo
   return header;
 }
 
-// Completes the header and writes the file.
-Error write_file(const std::string& path, uint64_t key, std::span<std::byte> contents) {
-  FileHeader header;
-  std::memcpy(&header, contents.data(), sizeof header);
-  const std::span<const std::byte> body = contents.subspan(sizeof header);
-  header = header_of(key, header.tokens, body);
+// Writes a file. contents: ids and content, behind room for the header.
+Error write_file(const std::string& path, uint64_t key, int64_t tokens, std::span<std::byte> contents) {
+  const FileHeader header = header_of(key, tokens, contents.subspan(sizeof header));
   std::memcpy(contents.data(), &header, sizeof header);
   TemporaryFile file(path, "an evaluated prompt");
   if (!file.file.is_open()) return file.failure(errno);
@@ -197,10 +186,7 @@ bool PromptCache::read_ids(File& file) const {
   const FileDescriptor descriptor(::open((folder_ / file.name).c_str(), O_RDONLY | O_CLOEXEC));
   FileHeader header = {};
   std::vector<int32_t> ids(kAttentionChunk);
-  if (!descriptor.is_open() || !read_all(descriptor.number, std::as_writable_bytes(std::span(&header, 1)), 0) ||
-      !read_all(descriptor.number, std::as_writable_bytes(std::span(ids)), sizeof header)) {
-    return false;
-  }
+  if (!read_file(descriptor, &header, std::as_writable_bytes(std::span(ids)))) return false;
   ids.resize(std::clamp<int64_t>(header.tokens, 0, kAttentionChunk));
   if (!std::string_view(file.name).ends_with(end_suffix(ids))) return false;
   file.ids = std::move(ids);
@@ -239,10 +225,7 @@ bool PromptCache::read(const File& file, std::span<const int32_t> ids, std::span
   if (file.bytes != kHeadBytes + content_bytes) return false;
   std::vector<std::byte> body(kIdsBytes + content_bytes);
   FileHeader header = {};
-  if (!descriptor.is_open() || !read_all(descriptor.number, std::as_writable_bytes(std::span(&header, 1)), 0) ||
-      !read_all(descriptor.number, body, sizeof header)) {
-    return false;
-  }
+  if (!read_file(descriptor, &header, body)) return false;
   std::vector<int32_t> stored(std::clamp<int64_t>(header.tokens, 0, kAttentionChunk));
   copy_bytes(std::span(body).first(stored.size() * sizeof(int32_t)), std::as_writable_bytes(std::span(stored)).data());
   const FileHeader expected = header_of(key_, header.tokens, body);
@@ -354,12 +337,9 @@ void PromptCache::store(Files& files, uint64_t chain, std::string name, std::spa
   }
   File file = {.name = std::move(name), .bytes = bytes, .used = ++uses_};
   if (&files == &ends_) file.ids.emplace(ids.begin(), ids.end());
-  // The writer adds the checksum; the header says how many ids there are.
-  FileHeader header = {.magic = {}, .key = key_, .tokens = std::ssize(ids), .content_bytes = 0, .checksum = 0};
-  std::memcpy(contents.data(), &header, sizeof header);
   counts_.bytes += bytes;
   ++counts_.stored_files;
-  put({file.name, std::move(contents)});
+  put({file.name, std::ssize(ids), std::move(contents)});  // the writer adds the header
   files.emplace(chain, std::move(file));
 }
 
@@ -376,7 +356,7 @@ void PromptCache::make_room(int64_t bytes) {
 
 void PromptCache::forget(Files& files, Files::iterator file) {
   counts_.bytes -= file->second.bytes;
-  put({std::move(file->second.name), {}});
+  put({std::move(file->second.name), 0, {}});
   files.erase(file);
 }
 
@@ -403,7 +383,7 @@ void PromptCache::write_jobs() {
     if (job.contents.empty()) {
       unlink(path.c_str());
     } else if (!has_failed_) {
-      if (const Error e = write_file(path, key_, job.contents)) {
+      if (const Error e = write_file(path, key_, job.tokens, job.contents)) {
         has_failed_ = true;
         if (options_.on_failure) options_.on_failure(e);
       }

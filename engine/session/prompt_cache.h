@@ -84,6 +84,7 @@ class PromptCache {
   };
   struct Job {
     std::string name;
+    int64_t tokens;                   // ids in it
     std::vector<std::byte> contents;  // empty: remove the file
   };
   using Files = std::multimap<uint64_t, File>;  // by CHAIN

@@ -92,6 +92,18 @@ void FileDescriptor::close() {
   number = -1;
 }
 
+bool FileDescriptor::read(std::span<std::byte> bytes, int64_t offset) const {
+  while (!bytes.empty()) {
+    const ssize_t got = pread(number, bytes.data(), bytes.size(), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got == 0) errno = 0;
+    if (got <= 0) return false;
+    bytes = bytes.subspan(got);
+    offset += got;
+  }
+  return true;
+}
+
 bool FileDescriptor::write(std::span<const std::byte> bytes, int64_t offset) const {
   while (!bytes.empty()) {
     const ssize_t written = pwrite(number, bytes.data(), bytes.size(), offset);
@@ -162,15 +174,8 @@ Error read_text_file(const std::filesystem::path& path, int64_t max_bytes, std::
                  std::to_string(status.st_size));
   }
   out->resize(status.st_size);
-  size_t done = 0;
-  while (done < out->size()) {
-    const ssize_t got = read(file.number, out->data() + done, out->size() - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno_error("cannot read", path);
-    if (got == 0) return error("file was shortened while it was read", path.string());
-    done += got;
-  }
-  return {};
+  if (file.read(std::as_writable_bytes(std::span(*out)), 0)) return {};
+  return errno != 0 ? errno_error("cannot read", path) : error("file was shortened while it was read", path.string());
 }
 
 Error allocate_arena(int64_t bytes, Arena* out) {

@@ -32,7 +32,9 @@ struct FileDescriptor {
 
   bool is_open() const { return number >= 0; }
   void close();
-  bool write(std::span<const std::byte> bytes, int64_t offset) const;  // all of it; false: the reason is in errno
+  // All of the bytes. False: the reason is in errno, 0 at the end of the file.
+  bool read(std::span<std::byte> bytes, int64_t offset) const;
+  bool write(std::span<const std::byte> bytes, int64_t offset) const;
 };
 
 // Move-only; unmapped at the end of its life. The length is fixed at opening: when the file is truncated while it is
