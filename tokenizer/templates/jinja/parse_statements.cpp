@@ -1,5 +1,6 @@
 // The parser of statements. See syntax.h.
 #include <algorithm>
+#include <initializer_list>
 
 #include "tokenizer/templates/jinja/parser.h"
 
@@ -26,7 +27,7 @@ class StatementParser {
         body.push_back({.kind = Kind::kText, .offset = token.offset, .text = token.text});
       } else if (token.kind == Token::Kind::kVariableBegin) {
         body.push_back({.kind = Kind::kPrint, .offset = token.offset});
-        body.back().expressions.push_back(expressions_.parse_tuple());
+        body.back().expressions.push_back(parse_tuple(tokens_));
         tokens_.expect(Token::Kind::kVariableEnd, "the end of the tag");
       } else {
         if (std::ranges::any_of(ends, [&](std::string_view end) { return tokens_.is_name(end); })) return body;
@@ -71,10 +72,10 @@ class StatementParser {
 
   void parse_for(Statement* out) {
     out->kind = Kind::kFor;
-    out->target = expressions_.parse_target("in", false);
+    out->target = parse_target(tokens_, "in", false);
     tokens_.expect_name("in");
-    out->expressions.push_back(expressions_.parse_tuple(false));
-    out->expressions.push_back(tokens_.accept_name("if") ? expressions_.parse_expression() : nullptr);
+    out->expressions.push_back(parse_tuple(tokens_, false));
+    out->expressions.push_back(tokens_.accept_name("if") ? parse_expression(tokens_) : nullptr);
     if (tokens_.is_name("recursive")) tokens_.fail_here("recursive loops are not supported");
     ++loops_;
     out->bodies.push_back(parse_block({"else", "endfor"}));
@@ -85,7 +86,7 @@ class StatementParser {
   void parse_if(Statement* out) {
     out->kind = Kind::kIf;
     for (;;) {
-      out->expressions.push_back(expressions_.parse_tuple(false));
+      out->expressions.push_back(parse_tuple(tokens_, false));
       out->bodies.push_back(parse_block({"elif", "else", "endif"}));
       const std::string next = tokens_.take().text;
       if (next == "else") out->bodies.push_back(parse_whole_block("endif"));
@@ -94,14 +95,14 @@ class StatementParser {
   }
 
   void parse_set(Statement* out) {
-    out->target = expressions_.parse_target({}, true);
+    out->target = parse_target(tokens_, {}, true);
     if (tokens_.accept_sign("=")) {
       out->kind = Kind::kSet;
-      out->expressions.push_back(expressions_.parse_tuple());
+      out->expressions.push_back(parse_tuple(tokens_));
       return;
     }
     out->kind = Kind::kSetBlock;
-    out->expressions.push_back(expressions_.parse_filters(nullptr));
+    out->expressions.push_back(parse_filters(tokens_, nullptr));
     out->bodies.push_back(parse_whole_block("endset"));
   }
 
@@ -109,9 +110,9 @@ class StatementParser {
     out->kind = Kind::kWith;
     while (!tokens_.is(Token::Kind::kBlockEnd)) {
       if (!out->targets.empty()) tokens_.expect_sign(",");
-      out->targets.push_back(expressions_.parse_target({}, false));
+      out->targets.push_back(parse_target(tokens_, {}, false));
       tokens_.expect_sign("=");
-      out->expressions.push_back(expressions_.parse_expression());
+      out->expressions.push_back(parse_expression(tokens_));
     }
     out->bodies.push_back(parse_whole_block("endwith"));
   }
@@ -122,7 +123,7 @@ class StatementParser {
       if (!out->parameters.empty()) tokens_.expect_sign(",");
       out->parameters.push_back(tokens_.expect(Token::Kind::kName, "a name").text);
       if (tokens_.accept_sign("=")) {
-        out->defaults.push_back(expressions_.parse_expression());
+        out->defaults.push_back(parse_expression(tokens_));
       } else if (!out->defaults.empty()) {
         tokens_.fail_here("a parameter without a default follows one with a default");
       }
@@ -131,11 +132,11 @@ class StatementParser {
   }
 
   void parse_macro_body(const std::shared_ptr<Macro>& macro, std::string_view end, Statement* out) {
-    expressions_.open_macros.push_back(macro.get());
+    tokens_.open_macros.push_back(macro.get());
     const int loops = std::exchange(loops_, 0);
     macro->body = parse_whole_block(end);
     loops_ = loops;
-    expressions_.open_macros.pop_back();
+    tokens_.open_macros.pop_back();
     const auto caller = std::ranges::find(macro->parameters, "caller") - macro->parameters.begin();
     if (macro->uses_caller && caller < std::ssize(macro->parameters) - std::ssize(macro->defaults)) {
       throw SyntaxFailure("a macro's parameter 'caller' needs a default", out->offset);
@@ -156,7 +157,7 @@ class StatementParser {
     const auto macro = std::make_shared<Macro>();
     macro->name = "caller";
     if (tokens_.is_sign("(")) parse_parameters(macro.get());
-    out->expressions.push_back(expressions_.parse_expression());
+    out->expressions.push_back(parse_expression(tokens_));
     if (out->expressions.back()->kind != Expression::Kind::kCall) {
       throw SyntaxFailure("expected a call", out->expressions.back()->offset);
     }
@@ -165,7 +166,7 @@ class StatementParser {
 
   void parse_filter(Statement* out) {
     out->kind = Kind::kFilterBlock;
-    out->expressions.push_back(expressions_.parse_filters(nullptr, true));
+    out->expressions.push_back(parse_filters(tokens_, nullptr, true));
     out->bodies.push_back(parse_whole_block("endfilter"));
   }
 
@@ -186,7 +187,6 @@ class StatementParser {
   }
 
   TokenStream tokens_;
-  ExpressionParser expressions_{&tokens_};
   int loops_ = 0;  // loops around the current tag
 };
 
