@@ -37,15 +37,8 @@ Error check_logit_bias(const ModelConfig& config, std::span<const LogitBias> bia
 }  // namespace
 
 const char* finish_reason_name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::length:
-      return "length";
-    case FinishReason::context:
-      break;
-  }
-  return "context";
+  constexpr const char* kNames[] = {"stop", "length", "context"};
+  return kNames[static_cast<size_t>(reason)];
 }
 
 Error check_ids(const ModelConfig& config, std::span<const int32_t> ids) {

@@ -12,13 +12,6 @@ namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-// The number at the start of a file; kUnlimited if there is no number ("max") or no such file.
-int64_t read_limit(const std::string& path) {
-  std::ifstream file(path);
-  int64_t value = 0;
-  return file >> value ? value : kUnlimited;
-}
-
 // The number after `key` in lines such as "MemAvailable: 123 kB" or "active_file 456"; `otherwise` if there is none.
 int64_t read_field(const std::string& path, const std::string& key, int64_t otherwise) {
   std::ifstream file(path);
@@ -46,8 +39,8 @@ constexpr MemoryFiles kMemoryFiles[] = {
 // Bytes that the limit of a control group leaves; about kUnlimited without a limit, which version 1 represents by a
 // number of that size.
 int64_t left_by(const std::string& group, const MemoryFiles& files) {
-  const int64_t limit = read_limit(group + "/" + files.limit);
-  const int64_t used = read_limit(group + "/" + files.used);
+  const int64_t limit = read_number(group + "/" + files.limit, kUnlimited);
+  const int64_t used = read_number(group + "/" + files.used, kUnlimited);
   if (limit == kUnlimited || used == kUnlimited) return kUnlimited;
   const std::string stat = group + "/memory.stat";
   const int64_t cache = read_field(stat, files.active_cache, 0) + read_field(stat, files.inactive_cache, 0);
@@ -55,6 +48,12 @@ int64_t left_by(const std::string& group, const MemoryFiles& files) {
 }
 
 }  // namespace
+
+int64_t read_number(const std::string& path, int64_t otherwise) {
+  std::ifstream file(path);
+  int64_t value = 0;
+  return file >> value ? value : otherwise;
+}
 
 std::string FreeMemory::text() const { return megabytes_text(bytes) + " " + limit; }
 
@@ -71,7 +70,6 @@ FreeMemory free_memory(const std::string& root) {
 }
 
 int64_t available_memory_bytes() { return free_memory().bytes; }
-
 int64_t total_memory_bytes() { return read_field("/proc/meminfo", "MemTotal:", 0) * 1024; }
 
 int64_t peak_rss_bytes() {

@@ -9,6 +9,9 @@
 
 namespace pinion {
 
+// The number at the start of a file; `otherwise` if there is no number ("max") or no such file.
+int64_t read_number(const std::string& path, int64_t otherwise);
+
 // Bytes that can be allocated without swapping, and the tightest limit.
 struct FreeMemory {
   int64_t bytes;

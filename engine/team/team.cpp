@@ -41,17 +41,20 @@ cpu_set_t process_affinity() {
   return set;
 }
 
+cpu_set_t only(int32_t cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  return set;
+}
+
 // Threads outlive teams, so each remembers where it is pinned. Another worker may have moved it since (lend_core).
 // Failure costs only speed.
 void pin_thread(int32_t cpu) {
   static const cpu_set_t kUnpinned = process_affinity();  // first called before any pinning, by Team's constructor
   thread_local int32_t pinned_to = -1;
   if (cpu == pinned_to && (cpu < 0 || cpu == sched_getcpu())) return;
-  cpu_set_t set = kUnpinned;
-  if (cpu >= 0) {
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-  }
+  const cpu_set_t set = cpu >= 0 ? only(cpu) : kUnpinned;
   // If the CPU is no longer available, any CPU is better than a borrowed core.
   if (sched_setaffinity(0, sizeof set, &set) != 0) sched_setaffinity(0, sizeof kUnpinned, &kUnpinned);
   pinned_to = cpu;
@@ -116,9 +119,7 @@ bool spin(const TeamState* state, int64_t generation, int64_t spin_ns) {
 }
 
 void move_thread(int32_t thread, int32_t cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
+  const cpu_set_t set = only(cpu);
   sched_setaffinity(thread, sizeof set, &set);
 }
 
@@ -206,12 +207,6 @@ void Worker::barrier() {
 
 namespace {
 
-std::vector<int32_t> numbers_to(size_t count) {
-  std::vector<int32_t> numbers(count);
-  std::iota(numbers.begin(), numbers.end(), 0);
-  return numbers;
-}
-
 template <class T>
 std::vector<T> filled(std::span<const T> values, size_t count, T rest) {
   std::vector<T> all(values.begin(), values.end());
@@ -247,10 +242,11 @@ Team::Team(std::vector<int32_t> cpus, std::span<const SmeUnits> sme, std::span<c
     : cpus_(cpus.empty() ? std::vector<int32_t>{-1} : std::move(cpus)),
       sme_(filled(sme, cpus_.size(), SmeUnits{})),
       slowness_(filled(slowness, cpus_.size(), 1.0)),
-      everybody_(numbers_to(cpus_.size())),
+      everybody_(cpus_.size()),
       stragglers_(slowness_),
       waits_(cpus_.size()),
       state_(std::make_unique<TeamState>(cpus_.size())) {
+  std::iota(everybody_.begin(), everybody_.end(), 0);
   unpin_caller();
   omp_set_dynamic(0);
 }

@@ -50,13 +50,6 @@ struct CoreTraits {
   std::string smidr;       // see parse_smidr()
 };
 
-// 0 without a number.
-int64_t read_sysfs_number(const std::string& path) {
-  std::ifstream file(path);
-  int64_t number = 0;
-  return file >> number ? number : 0;
-}
-
 // Implementer and part number from MIDR_EL1 of an Arm core, without variant and revision.
 std::string arm_part(const std::string& cpu_folder) {
   const std::string midr = read_word(cpu_folder + "/regs/identification/midr_el1");
@@ -68,8 +61,8 @@ CoreTraits read_traits(hwloc_topology* machine, const std::string& root, const h
   CoreTraits traits;
   traits.type = arm_part(folder);
   traits.smidr = read_word(folder + "/regs/identification/smidr_el1");
-  traits.capacity = read_sysfs_number(folder + "/cpu_capacity");
-  traits.max_mhz = read_sysfs_number(folder + "/cpufreq/cpuinfo_max_freq") / 1000;
+  traits.capacity = read_number(folder + "/cpu_capacity", 0);
+  traits.max_mhz = read_number(folder + "/cpufreq/cpuinfo_max_freq", 0) / 1000;
 
   const int kind = hwloc_cpukinds_get_by_cpuset(machine, thread->cpuset, 0);
   int efficiency = 0;
@@ -157,8 +150,8 @@ double group_quota(const std::string& folder) {
   int64_t quota_us = 0, period_us = 0;
   std::ifstream both(folder + "/cpu.max");
   if (!(both >> quota_us >> period_us)) {
-    quota_us = read_sysfs_number(folder + "/cpu.cfs_quota_us");
-    period_us = read_sysfs_number(folder + "/cpu.cfs_period_us");
+    quota_us = read_number(folder + "/cpu.cfs_quota_us", 0);
+    period_us = read_number(folder + "/cpu.cfs_period_us", 0);
   }
   if (quota_us <= 0 || period_us <= 0) return std::numeric_limits<double>::infinity();
   return static_cast<double>(quota_us) / static_cast<double>(period_us);

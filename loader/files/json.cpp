@@ -190,24 +190,22 @@ Error parse_any(std::string_view text, const std::string& where, AnyJson* out, J
   return builder.failure;
 }
 
-std::string range_text(const char* kind, double min, double max, bool bounded) {
-  return bounded ? formatted("%s from %.12g to %.12g", kind, min, max) : kind;
+// T: int64_t or double.
+template <class T>
+Error check_range(const Json& value, T min, T max) {
+  constexpr bool kIsInteger = std::is_same_v<T, int64_t>;
+  const bool is_number = kIsInteger ? value.is_number_integer() : value.is_number();
+  const bool is_beyond =
+      kIsInteger && value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
+  if (is_number && !is_beyond && value.get<T>() >= min && value.get<T>() <= max) return {};
+  const std::string kind = kIsInteger ? "an integer" : "a number";
+  const bool is_bounded = min != std::numeric_limits<T>::lowest() || max != std::numeric_limits<T>::max();
+  const std::string range = formatted(" from %.12g to %.12g", static_cast<double>(min), static_cast<double>(max));
+  return error(is_number ? "out of range" : "wrong type", {}, kind + (is_bounded ? range : ""), brief(value));
 }
 
-Error check_integer(const Json& value, int64_t min, int64_t max) {
-  const bool fits = value.is_number_integer() &&
-                    (!value.is_number_unsigned() || value.get<uint64_t>() <= std::numeric_limits<int64_t>::max());
-  if (fits && value.get<int64_t>() >= min && value.get<int64_t>() <= max) return {};
-  const bool bounded = min != std::numeric_limits<int64_t>::min() || max != std::numeric_limits<int64_t>::max();
-  return error(value.is_number_integer() ? "out of range" : "wrong type", {},
-               range_text("an integer", static_cast<double>(min), static_cast<double>(max), bounded), brief(value));
-}
-
-Error check_number(const Json& value, double min, double max) {
-  if (value.is_number() && value.get<double>() >= min && value.get<double>() <= max) return {};
-  const bool bounded = min != std::numeric_limits<double>::lowest() || max != std::numeric_limits<double>::max();
-  return error(value.is_number() ? "out of range" : "wrong type", {}, range_text("a number", min, max, bounded),
-               brief(value));
+Error check_text(const Json& value, const char* expected) {
+  return value.is_string() ? Error{} : error("wrong type", {}, expected, brief(value));
 }
 
 std::span<const Json> one_or_list(const Json& value) {
@@ -315,11 +313,11 @@ const Json* JsonFields::find(std::string_view name) {
 }
 
 int64_t JsonFields::integer(std::string_view name, std::optional<int64_t> absent, int64_t min, int64_t max) {
-  return read_value(*this, name, absent, min, [&](const Json& value) { return check_integer(value, min, max); });
+  return read_value(*this, name, absent, min, [&](const Json& value) { return check_range(value, min, max); });
 }
 
 double JsonFields::number(std::string_view name, std::optional<double> absent, double min, double max) {
-  return read_value(*this, name, absent, min, [&](const Json& value) { return check_number(value, min, max); });
+  return read_value(*this, name, absent, min, [&](const Json& value) { return check_range(value, min, max); });
 }
 
 bool JsonFields::boolean(std::string_view name, std::optional<bool> absent) {
@@ -329,23 +327,20 @@ bool JsonFields::boolean(std::string_view name, std::optional<bool> absent) {
 }
 
 std::string JsonFields::text(std::string_view name, std::optional<std::string> absent) {
-  return read_value(*this, name, absent, std::string(), [](const Json& value) {
-    return value.is_string() ? Error{} : pinion::error("wrong type", {}, "a string", brief(value));
-  });
+  return read_value(*this, name, absent, std::string(),
+                    [](const Json& value) { return check_text(value, "a string"); });
 }
 
 std::vector<int64_t> JsonFields::integers(std::string_view name, int64_t min, int64_t max) {
-  return read_list<int64_t>(*this, name, [&](const Json& item) { return check_integer(item, min, max); });
+  return read_list<int64_t>(*this, name, [&](const Json& item) { return check_range(item, min, max); });
 }
 
 std::vector<double> JsonFields::numbers(std::string_view name, double min, double max) {
-  return read_list<double>(*this, name, [&](const Json& item) { return check_number(item, min, max); });
+  return read_list<double>(*this, name, [&](const Json& item) { return check_range(item, min, max); });
 }
 
 std::vector<std::string> JsonFields::texts(std::string_view name) {
-  return read_list<std::string>(*this, name, [](const Json& item) {
-    return item.is_string() ? Error{} : pinion::error("wrong type", {}, "strings", brief(item));
-  });
+  return read_list<std::string>(*this, name, [](const Json& item) { return check_text(item, "strings"); });
 }
 
 JsonFields JsonFields::fields(std::string_view name) {

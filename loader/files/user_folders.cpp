@@ -21,9 +21,7 @@ std::string user_folder(const char* variable, const char* in_home, const char* n
 }  // namespace
 
 std::string default_cache_folder() { return user_folder("XDG_CACHE_HOME", "/.cache", "/pinion"); }
-
 std::string default_config_folder() { return user_folder("XDG_CONFIG_HOME", "/.config", "/pinion"); }
-
 std::string default_state_folder() { return user_folder("XDG_STATE_HOME", "/.local/state", "/pinion"); }
 
 std::string hugging_face_cache_folder() {

@@ -286,11 +286,8 @@ std::string token_bytes(const Tokenizer& tokenizer, int32_t id) {
 }
 
 std::optional<int32_t> bos_id(const Tokenizer& tokenizer) { return tokenizer.bos; }
-
 std::optional<int32_t> eos_id(const Tokenizer& tokenizer) { return tokenizer.eos; }
-
 std::span<const int32_t> end_ids(const Tokenizer& tokenizer) { return tokenizer.ends; }
-
 int32_t vocab_size(const Tokenizer& tokenizer) { return tokenizer.size; }
 
 Error check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
