@@ -83,43 +83,40 @@ struct ResultType {
 };
 
 template <class T>
-void load_widened(const Kernels&, const void* from, int64_t n, float* to) {
+void load_result(const Kernels& kernels, const void* from, int64_t n, float* to) {
+  const T* values = static_cast<const T*>(from);
+  if constexpr (std::is_same_v<T, bf16>) return kernels.to_float(values, n, to);
   for (int64_t i = 0; i < n; ++i) {
-    if constexpr (std::is_same_v<T, f16>) {
-      to[i] = to_float(static_cast<const f16*>(from)[i]);
-    } else {
-      to[i] = static_cast<const T*>(from)[i];
-    }
+    if constexpr (std::is_integral_v<T>) to[i] = values[i];
+    if constexpr (std::is_same_v<T, f16>) to[i] = to_float(values[i]);
   }
 }
 
-void load_bf16(const Kernels& kernels, const void* from, int64_t n, float* to) {
-  kernels.to_float(static_cast<const bf16*>(from), n, to);
-}
-void store_bf16(const Kernels& kernels, const float* from, int64_t n, void* to) {
-  kernels.to_bf16(from, n, static_cast<bf16*>(to));
-}
-void store_f16(const Kernels&, const float* from, int64_t n, void* to) {
-  for (int64_t i = 0; i < n; ++i) static_cast<f16*>(to)[i] = to_f16(from[i]);
+// Integers saturate; NaN becomes 0.
+template <class T>
+T rounded(float x) {
+  constexpr float kLow = std::numeric_limits<T>::min(), kHigh = std::numeric_limits<T>::max();
+  constexpr float kUnit = 0x1.8p23f;  // floats of this size are integers: adding it rounds to nearest even
+  const float value = x != x ? 0 : std::min(kHigh, std::max(kLow, x));
+  return static_cast<T>(value + kUnit - kUnit);
 }
 
 template <class T>
-void store_rounded(const Kernels&, const float* from, int64_t n, void* to) {
-  constexpr float kLow = std::numeric_limits<T>::min(), kHigh = std::numeric_limits<T>::max();
-  constexpr float kUnit = 0x1.8p23f;  // floats of this size are integers: adding it rounds to nearest even
+void store_result(const Kernels& kernels, const float* from, int64_t n, void* to) {
+  T* values = static_cast<T*>(to);
+  if constexpr (std::is_same_v<T, bf16>) return kernels.to_bf16(from, n, values);
   for (int64_t i = 0; i < n; ++i) {
-    const float value = from[i] != from[i] ? 0 : std::min(kHigh, std::max(kLow, from[i]));
-    static_cast<T*>(to)[i] = static_cast<T>(value + kUnit - kUnit);
+    if constexpr (std::is_integral_v<T>) values[i] = rounded<T>(from[i]);
+    if constexpr (std::is_same_v<T, f16>) values[i] = to_f16(from[i]);
   }
 }
 
+template <class T>
+constexpr ResultType kConverted = {sizeof(T), load_result<T>, store_result<T>};
+
 // In the order of GemmResult.
-constexpr ResultType kResultTypes[] = {{4},
-                                       {4},
-                                       {2, load_bf16, store_bf16},
-                                       {2, load_widened<f16>, store_f16},
-                                       {1, load_widened<int8_t>, store_rounded<int8_t>},
-                                       {1, load_widened<uint8_t>, store_rounded<uint8_t>}};
+constexpr ResultType kResultTypes[] = {
+    {4}, {4}, kConverted<bf16>, kConverted<f16>, kConverted<int8_t>, kConverted<uint8_t>};
 static_assert(std::size(kResultTypes) == size_t(GemmResult::u8) + 1);
 const ResultType& type_of(GemmResult result) { return kResultTypes[size_t(result)]; }
 

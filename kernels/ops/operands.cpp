@@ -51,17 +51,14 @@ void pack_s8_panel(const Elements<int8_t>& b, int64_t column, int64_t columns, i
   }
 }
 
-// P: bf16 for bf16, float for f16 and float.
+bf16 panel_number(bf16 x) { return x; }
+float panel_number(f16 x) { return to_float(x); }
+float panel_number(float x) { return x; }
+
 template <class T, class P>
 void pack_float_panel(const Elements<T>& b, int64_t column, int64_t columns, int64_t k, P* panel) {
   for (int64_t i = 0; i < k; ++i, panel += kPanelColumns) {
-    for (int64_t c = 0; c < columns; ++c) {
-      if constexpr (std::is_same_v<T, P>) {
-        panel[c] = b.at(i, column + c);
-      } else {
-        panel[c] = widened(b.at(i, column + c));
-      }
-    }
+    for (int64_t c = 0; c < columns; ++c) panel[c] = panel_number(b.at(i, column + c));
     std::fill_n(panel + columns, kPanelColumns - columns, P{});
   }
 }
@@ -69,18 +66,14 @@ void pack_float_panel(const Elements<T>& b, int64_t column, int64_t columns, int
 // k of the rows that are copied at a time if Kernels::pack_* cannot read them in place: transposed rows, bf16, f16.
 constexpr int64_t kCopiedK = kGroupK;
 
-template <class T, class Wide>
-void copy_rows(const Elements<T>& a, int64_t first, int64_t rows, int64_t k, int64_t count, Wide* copy) {
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t i = 0; i < count; ++i) copy[r * kCopiedK + i] = widened(a.at(first + r, k + i));
+// Kernels::pack_s8 or pack_f32.
+template <class T>
+void pack_rows_of(const Kernels& kernels, const T* a, int64_t lda, int64_t rows, int64_t k, int64_t block, T* packed) {
+  if constexpr (std::is_same_v<T, float>) {
+    kernels.pack_f32(a, lda, rows, k, block, packed);
+  } else {
+    kernels.pack_s8(a, lda, rows, k, block, packed);
   }
-}
-
-void pack_copied(const Kernels& kernels, const int8_t* copy, int64_t rows, int64_t k, int64_t block, int8_t* packed) {
-  kernels.pack_s8(copy, kCopiedK, rows, k, block, packed);
-}
-void pack_copied(const Kernels& kernels, const float* copy, int64_t rows, int64_t k, int64_t block, float* packed) {
-  kernels.pack_f32(copy, kCopiedK, rows, k, block, packed);
 }
 
 template <class T>
@@ -91,8 +84,10 @@ void pack_by_copies(const Kernels& kernels, const Elements<T>& a, int64_t first,
   auto* to = reinterpret_cast<Wide*>(packed);
   for (int64_t i = 0; i < k; i += kCopiedK, to += kCopiedK * block) {
     const int64_t count = std::min(kCopiedK, k - i);
-    copy_rows(a, first, rows, i, count, copy);
-    pack_copied(kernels, copy, rows, count, block, to);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t j = 0; j < count; ++j) copy[r * kCopiedK + j] = widened(a.at(first + r, i + j));
+    }
+    pack_rows_of(kernels, copy, kCopiedK, rows, count, block, to);
   }
 }
 
@@ -120,10 +115,8 @@ void pack_b_panel(GemmType type, const GemmMatrix& b, int64_t n, int64_t k, int6
     if constexpr (std::is_same_v<T, int8_t>) {
       auto* sums = reinterpret_cast<int32_t*>(packed + panel_count(n) * packed_panel_bytes(type, k)) + column;
       pack_s8_panel(from, column, columns, k, reinterpret_cast<int8_t*>(panel), sums);
-    } else if constexpr (std::is_same_v<T, bf16>) {
-      pack_float_panel(from, column, columns, k, reinterpret_cast<bf16*>(panel));
     } else {
-      pack_float_panel(from, column, columns, k, reinterpret_cast<float*>(panel));
+      pack_float_panel(from, column, columns, k, reinterpret_cast<decltype(panel_number(T{}))*>(panel));
     }
   });
 }
@@ -132,14 +125,10 @@ void pack_a_block(const Kernels& kernels, GemmType type, const GemmMatrix& a, in
                   int64_t block_rows, std::byte* packed) {
   with_type(type, [&]<class T>(T) {
     const Elements<T> from(a);
-    if constexpr (std::is_same_v<T, int8_t>) {
-      if (!a.transposed) {
-        return kernels.pack_s8(from.data + first * a.ld, a.ld, rows, k, block_rows, reinterpret_cast<int8_t*>(packed));
-      }
-    } else if constexpr (std::is_same_v<T, float>) {
-      if (!a.transposed) {
-        return kernels.pack_f32(from.data + first * a.ld, a.ld, rows, k, block_rows, reinterpret_cast<float*>(packed));
-      }
+    if constexpr (std::is_same_v<T, int8_t> || std::is_same_v<T, float>) {
+      const T* rows_in_place = from.data + first * a.ld;
+      T* to = reinterpret_cast<T*>(packed);
+      if (!a.transposed) return pack_rows_of(kernels, rows_in_place, a.ld, rows, k, block_rows, to);
     }
     pack_by_copies(kernels, from, first, rows, k, block_rows, packed);
   });
