@@ -331,6 +331,13 @@ std::string JsonFields::text(std::string_view name, std::optional<std::string> a
                     [](const Json& value) { return check_text(value, "a string"); });
 }
 
+std::span<const Json> JsonFields::list(std::string_view name) {
+  const Json* value = find(name);
+  if (value && value->is_array()) return one_or_list(*value);
+  fail(name, "missing or wrong type", "a list");
+  return {};
+}
+
 std::vector<int64_t> JsonFields::integers(std::string_view name, int64_t min, int64_t max) {
   return read_list<int64_t>(*this, name, [&](const Json& item) { return check_range(item, min, max); });
 }

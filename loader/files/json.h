@@ -89,6 +89,8 @@ struct JsonFields {
   bool boolean(std::string_view name, std::optional<bool> absent = {});
   std::string text(std::string_view name, std::optional<std::string> absent = {});
 
+  std::span<const Json> list(std::string_view name);  // a required list, whose items the caller checks
+
   // Lists. A bare value counts as a list of one, an absent field as an empty list.
   std::vector<int64_t> integers(std::string_view name, int64_t min = std::numeric_limits<int64_t>::min(),
                                 int64_t max = std::numeric_limits<int64_t>::max());

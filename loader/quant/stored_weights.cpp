@@ -74,37 +74,7 @@ bool fit_f16(std::span<const float> scales) {
   return bits_beyond_f16 == 0 && top >= kMin && top <= kMax && bottom + kMaxDistance >= top;
 }
 
-bool all_scales_fit(const CodedMatrix& m) {
-  if (m.scale.dtype == DType::f16) return true;
-  constexpr int64_t kRows = 64;  // read together: at least a cache line if rows are columns of the file
-  const int64_t groups = m.groups();
-  std::vector<float> scales(kRows * groups);
-  for (int64_t first = 0; first < m.n; first += kRows) {
-    const int64_t rows = std::min(kRows, m.n - first);
-    read_scales(m, first, rows, scales.data());
-    for (int64_t r = 0; r < rows; ++r) {
-      if (!fit_f16(std::span(scales).subspan(r * groups, groups))) return false;
-    }
-  }
-  return true;
-}
-
-}  // namespace
-
-std::string description(const CodeFormat& format, const CodeScheme& scheme) {
-  std::string text(format.name);
-  if (scheme.stored_as == StoredAs::gptq && !scheme.zeros_less_one) text += " v2";
-  if (format.read_codes) text += ", " + std::to_string(scheme.bits) + " bits";
-  if (!scheme.symmetric) text += " with zeros";
-  if (scheme.divides) text += ", divided by the scale";
-  if (scheme.group_size == 0) return text;
-  const std::string size = std::to_string(scheme.group_size);
-  if (scheme.stored_as == StoredAs::fp8) {
-    return text + ", blocks of " + std::to_string(scheme.rows_per_scale) + " x " + size;
-  }
-  return text + ", groups of " + size;
-}
-
+// Scales of rows [first, first + rows) of the stored matrix, whatever first_row is, out [rows][groups].
 void read_scales(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
   const int64_t groups = m.groups();
   if (m.format->by_column) {
@@ -122,6 +92,8 @@ void read_scales(const CodedMatrix& m, int64_t first, int64_t rows, float* out) 
   for (int64_t i = 0; m.scheme.divides && i < rows * groups; ++i) out[i] = 1.0f / out[i];
 }
 
+// Integer codes [rows][k] and zero points [rows][groups] of the same rows. All zero points of a row with an
+// out-of-range code are NaN.
 void read_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* codes, float* zero_points) {
   m.format->read_codes(m, first, rows, codes);
   m.format->read_zero_points(m, first, rows, zero_points);
@@ -131,6 +103,67 @@ void read_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* code
     for (int64_t i = r * m.k; i < (r + 1) * m.k; ++i) all |= codes[i];
     if (all > largest_code(m.scheme)) std::fill_n(zero_points + r * m.groups(), m.groups(), NAN);
   }
+}
+
+bool all_scales_fit(const CodedMatrix& m) {
+  if (m.scale.dtype == DType::f16) return true;
+  constexpr int64_t kRows = 64;  // read together: at least a cache line if rows are columns of the file
+  const int64_t groups = m.groups();
+  std::vector<float> scales(kRows * groups);
+  for (int64_t first = 0; first < m.n; first += kRows) {
+    const int64_t rows = std::min(kRows, m.n - first);
+    read_scales(m, first, rows, scales.data());
+    for (int64_t r = 0; r < rows; ++r) {
+      if (!fit_f16(std::span(scales).subspan(r * groups, groups))) return false;
+    }
+  }
+  return true;
+}
+
+// Rows of a matrix with a format of find_w4_format, from first_row on. Returns the first row with an invalid scale or
+// zero point, or -1.
+int64_t read_w4_rows(const CodedMatrix& m, int64_t first, int64_t rows, W4Rows* out) {
+  first += m.first_row;
+  const int64_t groups = m.groups(), packed_groups = padded_k(m.k) / kGroupK;
+  std::vector<float> zero_points(rows * groups), scales(rows * groups);
+  std::vector<uint8_t> codes(rows * m.k);
+  read_codes(m, first, rows, codes.data(), zero_points.data());
+  read_scales(m, first, rows, scales.data());
+  out->codes.resize(rows * packed_groups * kGroupK);
+  out->zero_points.resize(rows * packed_groups);
+  out->group_scales.resize(rows * packed_groups);
+  out->scales.resize(rows);
+  for (int64_t r = 0; r < rows; ++r) {
+    out->scales[r] = column_scale(m.scale.dtype, std::span(scales).subspan(r * groups, groups));
+    uint8_t* to = out->codes.data() + r * packed_groups * kGroupK;
+    for (int64_t g = 0; g < packed_groups; ++g, to += kGroupK) {
+      const int64_t k = g * kGroupK, source = r * groups + k / m.group_size(), i = r * packed_groups + g;
+      const float zero = zero_points[source], scale = scales[source];
+      if (!std::isfinite(zero) || !std::isfinite(scale)) return r;
+      out->zero_points[i] = static_cast<uint8_t>(zero);
+      out->group_scales[i] = to_f16(scale / out->scales[r]);
+      const int64_t count = std::min(kGroupK, m.k - k);
+      std::copy_n(codes.data() + r * m.k + k, count, to);
+      std::fill(to + count, to + kGroupK, static_cast<uint8_t>(std::min(zero, 15.0f)));
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::string description(const CodeFormat& format, const CodeScheme& scheme) {
+  std::string text(format.name);
+  if (scheme.stored_as == StoredAs::gptq && !scheme.zeros_less_one) text += " v2";
+  if (format.read_codes) text += ", " + std::to_string(scheme.bits) + " bits";
+  if (!scheme.symmetric) text += " with zeros";
+  if (scheme.divides) text += ", divided by the scale";
+  if (scheme.group_size == 0) return text;
+  const std::string size = std::to_string(scheme.group_size);
+  if (scheme.stored_as == StoredAs::fp8) {
+    return text + ", blocks of " + std::to_string(scheme.rows_per_scale) + " x " + size;
+  }
+  return text + ", groups of " + size;
 }
 
 void read_rows(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
@@ -173,34 +206,6 @@ std::string find_w4_format(const CodedMatrix& m, Format* out) {
   if (!fit) return "scales that f16 cannot hold";
   *out = symmetric ? Format::w4 : Format::w4z;
   return {};
-}
-
-int64_t read_w4_rows(const CodedMatrix& m, int64_t first, int64_t rows, W4Rows* out) {
-  first += m.first_row;
-  const int64_t groups = m.groups(), packed_groups = padded_k(m.k) / kGroupK;
-  std::vector<float> zero_points(rows * groups), scales(rows * groups);
-  std::vector<uint8_t> codes(rows * m.k);
-  read_codes(m, first, rows, codes.data(), zero_points.data());
-  read_scales(m, first, rows, scales.data());
-  out->codes.resize(rows * packed_groups * kGroupK);
-  out->zero_points.resize(rows * packed_groups);
-  out->group_scales.resize(rows * packed_groups);
-  out->scales.resize(rows);
-  for (int64_t r = 0; r < rows; ++r) {
-    out->scales[r] = column_scale(m.scale.dtype, std::span(scales).subspan(r * groups, groups));
-    uint8_t* to = out->codes.data() + r * packed_groups * kGroupK;
-    for (int64_t g = 0; g < packed_groups; ++g, to += kGroupK) {
-      const int64_t k = g * kGroupK, source = r * groups + k / m.group_size(), i = r * packed_groups + g;
-      const float zero = zero_points[source], scale = scales[source];
-      if (!std::isfinite(zero) || !std::isfinite(scale)) return r;
-      out->zero_points[i] = static_cast<uint8_t>(zero);
-      out->group_scales[i] = to_f16(scale / out->scales[r]);
-      const int64_t count = std::min(kGroupK, m.k - k);
-      std::copy_n(codes.data() + r * m.k + k, count, to);
-      std::fill(to + count, to + kGroupK, static_cast<uint8_t>(std::min(zero, 15.0f)));
-    }
-  }
-  return -1;
 }
 
 RowReader reader_of(const CodedMatrix& matrix, bool keep_codes) {

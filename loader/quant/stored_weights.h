@@ -95,18 +95,8 @@ struct CodedMatrix {
 // "GPTQ, 4 bits, groups of 128". Part of the weight cache's header: a changed text invalidates caches.
 std::string description(const CodeFormat& format, const CodeScheme& scheme);
 
-// In these functions `first` counts rows of the stored matrix, whatever first_row is.
-
-// Scales of rows [first, first + rows), out [rows][groups].
-void read_scales(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
-
-// Integer codes [rows][k] and zero points [rows][groups]. All zero points of a row with an out-of-range code are NaN.
-void read_codes(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* codes, float* zero_points);
-
-// In these, rows count from first_row.
-
-// (code - zero point) * scale, out [rows][k]: exact but for one rounding to fp32. NaN if a zero point or a code is
-// invalid.
+// (code - zero point) * scale of rows from first_row on, out [rows][k]: exact but for one rounding to fp32. NaN if a
+// zero point or a code is invalid.
 void read_rows(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
 
 // The reason for the NaNs of a row, if its codes show one.
@@ -117,9 +107,6 @@ Error explain_nan(const CodedMatrix& matrix, int64_t row);
 // unchanged. Reads the zero points and the scales that are not F16, then releases their pages: the tensors must be in
 // mapped files.
 std::string find_w4_format(const CodedMatrix& matrix, Format* out);
-
-// Rows of a matrix with such a format. Returns the first row with an invalid scale or zero point, or -1.
-int64_t read_w4_rows(const CodedMatrix& matrix, int64_t first, int64_t rows, W4Rows* out);
 
 // These functions for pack_all; an empty reader if the matrix has no format. keep_codes: find_w4_format has found a
 // format.

@@ -53,13 +53,10 @@ auto choice(JsonFields& fields, std::string_view name, const Table& table, std::
 template <typename Component>
 Error read_sequence(JsonFields& fields, std::string_view name,
                     Error (*read)(const Json&, const std::string&, Component*), Component* out) {
-  const Json* list = fields.find(name);
-  if (list == nullptr || !list->is_array()) fields.fail(name, "missing or wrong type", "a list");
-  if (fields.error) return fields.error;
-  for (const Json& member : *list) {
+  for (const Json& member : fields.list(name)) {
     if (Error e = read(member, fields.where, out)) return e;
   }
-  return {};
+  return fields.error;
 }
 
 Error unsupported_component(const JsonFields& fields, const std::string& type) {

@@ -192,16 +192,14 @@ Error add_special_tokens(const std::vector<std::string>& names, size_t first_id,
 }
 
 Error read_tekken_vocabulary(JsonFields& file, std::vector<std::string>* tokens) {
-  const Json* list = file.find("vocab");
-  if (list == nullptr || !list->is_array()) file.fail("vocab", "missing or wrong type", "a list");
+  const std::span<const Json> list = file.list("vocab");
   if (file.error) return file.error;
-  if (list->size() < tokens->size()) {
-    return error("too few tokens", file.where + ": vocab", std::to_string(tokens->size()),
-                 std::to_string(list->size()));
+  if (list.size() < tokens->size()) {
+    return error("too few tokens", file.where + ": vocab", std::to_string(tokens->size()), std::to_string(list.size()));
   }
   // Files may list more tokens than default_vocab_size; the rest is unused.
   for (size_t i = 0; i < tokens->size(); ++i) {
-    JsonFields fields{(*list)[i], file.where + ": vocab: " + std::to_string(i)};
+    JsonFields fields{list[i], file.where + ": vocab: " + std::to_string(i)};
     const int64_t rank = fields.integer("rank", {}, 0, static_cast<int64_t>(tokens->size()) - 1);
     const std::string base64 = fields.text("token_bytes");
     if (fields.error) return fields.error;
@@ -212,21 +210,18 @@ Error read_tekken_vocabulary(JsonFields& file, std::vector<std::string>* tokens)
 
 // Fills all of `names`; the file lists the first ones.
 Error read_tekken_names(JsonFields& file, const std::string& version, std::vector<std::string>* names) {
-  const Json* list = file.find("special_tokens");
   std::vector<std::string> listed;
-  if (list == nullptr && (version == "v3" || version == "v7")) {
+  if (!file.has("special_tokens") && (version == "v3" || version == "v7")) {
     listed = split_names(kTekkenV7SpecialNames);
-  } else if (list == nullptr || !list->is_array()) {
-    file.fail("special_tokens", "missing or wrong type", "a list");
-    return file.error;
   } else {
-    for (const Json& item : *list) {
-      const auto rank = static_cast<int64_t>(listed.size());
-      JsonFields fields{item, file.where + ": special_tokens: " + std::to_string(rank)};
-      fields.integer("rank", {}, rank, rank);
+    for (const Json& item : file.list("special_tokens")) {
+      const std::string rank = std::to_string(listed.size());
+      JsonFields fields{item, file.where + ": special_tokens: " + rank};
+      fields.integer("rank", {}, std::ssize(listed), std::ssize(listed));
       listed.push_back(fields.text("token_str"));
       if (fields.error) return fields.error;
     }
+    if (file.error) return file.error;
   }
   if (listed.size() > names->size()) {
     return error("too many tokens", file.where + ": special_tokens", "at most " + std::to_string(names->size()),

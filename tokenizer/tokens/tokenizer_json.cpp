@@ -87,8 +87,7 @@ int32_t find_joined(const TokenTable& tokens, const TokenPair& pair, int32_t gue
 }
 
 Error read_merges(JsonFields& model, const FlatJson& merges, BpeModel* bpe) {
-  const Json* list = model.find("merges");
-  if (list == nullptr || !list->is_array()) model.fail("merges", "missing or wrong type", "a list");
+  model.list("merges");
   if (model.error) return model.error;
   bpe->merges.reserve(merges.nodes[0].size);
   int32_t rank = 0, joined = -1;
@@ -160,13 +159,12 @@ Error read_added_tokens(JsonFields& file, Tokenizer* out) {
 // "single": a list of {"Sequence": {"id": "A"}}, the text, and {"SpecialToken": {"id": NAME}}, whose ids are in
 // "special_tokens". In a sequence of processors, tokens of a later one surround those of an earlier one.
 Error read_template_processing(JsonFields& fields, Tokenizer* out) {
-  const Json* single = fields.find("single");
-  if (single == nullptr || !single->is_array()) fields.fail("single", "missing or wrong type", "a list");
+  const std::span<const Json> single = fields.list("single");
   if (fields.error) return fields.error;
   JsonFields special_tokens = fields.fields("special_tokens");
   std::vector<int32_t> before, after;
   int texts = 0;
-  for (const Json& item : *single) {
+  for (const Json& item : single) {
     JsonFields element{item, fields.where + ": single"};
     if (element.has("Sequence")) {
       if (element.fields("Sequence").text("id") != "A") return error("template uses a second text", element.where);
@@ -193,12 +191,10 @@ Error read_post_processor(const Json& json, const std::string& where, Tokenizer*
   if (type == "ByteLevel") return {};  // changes offsets, not ids
   if (type == "TemplateProcessing") return read_template_processing(fields, out);
   if (type != "Sequence") return error("component is not supported", where, {}, "\"" + type + "\"");
-  const Json* list = fields.find("processors");
-  if (list == nullptr || !list->is_array()) return error("missing or wrong type", where + ": processors", "a list");
-  for (const Json& member : *list) {
+  for (const Json& member : fields.list("processors")) {
     if (Error e = read_post_processor(member, where, out)) return e;
   }
-  return {};
+  return fields.error;
 }
 
 }  // namespace
