@@ -1,10 +1,10 @@
-// Tokens of a template, by the rules of Jinja's lexer with trim_blocks and lstrip_blocks. See parser.h.
+// Tokens of a template, by the rules of Jinja's lexer with trim_blocks and lstrip_blocks. See syntax.h.
 #include <algorithm>
 #include <utility>
 
 #include "kernels/base/text.h"
 #include "tokenizer/templates/jinja.h"
-#include "tokenizer/templates/jinja/parser.h"
+#include "tokenizer/templates/jinja/syntax.h"
 #include "tokenizer/templates/jinja/text.h"
 
 namespace pinion::jinja {

@@ -1,10 +1,10 @@
-// The parser of expressions. Its functions are named after those of Jinja's parser. See parser.h.
+// The parser of expressions. Its functions are named after those of Jinja's parser. See syntax.h.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <initializer_list>
 
-#include "tokenizer/templates/jinja/parser.h"
+#include "tokenizer/templates/jinja/syntax.h"
 
 namespace pinion::jinja {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "tokenizer/templates/jinja/parser.h"
+#include "tokenizer/templates/jinja/syntax.h"
 
 namespace pinion::jinja {
 namespace {

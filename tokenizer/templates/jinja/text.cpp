@@ -29,6 +29,9 @@ namespace {
 
 utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
 
+bool is_upper(char32_t c) { return utf8proc_isupper(static_cast<utf8proc_int32_t>(c)) != 0; }
+bool is_title(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LT; }
+
 struct CharRange {
   char32_t first, last;
 };
@@ -48,8 +51,6 @@ bool is_digit(char32_t c) {
          std::ranges::any_of(kDigits, [&](const CharRange& range) { return c >= range.first && c <= range.last; });
 }
 bool is_lower(char32_t c) { return utf8proc_islower(static_cast<utf8proc_int32_t>(c)) != 0; }
-bool is_upper(char32_t c) { return utf8proc_isupper(static_cast<utf8proc_int32_t>(c)) != 0; }
-bool is_title(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LT; }
 bool is_alnum(char32_t c) {
   const bool is_number = category(c) >= UTF8PROC_CATEGORY_ND && category(c) <= UTF8PROC_CATEGORY_NO;
   return is_alpha(c) || is_number || is_digit(c);

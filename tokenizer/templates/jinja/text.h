@@ -21,8 +21,6 @@ size_t char_count(std::string_view text);
 bool is_alpha(char32_t c);
 bool is_digit(char32_t c);
 bool is_lower(char32_t c);
-bool is_upper(char32_t c);
-bool is_title(char32_t c);
 bool is_alnum(char32_t c);
 bool is_printable(char32_t c);
 bool is_line_end(char32_t c);
