@@ -12,10 +12,10 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 std::string rendered(const std::string& source, const OrderedJson& variables = OrderedJson::object()) {
-  std::shared_ptr<const JinjaTemplate> jinja;
+  std::string jinja;
   std::string text;
   Error e = parse_jinja(source, "t", &jinja);
-  if (!e) e = render_jinja(*jinja, variables, &text);
+  if (!e) e = render_jinja(jinja, "t", variables, &text);
   EXPECT_EQ(e.message().find('\n'), std::string::npos) << e.message();
   return e ? "error: " + e.message() : text;
 }

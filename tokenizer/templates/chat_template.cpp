@@ -18,8 +18,8 @@ namespace pinion {
 
 struct NamedTemplate {
   std::string name, source, where;
-  std::shared_ptr<const JinjaTemplate> jinja;  // null: not parsed yet, or does not parse
-  Error failure = {};                          // if it does not parse
+  std::string jinja = {};  // `source` as render_jinja() reads it; empty: not parsed yet
+  Error failure = {};      // if it does not parse
 };
 
 struct ChatTemplate {
@@ -35,7 +35,7 @@ Error add_template(std::string name, std::string source, std::string where, Chat
   if (out->templates.size() == kMaxTemplates) {
     return error("too many chat templates", out->where, "at most " + std::to_string(kMaxTemplates));
   }
-  out->templates.push_back({std::move(name), std::move(source), std::move(where), nullptr});
+  out->templates.push_back({std::move(name), std::move(source), std::move(where)});
   return {};
 }
 
@@ -288,10 +288,10 @@ Error render(const ChatTemplate& chat_template, const Conversation& conversation
     return render_continued(chat_template, conversation, out, &continued_at, mended);
   }
   if (Error e = find_template(chat_template, conversation, &chosen)) return e;
-  std::shared_ptr<const JinjaTemplate> jinja = chosen->jinja;
-  if (Error e = jinja ? Error{} : parse_jinja(chosen->source, chosen->where, &jinja)) return e;
+  std::string jinja = chosen->jinja;
+  if (Error e = jinja.empty() ? parse_jinja(chosen->source, chosen->where, &jinja) : Error{}) return e;
   const auto render_as_given = [&](const Conversation& shown, std::string* text) {
-    if (Error e = render_jinja(*jinja, template_variables(chat_template, shown), text)) return e;
+    if (Error e = render_jinja(jinja, chosen->where, template_variables(chat_template, shown), text)) return e;
     return check_parts(chat_template, shown.messages, *text);
   };
   return render_mended(conversation, render_as_given, out, mended);

@@ -92,28 +92,21 @@ Error run_source(const std::string& source, const std::string& where, const Orde
 
 }  // namespace jinja
 
-struct JinjaTemplate {
-  std::string source;  // normalized
-  std::string where;
-};
-
-Error parse_jinja(const std::string& source, const std::string& where, std::shared_ptr<const JinjaTemplate>* out) {
+Error parse_jinja(const std::string& source, const std::string& where, std::string* normalized) {
   constexpr size_t kMaxBytes = size_t{8} << 20;  // far above any template in use
   if (source.size() > kMaxBytes) {
     return error("template is too long", where, "at most " + std::to_string(kMaxBytes) + " bytes",
                  std::to_string(source.size()));
   }
-  const auto jinja = std::make_shared<const JinjaTemplate>(jinja::normalized_source(to_utf8(source)), where);
+  *normalized = jinja::normalized_source(to_utf8(source));
   std::string no_output;
-  const auto check = [&](std::string*) { return jinja::check_source(jinja->source, where); };
-  if (Error e = run_limited(check, where, &no_output)) return e;
-  *out = jinja;
-  return {};
+  return run_limited([&](std::string*) { return jinja::check_source(*normalized, where); }, where, &no_output);
 }
 
-Error render_jinja(const JinjaTemplate& jinja, const nlohmann::ordered_json& variables, std::string* out) {
-  const auto render = [&](std::string* text) { return jinja::run_source(jinja.source, jinja.where, variables, text); };
-  return run_limited(render, jinja.where, out);
+Error render_jinja(const std::string& normalized, const std::string& where, const nlohmann::ordered_json& variables,
+                   std::string* out) {
+  const auto render = [&](std::string* text) { return jinja::run_source(normalized, where, variables, text); };
+  return run_limited(render, where, out);
 }
 
 Error print_as_jinja(const nlohmann::ordered_json& value, std::string* out) {

@@ -3,7 +3,6 @@
 // parse_jinja() and render_jinja() work in a child process (limited_run.h).
 #pragma once
 
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -12,13 +11,12 @@
 
 namespace pinion {
 
-struct JinjaTemplate;  // immutable
-
-// Fails for a template that does not parse; `where` names it in errors.
-Error parse_jinja(const std::string& source, const std::string& where, std::shared_ptr<const JinjaTemplate>* out);
+// Fails for a template that does not parse; `where` names it in errors. normalized: the source for render_jinja().
+Error parse_jinja(const std::string& source, const std::string& where, std::string* normalized);
 
 // All strings of `variables` are UTF-8. raise_exception(text) becomes an error with that text and its line.
-Error render_jinja(const JinjaTemplate& jinja, const nlohmann::ordered_json& variables, std::string* out);
+Error render_jinja(const std::string& normalized, const std::string& where, const nlohmann::ordered_json& variables,
+                   std::string* out);
 
 // The output of {{ value }}: Python's spelling.
 Error print_as_jinja(const nlohmann::ordered_json& value, std::string* out);

@@ -49,7 +49,7 @@ int64_t truncated(double value) {
 Value absolute(const Slots& a) {
   if (a[0].is<double>()) return std::fabs(a[0].get<double>());
   if (!a[0].integer()) fail("bad operand type for abs(): '" + type_name(a[0]) + "'");
-  return *a[0].integer() < 0 ? negative(a[0]) : Value(*a[0].integer());
+  return *a[0].integer() < 0 ? with_sign('-', a[0]) : Value(*a[0].integer());
 }
 
 Value round_number(const Slots& a) {

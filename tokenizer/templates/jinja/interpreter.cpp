@@ -340,7 +340,7 @@ class Interpreter {
     if (e.kind == kAttribute) return attribute(first, e.name);
     if (e.kind == kItem) return item(first, second);
     if (e.kind == kSlice) return slice(first, second, third, fourth);
-    return e.kind == kNegative ? negative(first) : positive(first);
+    return with_sign(e.kind == kNegative ? '-' : '+', first);
   }
 
   Arguments evaluate(const CallArguments& arguments, const ScopePtr& scope) {

@@ -30,6 +30,8 @@ class Lexer {
     return std::string_view(source_).substr(at).starts_with(what);
   }
   char char_at(size_t at) const { return at < source_.size() ? source_[at] : '\0'; }
+  // The strip sign of a tag, - or +; '\0': another character.
+  char strip_sign_at(size_t at) const { return char_at(at) == '-' || char_at(at) == '+' ? char_at(at) : '\0'; }
   size_t after_spaces(size_t at) const {
     for (size_t next = at; next < source_.size() && is_python_space(next_char(source_, &next)); at = next) {
     }
@@ -77,9 +79,7 @@ class Lexer {
 
   // Start of the text of the {% raw %} at `tag`; 0 for another tag.
   size_t raw_begin(size_t tag) const {
-    size_t at = tag + 2;
-    if (char_at(at) == '-' || char_at(at) == '+') ++at;
-    at = after_spaces(at);
+    size_t at = after_spaces(tag + (strip_sign_at(tag + 2) != '\0' ? 3 : 2));
     if (!starts_with("raw", at)) return 0;
     at = after_spaces(at + 3);
     if (starts_with("%}", at)) return at + 2;
@@ -90,15 +90,14 @@ class Lexer {
     const size_t begin = at_;
     const bool begins_line = source_[begin - 1] == '\n';
     for (size_t tag = source_.find("{%", begin); tag != std::string::npos; tag = source_.find("{%", tag + 1)) {
-      const char strip_sign = char_at(tag + 2);
-      const bool has_strip_sign = strip_sign == '-' || strip_sign == '+';
-      const size_t name = after_spaces(tag + (has_strip_sign ? 3 : 2));
+      const char strip_sign = strip_sign_at(tag + 2);
+      const size_t name = after_spaces(tag + (strip_sign != '\0' ? 3 : 2));
       if (!starts_with("endraw", name)) continue;
       at_ = after_spaces(name + 6);
       if (!accept_end("%}", false)) continue;
       const size_t end = std::exchange(at_, begin);
       const bool next_begins_line = std::exchange(at_line_start_, begins_line);
-      add_data(tag, has_strip_sign ? strip_sign : '\0', false);
+      add_data(tag, strip_sign, false);
       at_ = end;
       at_line_start_ = next_begins_line;
       return;
@@ -117,8 +116,7 @@ class Lexer {
       }
       if (starts_with("{%", tag) || starts_with("{{", tag) || starts_with("{#", tag)) break;
     }
-    const char kind = source_[tag + 1], next = char_at(tag + 2);
-    const char strip_sign = next == '-' || next == '+' ? next : '\0';
+    const char kind = source_[tag + 1], strip_sign = strip_sign_at(tag + 2);
     add_data(tag, strip_sign, kind == '{');
     at_line_start_ = false;
     at_ = tag + (strip_sign != '\0' ? 3 : 2);
@@ -134,8 +132,7 @@ class Lexer {
   void read_comment() {
     const size_t close = source_.find("#}", at_);
     if (close == std::string::npos) throw SyntaxFailure("missing end of comment tag", at_);
-    const bool has_strip_sign = close > at_ && (source_[close - 1] == '-' || source_[close - 1] == '+');
-    at_ = close - (has_strip_sign ? 1 : 0);
+    at_ = close - (close > at_ && strip_sign_at(close - 1) != '\0' ? 1 : 0);
     accept_end("#}", false);
   }
 

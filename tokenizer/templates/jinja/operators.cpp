@@ -23,7 +23,7 @@ Value calculate(std::string_view op, int64_t a, int64_t b) {
   const bool divides = op == "/" || op == "//" || op == "%";
   if (divides && b == 0) fail("division by zero");
   if (op == "/") return static_cast<double>(a) / static_cast<double>(b);
-  if (divides && b == -1) return op == "%" ? Value(int64_t{0}) : negative(a);  // INT64_MIN / -1 would trap
+  if (divides && b == -1) return op == "%" ? Value(int64_t{0}) : with_sign('-', a);  // INT64_MIN / -1 would trap
   if (op == "//") return floor_divide(a, b);
   if (op == "%") return a - floor_divide(a, b) * b;
   const bool overflows = op == "+"   ? __builtin_add_overflow(a, b, &result)
@@ -105,19 +105,13 @@ Value binary(std::string_view op, const Value& left, const Value& right) {
   fail_types(op, left, right);
 }
 
-Value negative(const Value& value) {
+Value with_sign(char sign, const Value& value) {
   if (value.is_undefined()) fail_undefined(value);
-  if (value.is<double>()) return -value.get<double>();
-  if (!value.integer()) fail("bad operand type for unary -: '" + type_name(value) + "'");
+  if (!value.number()) fail(std::string("bad operand type for unary ") + sign + ": '" + type_name(value) + "'");
+  if (value.is<double>()) return sign == '-' ? -value.get<double>() : value;
+  if (sign == '+') return *value.integer();
   if (*value.integer() == std::numeric_limits<int64_t>::min()) fail_overflow();
   return -*value.integer();
-}
-
-Value positive(const Value& value) {
-  if (value.is_undefined()) fail_undefined(value);
-  if (value.is<double>()) return value;
-  if (!value.integer()) fail("bad operand type for unary +: '" + type_name(value) + "'");
-  return *value.integer();
 }
 
 namespace {

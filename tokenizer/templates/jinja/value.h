@@ -136,8 +136,7 @@ bool less(const Value& a, const Value& b);
 bool is_true(std::string_view op, const Value& left, const Value& right);  // == != < <= > >= in "not in"
 
 Value binary(std::string_view op, const Value& left, const Value& right);  // + - * / // %
-Value negative(const Value& value);
-Value positive(const Value& value);
+Value with_sign(char sign, const Value& value);                            // + or -
 int64_t floor_divide(int64_t a, int64_t b);
 [[noreturn]] void fail_overflow();
 
