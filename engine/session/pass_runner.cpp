@@ -68,10 +68,6 @@ Error allocate_scratch(PassRunner* runner, int64_t tokens, int64_t positions, in
   return {};
 }
 
-Error open_followers(PassRunner* runner, int64_t tokens, int64_t positions, const KvPool& pool) {
-  return runner->followers.open(runner->model->exchange, {tokens, positions, pool.shape.type, pool.blocks()});
-}
-
 void copy_block(PassRunner& runner, KvPool& pool, int32_t from, int32_t to) {
   runner.followers.send_copy(from, to);
   copy_block(pool, from, to);

@@ -74,9 +74,6 @@ Error allocate_scratch(PassRunner* runner, int64_t tokens, int64_t positions, in
 // Bytes of memory-mapped weights. The kernel counts them as free memory, but every token reads them, so they must fit.
 int64_t mapped_bytes(const Model& model);
 
-// Lets the other boards allocate their memory for the same passes and blocks. Call it after all local allocations.
-Error open_followers(PassRunner* runner, int64_t tokens, int64_t positions, const KvPool& pool);
-
 // Copies a cache block on all boards.
 void copy_block(PassRunner& runner, KvPool& pool, int32_t from, int32_t to);
 

@@ -14,73 +14,6 @@ namespace {
 constexpr int64_t kExtraLogitRows = 64;
 static_assert(kExtraLogitRows >= PassSeconds::kMaxRows, "a pass with drafts has at most kMaxRows rows");
 
-// Reserves memory for all possible tokens, so that no pass allocates. Not called for waiting requests, since thousands
-// may wait.
-void reserve_tokens(Scheduler& s, ScheduledRequest& request) {
-  const int64_t room = s.options.context + 1 - request.total();
-  const int64_t count = std::clamp<int64_t>(request.spec.options.max_tokens, 0, room);
-  request.text.history.reserve(request.text.history.size() + count);
-  request.text.result.ids.reserve(count);
-  if (request.spec.options.logprobs) request.text.result.logprobs.reserve(count);
-}
-
-enum class Admission : uint8_t { admitted, deferred, no_room };
-
-// Lets a running request take a snapshot where a waiting one departs from it.
-void add_snapshot_position(ScheduledRequest& request, int64_t position) {
-  std::vector<int64_t>& positions = request.snapshot_positions;
-  const auto at = std::ranges::lower_bound(positions, position);
-  if (at == positions.end() || *at != position) positions.insert(at, position);
-}
-
-// Moves a waiting request to the running ones if its text has room. Defers it while a running request is still
-// evaluating a common prefix.
-Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
-  const ModelConfig& c = s.model->config;
-  Sequence& sequence = s.free_sequences.back();
-  const bool long_factors = uses_long_factors(c, request->total());
-  if (sequence.long_factors != long_factors && !sequence.ids.empty()) clear(sequence);
-  sequence.long_factors = long_factors;
-  sequence.ropes = rope_frequencies(c, request->total());
-  const auto find = [&] {
-    return lacks_prompt_logprobs(request->text) ? PrefixSource{} : find_prefix(s, *request, sequence);
-  };
-  PrefixSource source = find();
-  int64_t loaded = 0;
-  if (source.pending >= source.tokens + kAttentionChunk) {
-    add_snapshot_position(*source.pending_request, source.pending);
-    return Admission::deferred;
-  }
-  if (!s.running.empty() && !has_room(s, *request, source)) return Admission::no_room;
-  if (s.prompt_cache && load_prefix(s, *request, source.tokens, &sequence)) {
-    loaded = std::ssize(sequence.ids);
-  } else {
-    if (s.prompt_cache) source = find();
-    share_prefix(s, source, &sequence, request->text.history);
-  }
-  request->sequence = std::move(sequence);
-  s.free_sequences.pop_back();
-  plan_snapshots(s, *request, source.common);
-  if (request->text.result.ids.empty()) {
-    reserve_tokens(s, *request);
-    request->text.result.reused_tokens = request->evaluated();
-    request->text.result.loaded_tokens = loaded;
-    request->text.result.prefilled_tokens = request->total() - request->evaluated();
-  }
-  take_drafts(s, *request);
-  s.running.push_back(std::move(request));
-  return Admission::admitted;
-}
-
-// First come, first served. A request without room blocks the later ones; otherwise it could starve.
-void admit_waiting(Scheduler& s) {
-  for (auto at = s.waiting.begin(); at != s.waiting.end() && !s.free_sequences.empty();) {
-    const Admission admission = admit(s, *at);
-    if (admission == Admission::no_room) return;
-    at = admission == Admission::admitted ? s.waiting.erase(at) : at + 1;
-  }
-}
-
 Error check_options(const Scheduler& s, int64_t context, int64_t positions) {
   const SchedulerOptions& o = s.options;
   if (o.sequences < 1) return error("out of range", "sequences", "at least 1", std::to_string(o.sequences));
@@ -179,7 +112,8 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
     if (Error e = make_sequence(c, &s->pool, context, &sequence)) return e;
     sequence.snapshots.pool = &s->snapshots;
   }
-  if (Error e = open_followers(s, rows, context, s->pool)) return e;
+  // Behind all local allocations.
+  if (Error e = s->followers.open(model.exchange, {rows, context, shape.type, s->pool.blocks()})) return e;
   s->segments.reserve(sequences);
   s->segment_requests.reserve(sequences);
   s->draws.reserve(sequences);

@@ -135,6 +135,10 @@ void finish_pass(Scheduler& scheduler);
 
 // ---- Memory of requests: take, share, preempt, keep for reuse: scheduler_blocks.cpp ----
 
+// Moves waiting requests to the running ones, first come, first served. A request without room blocks the later ones;
+// otherwise it could starve.
+void admit_waiting(Scheduler& scheduler);
+
 // Drops all tokens and their memory.
 void clear(Sequence& sequence);
 
@@ -144,44 +148,6 @@ void preempt_last(Scheduler& scheduler);
 // Frees blocks until the request can take those for its first `positions`: evicts cached prefixes, then preempts later
 // requests. Returns false if only earlier requests hold blocks.
 bool free_blocks_for(Scheduler& scheduler, const ScheduledRequest& request, int64_t positions);
-
-// The longest prefix of a request's text that it can continue: of a running request, or in prefix_cache. With recurrent
-// layers it ends at a snapshot.
-struct PrefixSource {
-  static constexpr int64_t kRunning = -1;  // a running request
-  static constexpr int64_t kOwn = -2;      // the sequence that the request will have: see keeps_last_text
-
-  const KvCache* cache = nullptr;        // null: no prefix
-  const Snapshots* snapshots = nullptr;  // of the same text
-  int64_t tokens = 0;                    // length of the prefix; 0: none
-  int64_t cached = kRunning;             // index in prefix_cache, kRunning or kOwn
-  int64_t common = 0;                    // longest common prefix with any text, with or without a snapshot
-  int64_t pending = 0;                   // longest prefix that a running request has evaluated or will evaluate
-  ScheduledRequest* pending_request = nullptr;
-
-  int64_t whole_blocks() const { return tokens / kAttentionChunk; }
-};
-
-// The prefix never includes the last token of the text, which must be evaluated for its logits. own: the sequence that
-// the request will have.
-PrefixSource find_prefix(const Scheduler& scheduler, const ScheduledRequest& request, const Sequence& own);
-
-// Gives `sequence` the blocks and the recurrent state of a prefix, and drops its own tokens if it is another one's.
-// Takes over a cached prefix if `text` begins with all of it. Otherwise shares whole blocks and copies the last,
-// partial block, for which other cached prefixes may be evicted.
-void share_prefix(Scheduler& scheduler, const PrefixSource& source, Sequence* sequence, std::span<const int32_t> text);
-
-// Gives `sequence` a prefix from the prompt cache if it is longer than `tokens`, the longest one in memory. May evict
-// cached prefixes.
-bool load_prefix(Scheduler& scheduler, const ScheduledRequest& request, int64_t tokens, Sequence* sequence);
-
-// True if the blocks for the request's present text can be taken without preemption.
-bool has_room(const Scheduler& scheduler, const ScheduledRequest& request, const PrefixSource& source);
-
-// Chooses the snapshots of a request's prompt: at the end of its first message, which often is a system message with
-// tools that other texts share; at `common`, where it departs from an earlier text, since later texts may do so, too;
-// and before the opening of the answer, since templates may render that turn in another way later.
-void plan_snapshots(const Scheduler& scheduler, ScheduledRequest& request, int64_t common);
 
 // Takes the snapshots that are due after a pass, and stores what the pass has evaluated in the prompt cache.
 void keep_evaluated(Scheduler& scheduler, ScheduledRequest& request, int64_t from);

@@ -131,82 +131,6 @@ bool free_blocks_for(Scheduler& s, const ScheduledRequest& request, int64_t posi
   return true;
 }
 
-PrefixSource find_prefix(const Scheduler& s, const ScheduledRequest& request, const Sequence& own) {
-  const ModelConfig& c = s.model->config;
-  const int64_t shareable = shareable_tokens(c, request, request.total() - 1);
-  const std::span<const int32_t> text = std::span(request.text.history).first(shareable);
-  PrefixSource best;
-  const auto offer = [&](std::span<const int32_t> ids, const KvCache& cache, const Snapshots& snapshots,
-                         int64_t index) {
-    const int64_t common = common_prefix(ids, text);
-    const int64_t tokens = has_recurrent_state(s) ? latest_snapshot(snapshots, common) : common;
-    best.common = std::max(best.common, common);
-    if (tokens > best.tokens)
-      best.cache = &cache, best.snapshots = &snapshots, best.tokens = tokens, best.cached = index;
-  };
-  offer(own.ids, own.cache, own.snapshots, PrefixSource::kOwn);
-  if (best.common > 0 && best.common == std::ssize(own.ids))
-    best.tokens = best.common, best.cached = PrefixSource::kOwn;
-  for (const auto& other : s.running) {
-    if (other->sequence.long_factors != own.long_factors) continue;
-    const std::span<const int32_t> history = other->text.history;
-    const int64_t evaluated = other->evaluated();
-    offer(history.first(shareable_tokens(c, *other, evaluated)), other->sequence.cache, other->sequence.snapshots,
-          PrefixSource::kRunning);
-    const int64_t pending = common_prefix(history.first(shareable_tokens(c, *other, other->total())), text);
-    if (pending <= best.pending) continue;
-    const bool can_follow = pending > evaluated && can_take_snapshot(other->sequence.snapshots, other->sequence.state);
-    if (has_recurrent_state(s) && !can_follow) continue;
-    best.pending = pending, best.pending_request = other.get();
-  }
-  for (int64_t i = 0; i < std::ssize(s.prefix_cache); ++i) {
-    const CachedPrefix& prefix = s.prefix_cache[i];
-    if (prefix.long_factors == own.long_factors) offer(prefix.ids, prefix.cache, prefix.snapshots, i);
-  }
-  return best;
-}
-
-void share_prefix(Scheduler& s, const PrefixSource& source, Sequence* sequence, std::span<const int32_t> text) {
-  if (source.cached == PrefixSource::kOwn) {
-    rewind(*sequence, source.tokens);
-    return;
-  }
-  if (!sequence->ids.empty()) clear(*sequence);
-  if (source.tokens == 0) return;
-  const bool is_cached = source.cached >= 0;
-  if (is_cached && !s.prefix_cache[source.cached].is_pinned &&
-      source.tokens == std::ssize(s.prefix_cache[source.cached].ids)) {
-    take_over(s, source.cached, sequence);
-  } else {
-    KvCache cache = *source.cache;  // the entries of prefix_cache move below
-    share_snapshots(*source.snapshots, source.tokens, &sequence->snapshots);
-    if (is_cached) {  // becomes the most recently used
-      const auto used = s.prefix_cache.begin() + source.cached;
-      std::rotate(used, used + 1, s.prefix_cache.end());
-    }
-    const bool copies = source.tokens % kAttentionChunk >= min_copied_tokens(s);
-    while (copies && s.pool.unused.empty() && evict_oldest(s, is_cached ? 1 : 0)) {
-    }
-    share_blocks(s, cache, source.tokens, text, sequence);
-  }
-  restore_snapshot(&sequence->snapshots, std::ssize(sequence->ids), &sequence->state);
-}
-
-bool load_prefix(Scheduler& s, const ScheduledRequest& request, int64_t tokens, Sequence* sequence) {
-  if (lacks_prompt_logprobs(request.text)) return false;
-  const int64_t shareable = shareable_tokens(s.model->config, request, request.total() - 1);
-  const std::span<const int32_t> text = std::span(request.text.history).first(shareable);
-  for (;;) {
-    const int64_t stored = s.prompt_cache->find(text, sequence->long_factors);
-    if (stored < tokens + kMinLoadedTokens) return false;
-    const int64_t blocks = missing_blocks(sequence->cache, stored);
-    while (std::ssize(s.pool.unused) < blocks && evict_oldest(s)) {
-    }
-    if (std::ssize(s.pool.unused) < blocks) return false;
-    if (s.prompt_cache->load(text, stored, sequence)) return true;
-  }
-}
-
 void keep_evaluated(Scheduler& s, ScheduledRequest& request, int64_t from) {
   const bool is_due = std::ranges::binary_search(request.snapshot_positions, request.evaluated());
   if (is_due) take_snapshot(&request.sequence.snapshots, request.sequence.state, request.evaluated());
@@ -215,43 +139,6 @@ void keep_evaluated(Scheduler& s, ScheduledRequest& request, int64_t from) {
   s.prompt_cache->store_blocks(request.sequence, from, end);
   const bool ends_prompt = request.evaluated() == request.text.sampler.prompt_tokens && !has_recurrent_state(s);
   if (end == request.evaluated() && (is_due || ends_prompt)) s.prompt_cache->store_end(request.sequence);
-}
-
-bool has_room(const Scheduler& s, const ScheduledRequest& request, const PrefixSource& source) {
-  int64_t blocks = std::ssize(s.pool.unused);
-  for (const CachedPrefix& prefix : s.prefix_cache) {
-    for (const int32_t block : prefix.cache.blocks) blocks += !prefix.is_pinned && s.pool.holders[block] == 1;
-  }
-  if (source.cached < 0) blocks += source.whole_blocks();  // shared with a running request: not taken from the pool
-  return KvShape::chunks_of(request.total()) <= blocks;
-}
-
-void plan_snapshots(const Scheduler& s, ScheduledRequest& request, int64_t common) {
-  std::vector<int64_t>& positions = request.snapshot_positions;
-  positions.clear();
-  if (!can_take_snapshot(request.sequence.snapshots, request.sequence.state)) return;
-  const std::vector<int32_t>& text = request.text.history;
-  const auto ends_message = [&](int32_t id) { return std::ranges::binary_search(s.model->eos_ids, id); };
-  const int64_t total = request.total();
-  const int64_t named = request.spec.first_message_tokens;
-  const int64_t first_end = named > 0 ? named : std::ranges::find_if(text, ends_message) - text.begin() + 1;
-  int64_t opening = total - kAnswerOpening;
-  for (int64_t i = total - 1; i > std::max<int64_t>(0, total - kAnswerOpening); --i) {
-    if (!ends_message(text[i - 1])) continue;
-    opening = i;
-    break;
-  }
-  int64_t last = latest_snapshot(request.sequence.snapshots, request.evaluated());
-  int64_t candidates[] = {first_end, common, opening};
-  std::ranges::sort(candidates);
-  for (const int64_t position : candidates) {
-    if (position <= request.evaluated() || position >= total) continue;
-    if (position < last + kAnswerOpening && position != opening) continue;
-    positions.push_back(position);
-    last = position;
-  }
-  // The next turn may depart from this text anywhere behind the tokens that a session already holds.
-  if (positions.empty()) take_snapshot(&request.sequence.snapshots, request.sequence.state, request.evaluated());
 }
 
 void release(Scheduler& s, ScheduledRequest& request, bool is_sound) {
@@ -290,6 +177,216 @@ void drop_drafts(Scheduler& s, ScheduledRequest& request) {
   if (!request.drafts) return;
   const auto at = request.drafts->model ? s.free_drafts.end() : s.free_drafts.begin();
   s.free_drafts.insert(at, std::move(request.drafts));
+}
+
+namespace {
+
+// The longest prefix of a request's text that it can continue: of a running request, or in prefix_cache. With recurrent
+// layers it ends at a snapshot.
+struct PrefixSource {
+  static constexpr int64_t kRunning = -1;  // a running request
+  static constexpr int64_t kOwn = -2;      // the sequence that the request will have: see keeps_last_text
+
+  const KvCache* cache = nullptr;        // null: no prefix
+  const Snapshots* snapshots = nullptr;  // of the same text
+  int64_t tokens = 0;                    // length of the prefix; 0: none
+  int64_t cached = kRunning;             // index in prefix_cache, kRunning or kOwn
+  int64_t common = 0;                    // longest common prefix with any text, with or without a snapshot
+  int64_t pending = 0;                   // longest prefix that a running request has evaluated or will evaluate
+  ScheduledRequest* pending_request = nullptr;
+};
+
+// The prefix never includes the last token of the text, which must be evaluated for its logits. own: the sequence that
+// the request will have.
+PrefixSource find_prefix(const Scheduler& s, const ScheduledRequest& request, const Sequence& own) {
+  const ModelConfig& c = s.model->config;
+  const int64_t shareable = shareable_tokens(c, request, request.total() - 1);
+  const std::span<const int32_t> text = std::span(request.text.history).first(shareable);
+  PrefixSource best;
+  const auto offer = [&](std::span<const int32_t> ids, const KvCache& cache, const Snapshots& snapshots,
+                         int64_t index) {
+    const int64_t common = common_prefix(ids, text);
+    const int64_t tokens = has_recurrent_state(s) ? latest_snapshot(snapshots, common) : common;
+    best.common = std::max(best.common, common);
+    if (tokens > best.tokens)
+      best.cache = &cache, best.snapshots = &snapshots, best.tokens = tokens, best.cached = index;
+  };
+  offer(own.ids, own.cache, own.snapshots, PrefixSource::kOwn);
+  if (best.common > 0 && best.common == std::ssize(own.ids))
+    best.tokens = best.common, best.cached = PrefixSource::kOwn;
+  for (const auto& other : s.running) {
+    if (other->sequence.long_factors != own.long_factors) continue;
+    const std::span<const int32_t> history = other->text.history;
+    const int64_t evaluated = other->evaluated();
+    offer(history.first(shareable_tokens(c, *other, evaluated)), other->sequence.cache, other->sequence.snapshots,
+          PrefixSource::kRunning);
+    const int64_t pending = common_prefix(history.first(shareable_tokens(c, *other, other->total())), text);
+    if (pending <= best.pending) continue;
+    const bool can_follow = pending > evaluated && can_take_snapshot(other->sequence.snapshots, other->sequence.state);
+    if (has_recurrent_state(s) && !can_follow) continue;
+    best.pending = pending, best.pending_request = other.get();
+  }
+  for (int64_t i = 0; i < std::ssize(s.prefix_cache); ++i) {
+    const CachedPrefix& prefix = s.prefix_cache[i];
+    if (prefix.long_factors == own.long_factors) offer(prefix.ids, prefix.cache, prefix.snapshots, i);
+  }
+  return best;
+}
+
+// Gives `sequence` the blocks and the recurrent state of a prefix, and drops its own tokens if it is another one's.
+// Takes over a cached prefix if `text` begins with all of it. Otherwise shares whole blocks and copies the last,
+// partial block, for which other cached prefixes may be evicted.
+void share_prefix(Scheduler& s, const PrefixSource& source, Sequence* sequence, std::span<const int32_t> text) {
+  if (source.cached == PrefixSource::kOwn) {
+    rewind(*sequence, source.tokens);
+    return;
+  }
+  if (!sequence->ids.empty()) clear(*sequence);
+  if (source.tokens == 0) return;
+  const bool is_cached = source.cached >= 0;
+  if (is_cached && !s.prefix_cache[source.cached].is_pinned &&
+      source.tokens == std::ssize(s.prefix_cache[source.cached].ids)) {
+    take_over(s, source.cached, sequence);
+  } else {
+    KvCache cache = *source.cache;  // the entries of prefix_cache move below
+    share_snapshots(*source.snapshots, source.tokens, &sequence->snapshots);
+    if (is_cached) {  // becomes the most recently used
+      const auto used = s.prefix_cache.begin() + source.cached;
+      std::rotate(used, used + 1, s.prefix_cache.end());
+    }
+    const bool copies = source.tokens % kAttentionChunk >= min_copied_tokens(s);
+    while (copies && s.pool.unused.empty() && evict_oldest(s, is_cached ? 1 : 0)) {
+    }
+    share_blocks(s, cache, source.tokens, text, sequence);
+  }
+  restore_snapshot(&sequence->snapshots, std::ssize(sequence->ids), &sequence->state);
+}
+
+// Gives `sequence` a prefix from the prompt cache if it is longer than `tokens`, the longest one in memory. May evict
+// cached prefixes.
+bool load_prefix(Scheduler& s, const ScheduledRequest& request, int64_t tokens, Sequence* sequence) {
+  if (lacks_prompt_logprobs(request.text)) return false;
+  const int64_t shareable = shareable_tokens(s.model->config, request, request.total() - 1);
+  const std::span<const int32_t> text = std::span(request.text.history).first(shareable);
+  for (;;) {
+    const int64_t stored = s.prompt_cache->find(text, sequence->long_factors);
+    if (stored < tokens + kMinLoadedTokens) return false;
+    const int64_t blocks = missing_blocks(sequence->cache, stored);
+    while (std::ssize(s.pool.unused) < blocks && evict_oldest(s)) {
+    }
+    if (std::ssize(s.pool.unused) < blocks) return false;
+    if (s.prompt_cache->load(text, stored, sequence)) return true;
+  }
+}
+
+// True if the blocks for the request's present text can be taken without preemption.
+bool has_room(const Scheduler& s, const ScheduledRequest& request, const PrefixSource& source) {
+  int64_t blocks = std::ssize(s.pool.unused);
+  for (const CachedPrefix& prefix : s.prefix_cache) {
+    for (const int32_t block : prefix.cache.blocks) blocks += !prefix.is_pinned && s.pool.holders[block] == 1;
+  }
+  if (source.cached < 0)
+    blocks += source.tokens / kAttentionChunk;  // shared with a running request: not taken from the pool
+  return KvShape::chunks_of(request.total()) <= blocks;
+}
+
+// Chooses the snapshots of a request's prompt: at the end of its first message, which often is a system message with
+// tools that other texts share; at `common`, where it departs from an earlier text, since later texts may do so, too;
+// and before the opening of the answer, since templates may render that turn in another way later.
+void plan_snapshots(const Scheduler& s, ScheduledRequest& request, int64_t common) {
+  std::vector<int64_t>& positions = request.snapshot_positions;
+  positions.clear();
+  if (!can_take_snapshot(request.sequence.snapshots, request.sequence.state)) return;
+  const std::vector<int32_t>& text = request.text.history;
+  const auto ends_message = [&](int32_t id) { return std::ranges::binary_search(s.model->eos_ids, id); };
+  const int64_t total = request.total();
+  const int64_t named = request.spec.first_message_tokens;
+  const int64_t first_end = named > 0 ? named : std::ranges::find_if(text, ends_message) - text.begin() + 1;
+  int64_t opening = total - kAnswerOpening;
+  for (int64_t i = total - 1; i > std::max<int64_t>(0, total - kAnswerOpening); --i) {
+    if (!ends_message(text[i - 1])) continue;
+    opening = i;
+    break;
+  }
+  int64_t last = latest_snapshot(request.sequence.snapshots, request.evaluated());
+  int64_t candidates[] = {first_end, common, opening};
+  std::ranges::sort(candidates);
+  for (const int64_t position : candidates) {
+    if (position <= request.evaluated() || position >= total) continue;
+    if (position < last + kAnswerOpening && position != opening) continue;
+    positions.push_back(position);
+    last = position;
+  }
+  // The next turn may depart from this text anywhere behind the tokens that a session already holds.
+  if (positions.empty()) take_snapshot(&request.sequence.snapshots, request.sequence.state, request.evaluated());
+}
+
+// Reserves memory for all possible tokens, so that no pass allocates. Not called for waiting requests, since thousands
+// may wait.
+void reserve_tokens(Scheduler& s, ScheduledRequest& request) {
+  const int64_t room = s.options.context + 1 - request.total();
+  const int64_t count = std::clamp<int64_t>(request.spec.options.max_tokens, 0, room);
+  request.text.history.reserve(request.text.history.size() + count);
+  request.text.result.ids.reserve(count);
+  if (request.spec.options.logprobs) request.text.result.logprobs.reserve(count);
+}
+
+enum class Admission : uint8_t { admitted, deferred, no_room };
+
+// Lets a running request take a snapshot where a waiting one departs from it.
+void add_snapshot_position(ScheduledRequest& request, int64_t position) {
+  std::vector<int64_t>& positions = request.snapshot_positions;
+  const auto at = std::ranges::lower_bound(positions, position);
+  if (at == positions.end() || *at != position) positions.insert(at, position);
+}
+
+// Moves a waiting request to the running ones if its text has room. Defers it while a running request is still
+// evaluating a common prefix.
+Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
+  const ModelConfig& c = s.model->config;
+  Sequence& sequence = s.free_sequences.back();
+  const bool long_factors = uses_long_factors(c, request->total());
+  if (sequence.long_factors != long_factors && !sequence.ids.empty()) clear(sequence);
+  sequence.long_factors = long_factors;
+  sequence.ropes = rope_frequencies(c, request->total());
+  const auto find = [&] {
+    return lacks_prompt_logprobs(request->text) ? PrefixSource{} : find_prefix(s, *request, sequence);
+  };
+  PrefixSource source = find();
+  int64_t loaded = 0;
+  if (source.pending >= source.tokens + kAttentionChunk) {
+    add_snapshot_position(*source.pending_request, source.pending);
+    return Admission::deferred;
+  }
+  if (!s.running.empty() && !has_room(s, *request, source)) return Admission::no_room;
+  if (s.prompt_cache && load_prefix(s, *request, source.tokens, &sequence)) {
+    loaded = std::ssize(sequence.ids);
+  } else {
+    if (s.prompt_cache) source = find();
+    share_prefix(s, source, &sequence, request->text.history);
+  }
+  request->sequence = std::move(sequence);
+  s.free_sequences.pop_back();
+  plan_snapshots(s, *request, source.common);
+  if (request->text.result.ids.empty()) {
+    reserve_tokens(s, *request);
+    request->text.result.reused_tokens = request->evaluated();
+    request->text.result.loaded_tokens = loaded;
+    request->text.result.prefilled_tokens = request->total() - request->evaluated();
+  }
+  take_drafts(s, *request);
+  s.running.push_back(std::move(request));
+  return Admission::admitted;
+}
+
+}  // namespace
+
+void admit_waiting(Scheduler& s) {
+  for (auto at = s.waiting.begin(); at != s.waiting.end() && !s.free_sequences.empty();) {
+    const Admission admission = admit(s, *at);
+    if (admission == Admission::no_room) return;
+    at = admission == Admission::admitted ? s.waiting.erase(at) : at + 1;
+  }
 }
 
 }  // namespace pinion
