@@ -44,7 +44,7 @@ uint64_t combine(uint64_t hash, std::span<const std::byte> bytes) { return fast_
 uint64_t combine(uint64_t hash, int64_t value) { return combine(hash, std::as_bytes(std::span(&value, 1))); }
 
 // Hashes everything that keys and values depend on. The packed matrices are read only if they have no seal.
-uint64_t hash_model(const Model& model) {
+uint64_t hash_model(const Model& model, const KvShape& kv, const RecurrentState& state) {
   uint64_t hash = kPromptFormatVersion;
   const std::span<const std::byte> packed = model.packed();
   const int64_t segments = segment_count(std::ssize(packed));
@@ -63,10 +63,6 @@ uint64_t hash_model(const Model& model) {
   if (!read_text_file(fs::path(model.checkpoint.folder) / "config.json", int64_t{1} << 24, &config)) {
     hash = combine(hash, std::as_bytes(std::span(config)));
   }
-  return hash;
-}
-
-uint64_t hash_shapes(uint64_t hash, const KvShape& kv, const RecurrentState& state) {
   const int64_t sizes[] = {static_cast<int64_t>(kv.type), kv.layers, kv.kv_heads, kv.head_dim, kAttentionChunk};
   for (const int64_t size : sizes) hash = combine(hash, size);
   return combine(hash, state.bytes());
@@ -128,7 +124,7 @@ Error PromptCache::open(const PromptCacheOptions& options, const Model& model, c
   if (model.exchange) return error("not possible with several boards", "prompt cache " + where);
   std::unique_ptr<PromptCache> cache(new PromptCache);
   cache->options_ = options;
-  cache->key_ = hash_shapes(hash_model(model), pool.shape, state);
+  cache->key_ = hash_model(model, pool.shape, state);
   cache->block_bytes_ = pool.shape.block_bytes();
   cache->state_bytes_ = state.bytes();
   cache->folder_ = options.folder / hash_text(cache->key_);

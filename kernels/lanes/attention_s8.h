@@ -213,13 +213,10 @@ void make_query_s8(float* q, int64_t n, float scale) {
   Lanes largest = Lanes::broadcast(0.0f);
   for (int64_t i = 0; i < n; i += kLanes) largest = Lanes::max_magnitude(largest, Lanes::load(q + i));
   const float code = code_scale(fold(largest, Lanes::max_magnitude));
-  if (!(code > 0)) {  // NaN too
-    __builtin_memset(q, 0, n * sizeof(float));
-    q[query_scale_at(n)] = code * scale;
-    return;
-  }
   const Lanes divisor = Lanes::broadcast(code);
-  for (int64_t i = 0; i < n; i += kLanes) {
+  const bool has_codes = code > 0;  // false for NaN, too
+  if (!has_codes) __builtin_memset(q, 0, n * sizeof(float));
+  for (int64_t i = 0; has_codes && i < n; i += kLanes) {
     const Lanes x = round_half_even(Lanes::div(Lanes::load(q + i), divisor));
     Product::store_query(Lanes::min(Lanes::broadcast(127.0f), Lanes::max(Lanes::broadcast(-127.0f), x)), q, i);
   }

@@ -187,36 +187,33 @@ void multiply_tile(const MatmulW4& mm, const Packing& p, const MatmulW4Part& par
 }  // namespace
 
 Error matmul_w4_sizes(const MatmulW4& mm, MatmulW4Sizes* sizes) {
-  if (Error e = check_sizes("matmul_w4_sizes", mm)) return e;
+  if (Error e = check_sizes(__func__, mm)) return e;
   const Packing p = packing_of(mm);
   *sizes = {p.block, kPanelColumns, lhs_offset(p, mm.m), rhs_offset(p, mm.n)};
   return {};
 }
 
 Error matmul_w4_lhs_packed_offset(const MatmulW4& mm, int64_t m0, int64_t* offset_bytes) {
-  constexpr const char* kOperation = "matmul_w4_lhs_packed_offset";
-  if (Error e = check_sizes(kOperation, mm)) return e;
+  if (Error e = check_sizes(__func__, mm)) return e;
   const Packing p = packing_of(mm);
-  if (Error e = check_edge(kOperation, "m0", m0, 0, p.block, mm.m)) return e;
+  if (Error e = check_edge(__func__, "m0", m0, 0, p.block, mm.m)) return e;
   *offset_bytes = lhs_offset(p, m0);
   return {};
 }
 
 Error matmul_w4_rhs_packed_offset(const MatmulW4& mm, int64_t n0, int64_t* offset_bytes) {
-  constexpr const char* kOperation = "matmul_w4_rhs_packed_offset";
-  if (Error e = check_sizes(kOperation, mm)) return e;
-  if (Error e = check_edge(kOperation, "n0", n0, 0, kPanelColumns, mm.n)) return e;
+  if (Error e = check_sizes(__func__, mm)) return e;
+  if (Error e = check_edge(__func__, "n0", n0, 0, kPanelColumns, mm.n)) return e;
   *offset_bytes = rhs_offset(packing_of(mm), n0);
   return {};
 }
 
 Error matmul_w4_dst_offset(const MatmulW4& mm, int64_t m0, int64_t n0, int64_t ldo, int64_t* offset) {
-  constexpr const char* kOperation = "matmul_w4_dst_offset";
-  if (Error e = check_sizes(kOperation, mm)) return e;
-  if (Error e = check_edge(kOperation, "m0", m0, 0, packing_of(mm).block, mm.m)) return e;
-  if (Error e = check_edge(kOperation, "n0", n0, 0, kPanelColumns, mm.n)) return e;
+  if (Error e = check_sizes(__func__, mm)) return e;
+  if (Error e = check_edge(__func__, "m0", m0, 0, packing_of(mm).block, mm.m)) return e;
+  if (Error e = check_edge(__func__, "n0", n0, 0, kPanelColumns, mm.n)) return e;
   if (ldo < mm.n || ldo > kMaxSize) {
-    return argument_error(kOperation, "ldo", std::to_string(mm.n) + " to " + std::to_string(kMaxSize), ldo);
+    return argument_error(__func__, "ldo", std::to_string(mm.n) + " to " + std::to_string(kMaxSize), ldo);
   }
   *offset = m0 * ldo + n0;
   return {};
@@ -224,11 +221,10 @@ Error matmul_w4_dst_offset(const MatmulW4& mm, int64_t m0, int64_t n0, int64_t l
 
 Error matmul_w4_pack_rhs(const MatmulW4& mm, const MatmulW4Weights& weights, std::byte* packed,
                          const Workers& workers) {
-  constexpr const char* kOperation = "matmul_w4_pack_rhs";
-  if (Error e = check_sizes(kOperation, mm)) return e;
+  if (Error e = check_sizes(__func__, mm)) return e;
   if (Error e = check_weights(mm, weights)) return e;
   if (mm.n == 0) return {};
-  if (Error e = check_buffer(kOperation, "packed", packed)) return e;
+  if (Error e = check_buffer(__func__, "packed", packed)) return e;
   const Packing p = packing_of(mm);
   run_pieces(workers, panel_count(mm.n), [&](int64_t index) {
     std::byte* panel = packed + index * p.panel_bytes;
@@ -241,15 +237,14 @@ Error matmul_w4_pack_rhs(const MatmulW4& mm, const MatmulW4Weights& weights, std
 
 template <class T>
 Error matmul_w4_pack_lhs(const MatmulW4& mm, int64_t m0, int64_t m1, const T* x, int64_t ldx, std::byte* packed) {
-  constexpr const char* kOperation = "matmul_w4_pack_lhs";
-  if (Error e = check_sizes(kOperation, mm)) return e;
+  if (Error e = check_sizes(__func__, mm)) return e;
   const Packing p = packing_of(mm);
-  if (Error e = check_edge(kOperation, "m0", m0, 0, p.block, mm.m)) return e;
-  if (Error e = check_edge(kOperation, "m1", m1, m0, p.block, mm.m)) return e;
-  if (ldx < mm.k) return argument_error(kOperation, "ldx", "at least k = " + std::to_string(mm.k), ldx);
+  if (Error e = check_edge(__func__, "m0", m0, 0, p.block, mm.m)) return e;
+  if (Error e = check_edge(__func__, "m1", m1, m0, p.block, mm.m)) return e;
+  if (ldx < mm.k) return argument_error(__func__, "ldx", "at least k = " + std::to_string(mm.k), ldx);
   if (m0 == m1) return {};
-  if (!x) return argument_error(kOperation, "x", "not null");
-  if (Error e = check_buffer(kOperation, "packed", packed)) return e;
+  if (!x) return argument_error(__func__, "x", "not null");
+  if (Error e = check_buffer(__func__, "packed", packed)) return e;
   for (int64_t row = m0; row < m1; row += p.block, packed += p.block_bytes) {
     pack_block(mm, p, x + (row - m0) * ldx, ldx, std::min(p.block, m1 - row), packed);
   }
@@ -260,7 +255,7 @@ template Error matmul_w4_pack_lhs(const MatmulW4&, int64_t, int64_t, const float
 template Error matmul_w4_pack_lhs(const MatmulW4&, int64_t, int64_t, const bf16*, int64_t, std::byte*);
 
 Error matmul_w4(const MatmulW4& mm, const MatmulW4Part& part) {
-  if (Error e = check_sizes("matmul_w4", mm)) return e;
+  if (Error e = check_sizes(__func__, mm)) return e;
   const Packing p = packing_of(mm);
   if (Error e = check_part(mm, p, part)) return e;
   for (int64_t column = part.n0; column < part.n1; column += kPanelColumns) {
