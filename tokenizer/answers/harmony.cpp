@@ -6,7 +6,7 @@
 namespace pinion {
 namespace {
 
-constexpr std::string_view kStart = "<|start|>", kChannel = "<|channel|>", kMessage = "<|message|>",
+constexpr std::string_view kStartMark = "<|start|>", kChannelMark = "<|channel|>", kMessageMark = "<|message|>",
                            kRecipient = " to=", kFunctions = "functions.";
 constexpr std::string_view kMessageEnds[] = {"<|end|>", "<|call|>", "<|return|>"};
 constexpr size_t kMaxHeaderBytes = 1024;
@@ -20,7 +20,7 @@ size_t end_bytes(std::string_view text) {
 }
 
 Match match_mark(std::string_view text) {
-  return match_any(text, {kStart, kChannel, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]});
+  return match_any(text, {kStartMark, kChannelMark, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]});
 }
 
 // The text after the last `word`, up to a space, a line end or a mark.
@@ -32,7 +32,7 @@ std::string_view word_after(std::string_view header, std::string_view word) {
 }
 
 void skip_header_word(CallBuffer* buffer) {
-  for (const std::string_view word : {kStart, kChannel, kRecipient}) {
+  for (const std::string_view word : {kStartMark, kChannelMark, kRecipient}) {
     if (buffer->skip_word(word) == Step::kDone) return;
   }
 }
@@ -68,8 +68,8 @@ class HarmonyMessages {
     const size_t end = end_bytes(buffer->rest());
     buffer->skip(end);
     if (end > 0) return Step::kContinue;
-    const Match found =
-        match_any(buffer->rest(), {kStart, kChannel, kRecipient, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]});
+    const Match found = match_any(
+        buffer->rest(), {kStartMark, kChannelMark, kRecipient, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]});
     if (found == Match::kPartial && !buffer->is_finished()) return Step::kNeedMore;
     if (found != Match::kYes) {
       kind_ = EventKind::kContent;
@@ -82,9 +82,9 @@ class HarmonyMessages {
 
   Step read_header(CallBuffer* buffer) {
     const std::string_view text = buffer->rest().substr(0, kMaxHeaderBytes);
-    const size_t bytes = text.find(kMessage, searched_);
+    const size_t bytes = text.find(kMessageMark, searched_);
     if (bytes == std::string_view::npos) {
-      searched_ = text.size() - std::min(text.size(), kMessage.size());
+      searched_ = text.size() - std::min(text.size(), kMessageMark.size());
       if (text.size() < kMaxHeaderBytes) return Step::kNeedMore;
       skip_header_word(buffer);  // else start() would take the same text for a header again
       return Step::kReject;
@@ -92,8 +92,8 @@ class HarmonyMessages {
     const std::string_view header = text.substr(0, bytes), recipient = word_after(header, kRecipient);
     const bool is_call = recipient.starts_with(kFunctions);
     name_ = recipient.substr(is_call ? kFunctions.size() : 0);
-    kind_ = word_after(header, kChannel) == "analysis" ? EventKind::kThought : EventKind::kContent;
-    buffer->skip(bytes + kMessage.size());
+    kind_ = word_after(header, kChannelMark) == "analysis" ? EventKind::kThought : EventKind::kContent;
+    buffer->skip(bytes + kMessageMark.size());
     if (is_call && !buffer->has_tool(name_)) return Step::kReject;
     phase_ = is_call ? Phase::kArguments : Phase::kText;
     if (!is_call) buffer->drop_held();
