@@ -213,18 +213,11 @@ Error read_all(int file, const std::string& where, const RunLimits& limits, std:
 
 Error crash_error(int status, const std::string& where, const RunLimits& limits) {
   const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-  switch (signal) {
-    case SIGXCPU:
-      return too_long(where, limits.cpu_seconds, " s of computing");
-    case SIGFPE:
-      return error("divides by zero", where);
-    case SIGSEGV:
-      return error("crashed; it nests or calls itself too deep", where);
-    case 0:
-      return error("crashed", where, {}, "exit status " + std::to_string(WEXITSTATUS(status)));
-    default:
-      return error("crashed", where, {}, "signal " + std::to_string(signal));
-  }
+  if (signal == SIGXCPU) return too_long(where, limits.cpu_seconds, " s of computing");
+  if (signal == SIGFPE) return error("divides by zero", where);
+  if (signal == SIGSEGV) return error("crashed; it nests or calls itself too deep", where);
+  if (signal == 0) return error("crashed", where, {}, "exit status " + std::to_string(WEXITSTATUS(status)));
+  return error("crashed", where, {}, "signal " + std::to_string(signal));
 }
 
 }  // namespace

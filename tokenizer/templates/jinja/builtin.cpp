@@ -124,8 +124,7 @@ const Builtin* find(std::span<const Builtin> rows, std::string_view name) {
   return found == rows.end() ? nullptr : &*found;
 }
 
-Value function(const Builtin& builtin) { return ObjectPtr(std::make_shared<Function>(builtin, std::nullopt)); }
-Value bound(const Builtin& builtin, Value self) {
+Value function(const Builtin& builtin, std::optional<Value> self) {
   return ObjectPtr(std::make_shared<Function>(builtin, std::move(self)));
 }
 
@@ -238,7 +237,7 @@ std::optional<Value> ForLoop::attribute(const std::string& name) {
   if (name == "revindex0") return *length() - index_ - 1;
   if (name == "previtem") return index_ > 0 ? *previous_ : Value::undefined("there is no previous item");
   if (name == "nextitem") return peek() ? *following_ : Value::undefined("there is no next item");
-  if (name == "cycle") return bound(kCycle, ObjectPtr(shared_from_this()));
+  if (name == "cycle") return function(kCycle, ObjectPtr(shared_from_this()));
   return {};
 }
 

@@ -45,8 +45,8 @@ struct Builtin {
 Value run(Interpreter& interpreter, const Builtin& builtin, Arguments arguments);
 const Builtin* find(std::span<const Builtin> rows, std::string_view name);
 
-Value function(const Builtin& builtin);           // as a value that can be called
-Value bound(const Builtin& builtin, Value self);  // ... with `self` before its arguments
+Value function(const Builtin& builtin,
+               std::optional<Value> self = {});  // to be called, with `self` before its arguments
 
 // Fail for an unknown name. The first argument is the value to which the filter or test is applied.
 Value apply_filter(Interpreter& interpreter, const std::string& name, Arguments arguments);

@@ -168,7 +168,7 @@ std::optional<Value> own_attribute(const Value& object, const std::string& name)
     return Value::undefined("access to attribute '" + name + "' of '" + type_name(object) + "' object is unsafe.");
   }
   const Builtin* method = find(methods(object), name);
-  return method ? std::optional(bound(*method, object)) : std::nullopt;
+  return method ? std::optional(function(*method, object)) : std::nullopt;
 }
 
 // Python's x[index]; nothing if that raises a LookupError or TypeError.

@@ -72,15 +72,10 @@ void set(Pairs* pairs, const Value& key, Value value) {
 }
 
 std::string type_name(const Value& value) {
-  if (value.is_undefined()) return "Undefined";
-  if (value.is_none()) return "NoneType";
-  if (value.is<bool>()) return "bool";
-  if (value.is<int64_t>()) return "int";
-  if (value.is<double>()) return "float";
-  if (value.is_text()) return value.is_markup() ? "Markup" : "str";
-  if (value.is<List>()) return "list";
-  if (value.is<Tuple>()) return "tuple";
-  return value.is<Mapping>() ? "dict" : value.object()->type_name();
+  static constexpr const char* kNames[] = {"Undefined", "NoneType", "bool",  "int", "float",
+                                           "str",       "list",     "tuple", "dict"};
+  if (value.is_markup()) return "Markup";
+  return value.object() ? value.object()->type_name() : kNames[value.index()];
 }
 
 bool truth(const Value& value) {

@@ -97,6 +97,8 @@ class Value {
     return std::get<T>(value_);
   }
 
+  size_t index() const { return value_.index(); }  // of the type below
+
   // Null for a value of another type.
   const std::string* text() const { return is_text() ? get<Text>().bytes.get() : nullptr; }
   const Items* items() const;  // of a list or a tuple
