@@ -184,11 +184,8 @@ int64_t argmax(const float* x, int64_t n) {
   return 0;
 }
 
-void convert_to_bf16(const float* x, int64_t n, bf16* out) {
-  for (int64_t i = 0; i < n; i += kLanes) store_partial(load_partial(x + i, n - i), out + i, n - i);
-}
-
-void convert_to_float(const bf16* x, int64_t n, float* out) {
+template <class From, class To>
+void convert(const From* x, int64_t n, To* out) {
   for (int64_t i = 0; i < n; i += kLanes) store_partial(load_partial(x + i, n - i), out + i, n - i);
 }
 
@@ -269,14 +266,6 @@ void run_epilogue(const T* sums, int64_t rows, int64_t columns, const Epilogue& 
   for (int64_t c = 0; c < columns; c += kLanes) apply_columns(sums + c, rows, columns - c, ops, c, out + c, ldo);
 }
 
-void epilogue_s32(const int32_t* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out, int64_t ldo) {
-  run_epilogue(sums, rows, columns, ops, out, ldo);
-}
-
-void epilogue_f32(const float* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out, int64_t ldo) {
-  run_epilogue(sums, rows, columns, ops, out, ldo);
-}
-
 // The entries that every instruction set implements itself.
 struct Int8Kernels {
   decltype(Kernels::gemv_s8) gemv;
@@ -313,10 +302,10 @@ constexpr Kernels lanes_table(const char* name, const Int8Kernels& s8) {
           .gemm_bf16 = gemm_float<bf16>,
           .gemm_f32 = gemm_float<float>,
           .f32_shape = {Lanes::kRows, 1, 1},
-          .epilogue_s32 = epilogue_s32,
-          .epilogue_f32 = epilogue_f32,
-          .to_bf16 = convert_to_bf16,
-          .to_float = convert_to_float,
+          .epilogue_s32 = run_epilogue<int32_t>,
+          .epilogue_f32 = run_epilogue<float>,
+          .to_bf16 = convert<float, bf16>,
+          .to_float = convert<bf16, float>,
           .silu_mul = silu_mul<float>,
           .silu_mul_bf16 = silu_mul<bf16>,
           .rms_norm = rms_norm<float>,

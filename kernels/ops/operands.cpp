@@ -60,15 +60,8 @@ void pack_float_panel(const Elements<T>& b, int64_t column, int64_t columns, int
 // k of the rows that are copied at a time if Kernels::pack_* cannot read them in place: transposed rows, bf16, f16.
 constexpr int64_t kCopiedK = kGroupK;
 
-// Kernels::pack_s8 or pack_f32.
-template <class T>
-void pack_rows_of(const Kernels& kernels, const T* a, int64_t lda, int64_t rows, int64_t k, int64_t block, T* packed) {
-  if constexpr (std::is_same_v<T, float>) {
-    kernels.pack_f32(a, lda, rows, k, block, packed);
-  } else {
-    kernels.pack_s8(a, lda, rows, k, block, packed);
-  }
-}
+decltype(Kernels::pack_s8) packer_of(const Kernels& kernels, int8_t) { return kernels.pack_s8; }
+decltype(Kernels::pack_f32) packer_of(const Kernels& kernels, float) { return kernels.pack_f32; }
 
 template <class T>
 void pack_by_copies(const Kernels& kernels, const Elements<T>& a, int64_t first, int64_t rows, int64_t k, int64_t block,
@@ -81,7 +74,7 @@ void pack_by_copies(const Kernels& kernels, const Elements<T>& a, int64_t first,
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t j = 0; j < count; ++j) copy[r * kCopiedK + j] = widened(a.at(first + r, i + j));
     }
-    pack_rows_of(kernels, copy, kCopiedK, rows, count, block, to);
+    packer_of(kernels, Wide{})(copy, kCopiedK, rows, count, block, to);
   }
 }
 
@@ -120,9 +113,10 @@ void pack_a_block(const Kernels& kernels, GemmType type, const GemmMatrix& a, in
   with_type(type, [&]<class T>(T) {
     const Elements<T> from(a);
     if constexpr (std::is_same_v<T, int8_t> || std::is_same_v<T, float>) {
-      const T* rows_in_place = from.data + first * a.ld;
-      T* to = reinterpret_cast<T*>(packed);
-      if (!a.transposed) return pack_rows_of(kernels, rows_in_place, a.ld, rows, k, block_rows, to);
+      const auto pack = packer_of(kernels, T{});
+      if (!a.transposed) {
+        return pack(from.data + first * a.ld, a.ld, rows, k, block_rows, reinterpret_cast<T*>(packed));
+      }
     }
     pack_by_copies(kernels, from, first, rows, k, block_rows, packed);
   });

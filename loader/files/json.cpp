@@ -262,19 +262,10 @@ std::string brief(const Json& value) {
 
 std::string brief(const FlatJson& json, size_t node) {
   const auto& [kind, size, at] = json.nodes[node];
-  switch (kind) {
-    case FlatJson::Kind::kText:
-      return brief(Json(json.text(node)));
-    case FlatJson::Kind::kCount:
-      return brief(Json(at));
-    case FlatJson::Kind::kOther:
-      return brief(json.others[at]);
-    case FlatJson::Kind::kList:
-      return brief(Json(Json::array_t(size)));
-    case FlatJson::Kind::kObject:
-      break;
-  }
-  return brief(Json::object());
+  if (kind == FlatJson::Kind::kText) return brief(Json(json.text(node)));
+  if (kind == FlatJson::Kind::kCount) return brief(Json(at));
+  if (kind == FlatJson::Kind::kOther) return brief(json.others[at]);
+  return brief(kind == FlatJson::Kind::kList ? Json(Json::array_t(size)) : Json::object());
 }
 
 Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits,

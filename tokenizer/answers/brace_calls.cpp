@@ -51,7 +51,8 @@ class BraceCalls {
       case Phase::kValue:
         return read_value(buffer);
       case Phase::kComma:
-        return read_comma(buffer);
+        if (buffer->rest().front() != ',') return close(buffer);
+        return emit(", ", 1, open_.back() == '[' ? Phase::kValue : Phase::kKey, buffer);
       default:
         return skip_close(*row_, buffer);
     }
@@ -182,11 +183,6 @@ class BraceCalls {
     if (has_ended) return emit(json + '"', certain + quote_.size(), after_string_, buffer);
     emit(json, certain, Phase::kString, buffer);
     return Step::kNeedMore;
-  }
-
-  Step read_comma(CallBuffer* buffer) {
-    if (buffer->rest().front() != ',') return close(buffer);
-    return emit(", ", 1, open_.back() == '[' ? Phase::kValue : Phase::kKey, buffer);
   }
 
   const ToolFormatRow* row_;

@@ -1,4 +1,3 @@
-// See chat_template.h.
 #include "tokenizer/templates/chat_template.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// See jinja.h.
 #include "tokenizer/templates/jinja.h"
 
 #include <algorithm>

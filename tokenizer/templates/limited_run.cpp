@@ -1,5 +1,3 @@
-// See limited_run.h.
-//
 // The template engine does not count its steps, so it can only be stopped from outside; a child process also contains
 // stack overflows and excessive memory. A plain fork is sufficient, although POSIX allows the child of a process with
 // threads only async-signal-safe functions: beyond these the child needs memory, and glibc and jemalloc keep their

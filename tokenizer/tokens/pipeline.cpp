@@ -88,19 +88,13 @@ Error run_steps(std::span<const PreTokenizer> steps, std::string_view text, bool
   const auto run_rest = [&](std::string_view word, bool is_first) {
     return run_steps(steps.subspan(1), word, is_first, finder, on_word);
   };
-  switch (step.kind) {
-    case PreTokenizer::Kind::kSplit:
-      return split_words(step, text, finder, [&](size_t begin, size_t end) {
-        return run_rest(text.substr(begin, end - begin), at_start && begin == 0);
-      });
-    case PreTokenizer::Kind::kMetaspace:
-      return run_rest(metaspace(step, text, at_start), at_start);
-    case PreTokenizer::Kind::kPrefixSpace:
-      return text.starts_with(' ') ? run_rest(text, at_start) : run_rest(' ' + std::string(text), at_start);
-    case PreTokenizer::Kind::kBytes:
-      return run_rest(bytes_to_chars(text), at_start);
-  }
-  return {};
+  using enum PreTokenizer::Kind;
+  if (step.kind == kMetaspace) return run_rest(metaspace(step, text, at_start), at_start);
+  if (step.kind == kBytes) return run_rest(bytes_to_chars(text), at_start);
+  if (step.kind == kPrefixSpace) return run_rest((text.starts_with(' ') ? "" : " ") + std::string(text), at_start);
+  return split_words(step, text, finder, [&](size_t begin, size_t end) {
+    return run_rest(text.substr(begin, end - begin), at_start && begin == 0);
+  });
 }
 
 // The bytes of a token in the alphabet of byte-level BPE; a token with any other character stands for itself.
@@ -146,33 +140,21 @@ std::string strip_ends(std::string_view token, const Decoder& step) {
 
 // `at_start`: the tokens begin the text.
 std::vector<std::string> apply_decoder(const Decoder& step, std::vector<std::string> tokens, bool at_start) {
-  switch (step.kind) {
-    case Decoder::Kind::kByteLevel:
-      for (std::string& token : tokens) token = chars_to_bytes(token);
-      return {to_utf8(joined(tokens, ""))};
-    case Decoder::Kind::kFuse:
-      return {joined(tokens, "")};
-    case Decoder::Kind::kByteFallback:
-      return decode_byte_tokens(tokens);
-    case Decoder::Kind::kReplace: {
-      RegexFinder finder(0);
-      bool cut_front = false;
-      for (std::string& token : tokens) {
-        // On a timeout the token stays unchanged.
-        std::ignore = replace_matches(step.pattern, step.text, finder, &token, &cut_front);
-      }
-      return tokens;
-    }
-    case Decoder::Kind::kStrip:
-      for (std::string& token : tokens) token = strip_ends(token, step);
-      return tokens;
-    case Decoder::Kind::kMetaspace:
-      for (std::string& token : tokens) {
-        const bool drop = at_start && step.prepended && &token == &tokens.front();
-        token = replaced(token, step.text, drop ? "" : " ");
-      }
-      return tokens;
+  using enum Decoder::Kind;
+  if (step.kind == kFuse) return {joined(tokens, "")};
+  if (step.kind == kByteFallback) return decode_byte_tokens(tokens);
+  std::optional<RegexFinder> finder;
+  if (step.kind == kReplace) finder.emplace(0);
+  bool cut_front = false;
+  for (std::string& token : tokens) {
+    const bool drop = at_start && step.prepended && &token == &tokens.front();
+    if (step.kind == kByteLevel) token = chars_to_bytes(token);
+    if (step.kind == kStrip) token = strip_ends(token, step);
+    if (step.kind == kMetaspace) token = replaced(token, step.text, drop ? "" : " ");
+    // On a timeout the token stays unchanged.
+    if (finder) std::ignore = replace_matches(step.pattern, step.text, *finder, &token, &cut_front);
   }
+  if (step.kind == kByteLevel) return {to_utf8(joined(tokens, ""))};
   return tokens;
 }
 

@@ -279,8 +279,6 @@ Value make_namespace(const Slots& a) {
   return ObjectPtr(std::make_shared<Namespace>(std::move(pairs)));
 }
 
-Value raise_exception(const Slots& a) { fail(to_text(a[0])); }
-
 Value strftime_now(const Slots& a) {
   const std::time_t now = std::time(nullptr);
   std::tm local{};
@@ -293,7 +291,7 @@ constexpr Builtin kGlobalFunctions[] = {
     {"range", "/ start | stop step", make_range},
     {"dict", "/ *", [](const Slots& a) { return Value::mapping(pairs_of(a)); }},
     {"namespace", "/ *", make_namespace},
-    {"raise_exception", "message", raise_exception},
+    {"raise_exception", "message", [](const Slots& a) -> Value { fail(to_text(a[0])); }},
     {"strftime_now", "format", strftime_now},
 };
 

@@ -1,4 +1,3 @@
-// See text.h.
 #include "tokenizer/templates/jinja/text.h"
 
 #include <utf8proc.h>
