@@ -205,20 +205,14 @@ void report_failure(Chat& chat, const std::string& message) {
 Run setup_chat(Command app) {
   auto options = std::make_shared<ChatOptions>();
   add_run_options(app, &options->run);
-  app.add_option("--system", options->system, "System message").type_name("TEXT");
-  app.add_option("-n,--max-tokens", options->max_tokens,
-                 "Maximum number of tokens of an answer (default, or -1: until the context is full)")
-      .range(-1, 1 << 30)
-      .type_name("N");
-  app.add_option("-c,--context", options->context,
+  app.add_option("--system TEXT", options->system, "System message");
+  app.add_number("-n,--max-tokens N", options->max_tokens, -1, 1 << 30,
+                 "Maximum number of tokens of an answer (default, or -1: until the context is full)");
+  app.add_number("-c,--context N", options->context, 1, 1 << 30,
                  "Maximum number of tokens of the conversation (default: the model's context, or what fits in half "
-                 "of the free memory)")
-      .range(1, 1 << 30)
-      .type_name("N");
-  app.add_choice(
-         "--overflow", kOverflowNames, [options](size_t i) { options->overflow = static_cast<Overflow>(i); },
-         "When the context is full, drop the oldest turns (default), or stop until /reset")
-      .type_name("WHAT");
+                 "of the free memory)");
+  app.add_choice("--overflow WHAT", kOverflowNames, options->overflow,
+                 "When the context is full, drop the oldest turns (default), or stop until /reset");
   add_prompt_cache_option(app, &options->prompt_cache);
   add_stop_option(app, &options->stops);
   add_speculate_option(app, &options->speculate);

@@ -73,9 +73,6 @@ Error encode_conversation(Chat& chat, Prompt* out);
 // conversation even if it fails.
 Error fit_conversation(Chat& chat, Prompt* out);
 
-// After an answer: a note if the context ended it, or once when the context is nearly full.
-void note_full_context(Chat& chat);
-
 // generate() for a chat, until Ctrl-C or until on_token returns false.
 Error generate_for(Chat& chat, const Prompt& prompt, const GenerateOptions& options,
                    const std::function<bool(int32_t)>& on_token);

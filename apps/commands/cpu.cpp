@@ -197,9 +197,9 @@ Run setup_cpu(Command app) {
   add_speed_options(app, &options->run);
   Option bandwidth =
       app.add_flag("--bandwidth", options->bandwidth, "Measure the team's read bandwidth and the time of a barrier");
-  app.add_option("--topology", options->topology, "Plan for another machine: folder with a copy of its /sys and /proc")
-      .excludes(bandwidth)
-      .path("DIR");
+  app.add_path("--topology DIR", options->topology,
+               "Plan for another machine: folder with a copy of its /sys and /proc")
+      .excludes(bandwidth);
   app.add_flag("--json", options->json, "Print one JSON object");
   return {[options] { return run_cpu(*options); }};
 }

@@ -1,4 +1,4 @@
-#include "apps/golden/check.h"
+#include "apps/golden/golden.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

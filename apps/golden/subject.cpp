@@ -1,4 +1,4 @@
-#include "apps/golden/subject.h"
+#include "apps/golden/golden.h"
 
 #include <algorithm>
 #include <chrono>
@@ -213,10 +213,9 @@ std::string weights_hash(const Model& model) {
 }
 
 void add_server_options(Command app, ServerOptions* options) {
-  app.add_option("--url", options->url, "Use a running `pinion serve` at this address instead of a local model")
-      .check(complain_about_url)
-      .type_name("URL");
-  app.add_option("--api-key-file", options->key_file, "Send the first key of this file to the server").path("F");
+  app.add_option("--url URL", options->url, "Use a running `pinion serve` at this address instead of a local model")
+      .check(complain_about_url);
+  app.add_path("--api-key-file F", options->key_file, "Send the first key of this file to the server");
 }
 
 Error open_server(const ServerOptions& options, Golden* served, Subject* out) {

@@ -162,7 +162,6 @@ class PassLock {
 struct OpenModel {
   PassMutex passes;
   RunOptions run;
-  std::string family, quant, kv;               // for pinion_model_describe
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the folder has none
   Runtime runtime;
 

@@ -7,7 +7,7 @@
 #include "apps/cli/common.h"
 #include "apps/cli/speculate.h"
 #include "apps/commands.h"
-#include "apps/golden/subject.h"
+#include "apps/golden/golden.h"
 #include "apps/model/build.h"
 #include "apps/serve/api.h"
 #include "apps/serve/conversation.h"
@@ -232,45 +232,31 @@ int serve(const ServeOptions& options) {
 Run setup_serve(Command app) {
   auto options = std::make_shared<ServeOptions>();
   add_run_options(app, &options->run);
-  app.add_option("--host", options->http.host, "Address to listen on; the default admits this machine only")
-      .type_name("ADDRESS")
+  app.add_option("--host ADDRESS", options->http.host, "Address to listen on; the default admits this machine only")
       .show_default();
-  app.add_option("--port", options->http.port, "Port to listen on; 0: any free one")
-      .range(0, 65535)
-      .type_name("N")
-      .show_default();
-  Option keys = app.add_option("--api-key-file", options->key_file,
-                               "Accept only clients that send a key of this file (one per line)")
-                    .path("F");
-  app.add_option("--allow-origin", options->http.origins,
+  app.add_number("--port N", options->http.port, 0, 65535, "Port to listen on; 0: any free one").show_default();
+  Option keys = app.add_path("--api-key-file F", options->key_file,
+                             "Accept only clients that send a key of this file (one per line)");
+  app.add_option("--allow-origin ORIGIN", options->http.origins,
                  "Accept requests of ORIGIN's web pages (app://obsidian.md, http://localhost:3000); repeatable; *: of "
                  "every page that this machine visits, which is dangerous")
-      .type_name("ORIGIN")
       .check(check_origin)
       .repeatable();
   app.add_flag("--no-key", options->no_key, "Accept clients of other machines without a key").excludes(keys);
-  app.add_option("--parallel", options->parallel, "Requests that run at once; none changes the text of another")
-      .range(1, 1024)
-      .type_name("N")
+  app.add_number("--parallel N", options->parallel, 1, 1024,
+                 "Requests that run at once; none changes the text of another")
       .show_default();
-  app.add_option("--queue", options->queue, "Requests that may wait; more are refused with status 429")
-      .range(0, 1 << 20)
-      .type_name("N")
+  app.add_number("--queue N", options->queue, 0, 1 << 20, "Requests that may wait; more are refused with status 429")
       .show_default();
-  app.add_option("-c,--context", options->context,
-                 "Context length in tokens (default: the model's, or what fits in half of the free memory)")
-      .range(1, 1 << 30)
-      .type_name("N");
+  app.add_number("-c,--context N", options->context, 1, 1 << 30,
+                 "Context length in tokens (default: the model's, or what fits in half of the free memory)");
   add_speculate_option(app, &options->speculate);
   add_prompt_cache_option(app, &options->prompt_cache);
-  app.add_option("--warm", options->warm,
-                 "Read these messages and tools first and keep them in memory: {\"messages\": [..], \"tools\": [..]}")
-      .path("F.json");
+  app.add_path("--warm F.json", options->warm,
+               "Read these messages and tools first and keep them in memory: {\"messages\": [..], \"tools\": [..]}");
   add_sampling_options(app, &options->sampling);
   add_quiet_option(app, &options->quiet);
-  app.add_option("--roof-mb", options->roof_mb, "Buffer of the bandwidth measurement")
-      .range(2, 1 << 20)
-      .hidden();  // for tests
+  app.add_number("--roof-mb N", options->roof_mb, 2, 1 << 20, "Buffer of the bandwidth measurement").hidden();  // tests
   return {[options] { return serve(*options); }, {&options->run}};
 }
 
