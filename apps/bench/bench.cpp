@@ -11,12 +11,6 @@
 namespace pinion {
 namespace {
 
-void note_clock_limits(const std::vector<BenchRecord>& records) {
-  std::set<std::string> lines;
-  for (const BenchRecord& record : records) lines.insert(record.clock_limits.begin(), record.clock_limits.end());
-  for (const std::string& line : lines) note(line);
-}
-
 int run_bench(BenchOptions options) {
   if (options.run.model.empty() && options.run.synthetic.empty()) {
     return fail_usage("no model: give --model or --synthetic");
@@ -31,7 +25,9 @@ int run_bench(BenchOptions options) {
   }
   if (Error e = measure(options, runtime, &records)) return fail(e);
   print_bench(options, runtime, records);
-  note_clock_limits(records);
+  std::set<std::string> clock_limits;
+  for (const BenchRecord& r : records) clock_limits.insert(r.clock_limits.begin(), r.clock_limits.end());
+  for (const std::string& line : clock_limits) note(line);
   if (!options.prompt_cache.empty()) {
     if (Error e = measure_prompt_cache(options, runtime)) return fail(e);
   }

@@ -80,6 +80,11 @@ Error run_profiled(const TimedTest& timed, const BenchTest& test, BenchRecord* o
   return {};
 }
 
+Rates rates_of(const std::vector<double>& rates) {
+  const auto [mean, standard_error] = mean_of(rates);
+  return {mean, standard_error * std::sqrt(static_cast<double>(rates.size())), median_of(rates)};
+}
+
 // Times the repetitions, each right after a measurement of the roof, which drifts on a shared machine. Reads the
 // sensors while the cores are still warm.
 Error run_repetitions(const TimedTest& timed, const BenchOptions& options, Team& team, const ReadBuffer& buffer,
@@ -111,8 +116,8 @@ Error run_repetitions(const TimedTest& timed, const BenchOptions& options, Team&
                                 ": throttled during the test (see MHz); cool the board, or wait until it has cooled");
   }
   out->rates = rates_of(rates);
-  out->roof = rates_of(roofs).median;
-  if (test.prompt_tokens == 0) out->roof_share = rates_of(shares).median;
+  out->roof = median_of(roofs);
+  if (test.prompt_tokens == 0) out->roof_share = median_of(shares);
   if (joules) out->joules_per_token = *joules / static_cast<double>(test.tokens() * options.repetitions);
   return {};
 }
@@ -335,11 +340,6 @@ Error run_once(Session& session, const BenchTest& test, std::vector<float>& logi
   }
   *seconds = now_seconds() - start;
   return {};
-}
-
-Rates rates_of(const std::vector<double>& rates) {
-  const auto [mean, standard_error] = mean_of(rates);
-  return {mean, standard_error * std::sqrt(static_cast<double>(rates.size())), median_of(rates)};
 }
 
 ProfileShares shares_of(const BenchProfile& p, bool one_token) {

@@ -7,6 +7,7 @@
 
 #include "engine/team/memory.h"
 #include "kernels/base/text.h"
+#include "loader/files/json.h"
 #include "loader/files/user_folders.h"
 
 namespace pinion {
@@ -163,13 +164,17 @@ Error read_keys(const std::string& file, std::vector<std::string>* out) {
   if (file.empty()) return {};
   std::string text;
   if (Error e = read_input(file, 1 << 20, &text)) return e;
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF", kBlanks = " \t\r";
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   for (const std::string_view line : split(text, '\n')) {
-    const size_t first = line.find_first_not_of(kBlanks);
-    if (first != line.npos) out->emplace_back(line.substr(first, line.find_last_not_of(kBlanks) + 1 - first));
+    if (const std::string_view key = trimmed(line); !key.empty()) out->emplace_back(key);
   }
   return out->empty() ? error("no keys", input_name(file), "one a line") : Error{};
+}
+
+std::vector<int32_t> read_token_ids(JsonFields& fields, std::string_view name, int64_t max) {
+  const std::vector<int64_t> ids = fields.integers(name, 0, max);
+  return {ids.begin(), ids.end()};
 }
 
 Error parse_ids(std::string_view text, std::vector<int32_t>* out) {

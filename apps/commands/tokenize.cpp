@@ -39,12 +39,6 @@ int run_lines(const std::function<Error(const Json&, Json*)>& answer) {
   return failure ? fail(failure) : kSuccess;
 }
 
-std::vector<std::string> token_texts(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
-  std::vector<std::string> texts;
-  for (const int32_t id : ids) texts.push_back(token_text(tokenizer, id));
-  return texts;
-}
-
 Error read_ids(const Json& json, std::vector<int32_t>* out) {
   out->clear();
   if (!json.is_array()) return error("wrong type", "", "a list of token ids", brief(json));
@@ -70,19 +64,15 @@ int run_tokenize(const TokenizeOptions& options) {
       return {};
     });
   }
-  std::string text;
-  if (options.text) {
-    text = *options.text;
-  } else if (Error e = read_standard_input(kMaxTextBytes, &text)) {
-    return fail(e);
+  std::string text = options.text.value_or("");
+  if (!options.text) {
+    if (Error e = read_input("-", kMaxTextBytes, &text)) return fail(e);
   }
   std::vector<int32_t> ids;
   if (Error e = encode(*tokenizer, text, encoding, &ids)) return fail(e);
-  if (options.json) {
-    print_json({{"ids", ids}, {"tokens", token_texts(*tokenizer, ids)}});
-  } else {
-    print(join_ids(ids) + "\n");
-  }
+  OrderedJson report = {{"ids", ids}, {"tokens", OrderedJson::array()}};
+  for (const int32_t id : ids) report["tokens"].push_back(token_text(*tokenizer, id));
+  options.json ? print_json(report) : print(join_ids(ids) + "\n");
   return kSuccess;
 }
 
@@ -104,16 +94,12 @@ int run_detokenize(const TokenizeOptions& options) {
   }
   if (!options.ids) {
     std::string text;
-    if (Error e = read_standard_input(kMaxTextBytes, &text)) return fail(e);
+    if (Error e = read_input("-", kMaxTextBytes, &text)) return fail(e);
     if (Error e = parse_ids(text, &ids)) return fail(e);
   }
   if (Error e = check_ids(*tokenizer, ids)) return fail(e);
   const std::string text = decode(*tokenizer, ids, !options.keep_special);
-  if (options.json) {
-    print_json({{"text", text}});
-  } else {
-    print(text + "\n");
-  }
+  options.json ? print_json({{"text", text}}) : print(text + "\n");
   return kSuccess;
 }
 

@@ -64,11 +64,6 @@ std::string complain_about_revision(std::string_view revision) {
   return std::ranges::all_of(split(revision, '/'), is_plain) ? "" : "want a branch, a tag or a commit";
 }
 
-// Escapes the slashes of "refs/pr/1", which is one component of the path.
-std::string repository_url(const std::string& endpoint, const std::string& name, const std::string& revision) {
-  return endpoint + "/api/models/" + name + "/revision/" + replaced(revision, "/", "%2F") + "?blobs=true";
-}
-
 // Parses the answer of the Hub's API. Skips files in folders.
 Error parse_repository(std::string_view text, const std::string& where, Repository* out) {
   Json json;
@@ -173,12 +168,12 @@ Error list_weights(const Download& download, std::vector<RemoteFile>* out) {
 int64_t packed_weight_bytes(const ModelConfig& config, Quant quant) {
   LoadOptions options;
   options.quant = quant;
-  const auto bytes_of = [&](const MatrixTensor& m) {
-    const bool is_head = m.role == MatrixRole::head;
-    return packed_bytes(m.is_exact ? Format::bf16 : weight_format(options, m.module() + ".weight", is_head), m.n, m.k);
-  };
   int64_t bytes = 0;
-  for (const MatrixTensor& m : all_matrices(config)) bytes += bytes_of(m);
+  for (const MatrixTensor& m : all_matrices(config)) {
+    const bool is_head = m.role == MatrixRole::head;
+    bytes +=
+        packed_bytes(m.is_exact ? Format::bf16 : weight_format(options, m.module() + ".weight", is_head), m.n, m.k);
+  }
   return bytes;
 }
 
@@ -223,7 +218,8 @@ Error get(const GetOptions& options, Download* out) {
   if (Error e = read_environment(out)) return e;
   if (Error e = out->source.http.open()) return e;
   std::string answer;
-  const std::string url = repository_url(out->endpoint, out->name, options.revision);
+  const std::string revision = replaced(options.revision, "/", "%2F");  // "refs/pr/1" is one component of the path
+  const std::string url = out->endpoint + "/api/models/" + out->name + "/revision/" + revision + "?blobs=true";
   if (Error e = download_text(out->source, url, &answer)) return e;
   if (Error e = parse_repository(answer, url, &out->repository)) return e;
   if (!find_file(out->repository, "config.json")) return error("no config.json: not a model folder", out->name);
