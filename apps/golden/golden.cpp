@@ -92,7 +92,7 @@ void show_differences(const CheckOptions& options, const std::vector<CheckResult
   }
 }
 
-int run_check(const CheckOptions& options) {
+int run_check(CheckOptions& options) {
   if (options.run.model.empty() == options.server.url.empty()) return fail_usage(kEitherOr);
   OutputFile junit;
   std::error_code ignored;
@@ -104,8 +104,8 @@ int run_check(const CheckOptions& options) {
   }
   if (options.matrix) print("| way | prompt | tokens | result |\n|:--|--:|--:|:--|\n");
   std::vector<CheckResult> results;
-  const auto show = [&](const CheckResult& result) { show_result(options, result); };
-  if (Error e = check_golden(options, show, &results)) return fail(e);
+  options.shown = [&](const CheckResult& result) { show_result(options, result); };
+  if (Error e = check_golden(options, &results)) return fail(e);
   if (!options.junit.empty()) {
     if (Error e = junit.finish(junit_xml(results))) return fail(e);
   }

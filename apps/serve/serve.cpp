@@ -20,14 +20,7 @@ namespace pinion {
 namespace {
 
 constexpr Route kRoutes[] = {
-    {"GET", "/", Api::openai, show_page_file, true, true},
-    {"GET", "/style.css", Api::openai, show_page_file, true, true},
-    {"GET", "/app.js", Api::openai, show_page_file, true, true},
-    {"GET", "/chats.js", Api::openai, show_page_file, true, true},
-    {"GET", "/client.js", Api::openai, show_page_file, true, true},
-    {"GET", "/markdown.js", Api::openai, show_page_file, true, true},
-    {"GET", "/messages.js", Api::openai, show_page_file, true, true},
-    {"GET", "/settings.js", Api::openai, show_page_file, true, true},
+    // besides those of the page
     {"GET", "/health", Api::openai, show_health, true},
     {"GET", "/metrics", Api::openai, show_metrics},
     {"GET", "/v1/models", Api::openai, list_models},
@@ -115,12 +108,6 @@ class DrainOnSignals {
   DrainOnSignals& operator=(const DrainOnSignals&) = delete;
 };
 
-Error check_host(const ServeOptions& options) {
-  if (is_loopback(options.http.host) || !options.key_file.empty() || options.no_key) return {};
-  return error("other machines could use the model: set --api-key-file, or --no-key to allow that",
-               "--host " + options.http.host);
-}
-
 void note_unknown_tool_format(const ChatTemplate& chat_template) {
   const std::string_view source = template_source(chat_template, {.tools = nlohmann::ordered_json::array()});
   if (source.find("tools") == std::string_view::npos || detect_tool_format(source) != ToolFormat::kNone) return;
@@ -179,7 +166,10 @@ std::string check_origin(const std::string& origin) {
 int serve(const ServeOptions& options) {
   if (options.quiet) set_quiet();
   HttpOptions http = options.http;
-  if (Error e = check_host(options)) return fail_usage(e.message());
+  if (!is_loopback(http.host) && options.key_file.empty() && !options.no_key) {
+    return fail_usage("--host " + http.host +
+                      ": other machines could use the model: set --api-key-file, or --no-key to allow that");
+  }
   if (Error e = read_keys(options.key_file, &http.keys)) return fail(e);
   if (Error e = check_model_folder(options.run.model)) return fail(e);
   if (Error e = check_speculation(options.speculate, options.run)) return fail(e);
@@ -191,12 +181,16 @@ int serve(const ServeOptions& options) {
   server.responses = std::make_shared<ResponseStore>();
   if (Error e = sampler_options(options.run.model, options.sampling, &server.sampler)) return fail(e);
 
+  std::vector<Route> routes(std::begin(kRoutes), std::end(kRoutes));
+  for (const PageFile& file : page_files()) {
+    routes.push_back({"GET", file.path, Api::openai, show_page_file, true, true});
+  }
   Runtime runtime;
   Drafting drafting;
   std::unique_ptr<InferenceService> service;
   HttpListener listener;  // declared last, because its threads use all of the above
   // Started before the team pins this thread: new threads inherit its cores.
-  if (Error e = listener.bind(http, kRoutes)) return fail(e);
+  if (Error e = listener.bind(http, routes)) return fail(e);
   if (Error e = listener.listen()) return fail(e);
   if (Error e = open_with_progress(options.run, server.tokenizer.get(), &runtime)) return fail(e);
   std::unique_ptr<Scheduler> scheduler;
