@@ -33,7 +33,7 @@ class AnswerPrinter {
   AnswerPrinter(Chat& chat, const Prompt& prompt)
       : chat_(chat),
         backup_(*chat.backup),
-        answer_(chat.tokenizer, chat.stops, is_thinking_mark, prompt.continued_at == prompt.text.size()),
+        answer_(chat.tokenizer, chat.options.stops, is_thinking_mark, prompt.continued_at == prompt.text.size()),
         splitter_(false),
         wrap_(chat.interactive ? terminal_columns() : 0),
         marks_(has_colour() ? kDimmed : kWritten),
@@ -68,7 +68,7 @@ class AnswerPrinter {
     show(parts);
   }
 
-  bool shows_as_written() const { return !chat_.interactive && !chat_.hide_thinking; }
+  bool shows_as_written() const { return !chat_.interactive && !chat_.options.hide_thinking; }
 
   void show(const std::vector<ThinkingText>& parts) {
     for (const ThinkingText& part : parts) show_part(part);
@@ -79,7 +79,7 @@ class AnswerPrinter {
       leave_thought();
       return print(wrap_.put(part.text));
     }
-    if (!chat_.hide_thinking) {
+    if (!chat_.options.hide_thinking) {
       if (!in_thought_) {
         print(wrap_.flush());
         print_control(marks_.begin);
@@ -92,7 +92,7 @@ class AnswerPrinter {
   void leave_thought() {
     if (!in_thought_) return;
     in_thought_ = false;
-    if (!chat_.hide_thinking) {
+    if (!chat_.options.hide_thinking) {
       print(wrap_.flush());
       print_control(marks_.end);
       wrap_ = WordWrap(chat_.interactive ? terminal_columns() : 0);
@@ -115,18 +115,6 @@ class AnswerPrinter {
 };
 
 constexpr int64_t kNearlyFullPercent = 80;
-
-// Minimum number of free tokens for an answer.
-int64_t room_for_answer(const Chat& chat) {
-  const int64_t eighth = chat.session->sequence.cache.capacity / 8;
-  return std::max<int64_t>(1, chat.max_tokens > 0 ? std::min(chat.max_tokens, eighth) : eighth);
-}
-
-void note_dropped_turns(int64_t turns, int64_t dropped, int64_t tokens) {
-  note("the context is full: dropped " +
-       (turns == 1 ? "the oldest turn" : "the " + std::to_string(turns) + " oldest turns") + ", " +
-       std::to_string(dropped) + " of " + std::to_string(tokens) + " tokens");
-}
 
 // Advice for `tokens` tokens that do not fit: a shorter text, or a larger context if the model has one.
 std::string advice(const Chat& chat, bool may_be_shorter, int64_t tokens) {
@@ -184,7 +172,7 @@ Error no_longer_fits(const Chat& chat, int64_t tokens) {
 // After an answer: a note if the context ended it, or once when the context is nearly full.
 void note_full_context(Chat& chat) {
   const int64_t capacity = chat.session->sequence.cache.capacity, used = std::ssize(chat.session->sequence.ids);
-  const bool drops = chat.overflow == Overflow::drop;
+  const bool drops = chat.options.overflow == Overflow::drop;
   const bool is_nearly_full = used * 100 >= capacity * kNearlyFullPercent;
   if (chat.last.finish_reason == FinishReason::context) {
     note(std::string("the answer ends here: the context is full; ") +
@@ -202,7 +190,7 @@ Error answer_last_message(Chat& chat) {
   Prompt prompt;
   if (Error e = fit_conversation(chat, &prompt)) return e;
   GenerateOptions options;
-  options.max_tokens = chat.max_tokens > 0 ? chat.max_tokens : chat.session->sequence.cache.capacity;
+  options.max_tokens = chat.options.max_tokens > 0 ? chat.options.max_tokens : chat.session->sequence.cache.capacity;
   options.sampler = chat.sampler;
   options.hash_logits = false;
   chat.sampler.seed += 1;  // the same question should get different answers
@@ -236,10 +224,12 @@ Error encode_conversation(Chat& chat, Prompt* out) {
 }
 
 Error fit_conversation(Chat& chat, Prompt* out) {
-  if (chat.overflow != Overflow::drop) return encode_conversation(chat, out);
+  if (chat.options.overflow != Overflow::drop) return encode_conversation(chat, out);
   if (Error e = make_prompt(*chat.chat_template, *chat.tokenizer, chat.conversation, out)) return e;
   const int64_t capacity = chat.session->sequence.cache.capacity, tokens = std::ssize(out->ids);
-  if (tokens + room_for_answer(chat) <= capacity) return {};
+  const int64_t max = chat.options.max_tokens, eighth = capacity / 8;
+  const int64_t room_for_answer = std::max<int64_t>(1, max > 0 ? std::min(max, eighth) : eighth);
+  if (tokens + room_for_answer <= capacity) return {};
   // Until half of the context is free: the rest must be evaluated again, which should not happen for every question.
   int64_t turns = 0;
   if (Error e = drop_turns(*chat.chat_template, *chat.tokenizer, capacity / 2, EncodeOptions().max_tokens,
@@ -248,7 +238,10 @@ Error fit_conversation(Chat& chat, Prompt* out) {
   }
   const int64_t left = std::ssize(out->ids);
   if (left >= capacity) return no_longer_fits(chat, left);
-  if (turns > 0) note_dropped_turns(turns, tokens - left, tokens);
+  if (turns == 0) return {};
+  const std::string dropped = turns == 1 ? "the oldest turn" : "the " + std::to_string(turns) + " oldest turns";
+  note("the context is full: dropped " + dropped + ", " + std::to_string(tokens - left) + " of " +
+       std::to_string(tokens) + " tokens");
   return {};
 }
 
