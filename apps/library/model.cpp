@@ -170,9 +170,7 @@ pinion_status pinion_model_open(const char* folder, const pinion_model_options* 
 void pinion_model_close(pinion_model* model) { delete model; }
 
 pinion_status pinion_model_describe(const pinion_model* model, pinion_model_info* out) {
-  return guarded([&] {
-    if (!model) return missing("model");
-    if (!out) return missing("out");
+  return guarded({{"model", model}, {"out", out}}, [&] {
     const OpenModel& shared = *model->shared;
     const Model& weights = *shared.runtime.model;
     const pinion_model_info info = {
@@ -199,9 +197,6 @@ pinion_status pinion_model_describe(const pinion_model* model, pinion_model_info
 }
 
 pinion_status pinion_model_end_ids(const pinion_model* model, int32_t** out, size_t* count) {
-  return guarded([&] {
-    if (!model) return missing("model");
-    if (!out || !count) return missing("out or count");
-    return give_ids(model->shared->runtime.model->eos_ids, out, count);
-  });
+  return guarded({{"model", model}, {"out or count", out && count}},
+                 [&] { return give_ids(model->shared->runtime.model->eos_ids, out, count); });
 }
