@@ -18,22 +18,9 @@ struct Run {
   std::function<void()> prepare_follower = {};
 };
 
-Run setup_generate(Command app);
-Run setup_chat(Command app);
-Run setup_serve(Command app);
-Run setup_logits(Command app);
-Run setup_tokenize(Command app);
-Run setup_detokenize(Command app);
-Run setup_template(Command app);
-Run setup_bench(Command app);
-Run setup_golden(Command app);
-Run setup_quality(Command app);
-Run setup_get(Command app);
-Run setup_inspect(Command app);
-Run setup_pack(Command app);
-Run setup_cpu(Command app);
-Run setup_tune(Command app);
-Run setup_completion(Command app);
-Run setup_man(Command app);
+using Setup = Run(Command app);
+Setup setup_generate, setup_chat, setup_serve, setup_logits, setup_tokenize, setup_detokenize, setup_template;
+Setup setup_bench, setup_golden, setup_quality, setup_get, setup_inspect, setup_pack, setup_cpu, setup_tune;
+Setup setup_completion, setup_man;
 
 }  // namespace pinion

@@ -11,12 +11,6 @@
 namespace pinion {
 namespace {
 
-void note_clock_limits(const std::vector<BenchRecord>& records) {
-  std::set<std::string> lines;
-  for (const BenchRecord& record : records) lines.insert(record.clock_limits.begin(), record.clock_limits.end());
-  for (const std::string& line : lines) note(line);
-}
-
 int run_bench(BenchOptions options) {
   if (options.run.model.empty() && options.run.synthetic.empty()) {
     return fail_usage("no model: give --model or --synthetic");
@@ -31,7 +25,9 @@ int run_bench(BenchOptions options) {
   }
   if (Error e = measure(options, runtime, &records)) return fail(e);
   print_bench(options, runtime, records);
-  note_clock_limits(records);
+  std::set<std::string> clock_limits;
+  for (const BenchRecord& r : records) clock_limits.insert(r.clock_limits.begin(), r.clock_limits.end());
+  for (const std::string& line : clock_limits) note(line);
   if (!options.prompt_cache.empty()) {
     if (Error e = measure_prompt_cache(options, runtime)) return fail(e);
   }
@@ -54,45 +50,39 @@ bool parse_pair(const std::string& text, BenchTest* out) {
 }
 
 void add_test_options(Command app, const std::shared_ptr<BenchOptions>& options) {
-  const auto add_lengths = [&](const char* name, std::vector<int64_t>* out, const char* help) {
-    app.add_option(name, *out, help).range(0, kMaxTestTokens).type_name("LIST").list();
+  const auto add_list = [&](const char* spelling, auto& list, double min, double max, const char* help) {
+    app.add_number(spelling, list, min, max, help).list();
   };
-  add_lengths("-p", &options->prompt_tokens, "Prompt tokens of each prefill test: 512,4096 (default: 512); 0: none");
-  add_lengths("-n", &options->decode_tokens, "Tokens of each decode test (default: 128); 0: none");
-  add_lengths("-d", &options->depths, "Positions in the cache before each test: 0,4096 (default: 0)");
-  const auto add_rows = [&](const char* name, std::vector<int64_t>* out, const char* help) {
-    app.add_option(name, *out, help).range(1, 256).type_name("LIST").list();
-  };
-  add_rows("-b", &options->batches, "Sequences decoded at once, for -n passes: 1,2,4,8,16");
-  add_rows("-v", &options->rows, "Rows of one sequence in a pass, as in the verification of drafts: 1,2,4,8");
-  app.add_option("--pg", options->both, "Also -pg: a prompt of P tokens, then N decoded tokens; repeatable")
+  add_list("-p LIST", options->prompt_tokens, 0, kMaxTestTokens,
+           "Prompt tokens of each prefill test: 512,4096 (default: 512); 0: none");
+  add_list("-n LIST", options->decode_tokens, 0, kMaxTestTokens, "Tokens of each decode test (default: 128); 0: none");
+  add_list("-d LIST", options->depths, 0, kMaxTestTokens,
+           "Positions in the cache before each test: 0,4096 (default: 0)");
+  add_list("-b LIST", options->batches, 1, 256, "Sequences decoded at once, for -n passes: 1,2,4,8,16");
+  add_list("-v LIST", options->rows, 1, 256,
+           "Rows of one sequence in a pass, as in the verification of drafts: 1,2,4,8");
+  app.add_option("--pg P,N", options->both, "Also -pg: a prompt of P tokens, then N decoded tokens; repeatable")
       .check([](const std::string& text) {
         BenchTest test = {};
         return parse_pair(text, &test) ? std::string() : "want two counts like 512,128, have " + text;
       })
-      .type_name("P,N")
       .repeatable();
-  app.add_option("--prompt-cache", options->prompt_cache,
-                 "Also time the first token of texts that share the tokens of -p, from memory and from files in DIR")
-      .path("DIR");
-  app.add_option("-r", options->repetitions, "Repetitions").range(1, 10000).type_name("N").show_default();
-  app.add_option("-t,--threads", options->threads, "Thread counts: 1,2,4 (default: as tuned, else one per useful core)")
-      .range(1, kMaxThreads)
-      .type_name("LIST")
-      .list();
+  app.add_path("--prompt-cache DIR", options->prompt_cache,
+               "Also time the first token of texts that share the tokens of -p, from memory and from files in DIR");
+  app.add_number("-r N", options->repetitions, 1, 10000, "Repetitions").show_default();
+  add_list("-t,--threads LIST", options->threads, 1, kMaxThreads,
+           "Thread counts: 1,2,4 (default: as tuned, else one per useful core)");
 }
 
 void add_report_options(Command app, const std::shared_ptr<BenchOptions>& options) {
-  app.add_option("-o", options->format, "Output: md, json, jsonl or csv")
+  app.add_option("-o FORMAT", options->format, "Output: md, json, jsonl or csv")
       .one_of({"md", "json", "jsonl", "csv"})
-      .type_name("FORMAT")
       .show_default();
   app.add_flag("--profile", options->profile, "Also report the time by stage and worker, and the waits at barriers");
-  app.add_option("--plot", options->plot, "Also draw speed against threads, and the stages with --profile")
-      .path("F.svg");
+  app.add_path("--plot F.svg", options->plot, "Also draw speed against threads, and the stages with --profile");
   // For tests.
-  app.add_option("--sysfs", options->sysfs, "Folder of the machine's sensors").hidden();
-  app.add_option("--roof-mb", options->roof_mb, "Size of the buffer for the roof").range(2, 1 << 20).hidden();
+  app.add_option("--sysfs DIR", options->sysfs, "Folder of the machine's sensors").hidden();
+  app.add_number("--roof-mb N", options->roof_mb, 2, 1 << 20, "Size of the buffer for the roof").hidden();
 }
 
 }  // namespace

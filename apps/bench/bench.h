@@ -56,8 +56,6 @@ struct Rates {
   double median = 0;
 };
 
-Rates rates_of(const std::vector<double>& rates);
-
 // ORG/NAME from the Hugging Face cache, or the last folder of the model's path.
 std::string model_name(const RunOptions& run);
 

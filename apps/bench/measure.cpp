@@ -1,6 +1,7 @@
 // pinion bench: runs and times the tests.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "apps/bench/bench.h"
 #include "engine/forward/rope.h"
@@ -42,9 +43,9 @@ double bytes_per_token(const Runtime& runtime, const BenchTest& test) {
 }
 
 // Arbitrary ids: the speed does not depend on them.
-std::vector<int32_t> some_ids(int64_t count, int64_t vocab) {
+std::vector<int32_t> some_ids(int64_t count, int64_t vocab, int64_t seed = 0) {
   std::vector<int32_t> ids(count);
-  for (int64_t i = 0; i < count; ++i) ids[i] = static_cast<int32_t>((i * 7919 + 1) % vocab);
+  for (int64_t i = 0; i < count; ++i) ids[i] = static_cast<int32_t>((i * 7919 + seed * 104'729 + 1) % vocab);
   return ids;
 }
 
@@ -79,6 +80,11 @@ Error run_profiled(const TimedTest& timed, const BenchTest& test, BenchRecord* o
   return {};
 }
 
+Rates rates_of(const std::vector<double>& rates) {
+  const auto [mean, standard_error] = mean_of(rates);
+  return {mean, standard_error * std::sqrt(static_cast<double>(rates.size())), median_of(rates)};
+}
+
 // Times the repetitions, each right after a measurement of the roof, which drifts on a shared machine. Reads the
 // sensors while the cores are still warm.
 Error run_repetitions(const TimedTest& timed, const BenchOptions& options, Team& team, const ReadBuffer& buffer,
@@ -110,8 +116,8 @@ Error run_repetitions(const TimedTest& timed, const BenchOptions& options, Team&
                                 ": throttled during the test (see MHz); cool the board, or wait until it has cooled");
   }
   out->rates = rates_of(rates);
-  out->roof = rates_of(roofs).median;
-  if (test.prompt_tokens == 0) out->roof_share = rates_of(shares).median;
+  out->roof = median_of(roofs);
+  if (test.prompt_tokens == 0) out->roof_share = median_of(shares);
   if (joules) out->joules_per_token = *joules / static_cast<double>(test.tokens() * options.repetitions);
   return {};
 }
@@ -264,6 +270,58 @@ Error choose_teams(const BenchOptions& options, std::vector<NamedTeam>* out) {
   return {};
 }
 
+// --- The prompt cache: the time to the first token of a text that is read for the first time, of one that shares all
+// but its end with it, and of the same text after a restart.
+
+constexpr int64_t kQuestionTokens = 20;
+
+struct FirstToken {
+  const char* name;
+  int64_t read_tokens = 0;  // evaluated
+  int64_t disk_tokens = 0;
+  double seconds = 0;
+};
+
+// A system message of `shared` tokens and a question.
+std::vector<int32_t> prompt_of(const Model& model, int64_t shared, int64_t question) {
+  const int64_t vocab = model.config.vocab_size;
+  std::vector<int32_t> prompt = some_ids(shared, vocab, 1);
+  const std::vector<int32_t> rest = some_ids(kQuestionTokens, vocab, 1 + question);
+  prompt.insert(prompt.end(), rest.begin(), rest.end());
+  return prompt;
+}
+
+Error time_first_token(Scheduler& scheduler, std::vector<int32_t> prompt, FirstToken* out) {
+  Error failure;
+  const int64_t shared = std::ssize(prompt) - kQuestionTokens;
+  TextRequest request = {.prompt = std::move(prompt),
+                         .options = {.max_tokens = 1, .sampler = {}, .ignore_eos = true, .hash_logits = false},
+                         .first_message_tokens = shared,
+                         .on_token = [](int32_t, const GenerateResult&) { return true; },
+                         .on_end =
+                             [&](const Error& e, const GenerateResult& result) {
+                               failure = e;
+                               out->read_tokens = result.prefilled_tokens;
+                               out->disk_tokens = result.loaded_tokens;
+                             }};
+  int64_t id = 0;
+  const double start = now_seconds();
+  if (Error e = submit(scheduler, std::move(request), &id)) return e;
+  while (step(scheduler)) {
+  }
+  out->seconds = now_seconds() - start;
+  return failure;
+}
+
+Error open_with_cache(const Runtime& runtime, const std::string& flag, int64_t positions,
+                      std::unique_ptr<Scheduler>* out) {
+  SchedulerOptions options = scheduler_options(runtime);
+  options.sequences = 2;
+  options.context = positions;
+  if (Error e = open_scheduler(*runtime.model, *runtime.team, options, out)) return e;
+  return open_prompt_cache(flag, **out, (*out)->free_sequences.front().state);
+}
+
 }  // namespace
 
 Error run_once(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds) {
@@ -282,11 +340,6 @@ Error run_once(Session& session, const BenchTest& test, std::vector<float>& logi
   }
   *seconds = now_seconds() - start;
   return {};
-}
-
-Rates rates_of(const std::vector<double>& rates) {
-  const auto [mean, standard_error] = mean_of(rates);
-  return {mean, standard_error * std::sqrt(static_cast<double>(rates.size())), median_of(rates)};
 }
 
 ProfileShares shares_of(const BenchProfile& p, bool one_token) {
@@ -337,6 +390,32 @@ Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRe
     }
   }
   compare_passes(*out);
+  return {};
+}
+
+Error measure_prompt_cache(const BenchOptions& options, const Runtime& runtime) {
+  for (const int64_t shared : options.prompt_tokens) {
+    const int64_t positions = shared + kQuestionTokens + 2;
+    FirstToken rows[] = {{"first time"}, {"another question"}, {"first time, after a restart"}};
+    // A folder of its own: an earlier run left the same texts.
+    const std::string folder = options.prompt_cache + "/bench-" + std::to_string(now_ns());
+    for (size_t i = 0; i < std::size(rows); i += 2) {
+      std::unique_ptr<Scheduler> scheduler;
+      if (Error e = open_with_cache(runtime, folder, positions, &scheduler)) return e;
+      if (Error e = time_first_token(*scheduler, prompt_of(*runtime.model, shared, 1), &rows[i])) return e;
+      if (i > 0) continue;
+      if (Error e = time_first_token(*scheduler, prompt_of(*runtime.model, shared, 2), &rows[1])) return e;
+    }
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+    print("\n| " + std::to_string(shared) + " common tokens, then " + std::to_string(kQuestionTokens) +
+          " | tokens read | from disk | first token (s) | of the first time |\n|---|---:|---:|---:|---:|\n");
+    for (const FirstToken& row : rows) {
+      print("| " + std::string(row.name) + " | " + std::to_string(row.read_tokens) + " | " +
+            std::to_string(row.disk_tokens) +
+            formatted(" | %.3f | %.4f |\n", row.seconds, row.seconds / rows[0].seconds));
+    }
+  }
   return {};
 }
 

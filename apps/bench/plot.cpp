@@ -24,8 +24,6 @@ constexpr const char* kDarkStyle =
     "<style>@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .ground { fill: #0d1117 } "
     ".grid { stroke: #30363d } }</style>\n";
 
-std::string svg_figure(double value) { return formatted("%.4g", value); }
-
 // " on 0-3", shortened to fit.
 std::string cores_suffix(const std::string& cores) {
   constexpr size_t kMaxLength = 20;
@@ -36,11 +34,6 @@ std::string cores_suffix(const std::string& cores) {
 // anchor: start, middle or end.
 void add_text(double x, double y, const char* anchor, const std::string& text, std::string* svg) {
   *svg += formatted("<text x=\"%.7g\" y=\"%.7g\" text-anchor=\"%s\">", x, y, anchor) + xml_text(text) + "</text>\n";
-}
-
-void add_grid_line(double y, std::string* svg) {
-  *svg += formatted("<line class=\"grid\" x1=\"%.7g\" y1=\"%.7g\" x2=\"%.7g\" y2=\"%.7g\" stroke=\"#d0d7de\"/>\n",
-                    kLeft, y, kWidth - kRight, y);
 }
 
 void add_box(double x, double y, double width, double height, const std::string& colour, const std::string& title,
@@ -104,8 +97,10 @@ struct Axes {
 void add_axes(const Axes& axes, const std::vector<int32_t>& threads, std::string* svg) {
   const double step = grid_step(axes.max_rate);
   for (int i = 0; i * step <= axes.max_rate; ++i) {
-    add_grid_line(axes.y(i * step), svg);
-    add_text(kLeft - 6, axes.y(i * step) + 4, "end", formatted("%.7g", i * step), svg);
+    const double y = axes.y(i * step);
+    *svg += formatted("<line class=\"grid\" x1=\"%.7g\" y1=\"%.7g\" x2=\"%.7g\" y2=\"%.7g\" stroke=\"#d0d7de\"/>\n",
+                      kLeft, y, kWidth - kRight, y);
+    add_text(kLeft - 6, y + 4, "end", formatted("%.7g", i * step), svg);
   }
   double free = 0;  // x after the last label
   for (const int32_t count : threads) {
@@ -199,15 +194,15 @@ void add_bar(const BenchRecord& record, double top, std::string* svg) {
   const double ms = record.profile->seconds * 1e3 / static_cast<double>(record.profile->tokens);
   add_text(kLeft, top + 12, "start",
            test_name(record.test) + ", " + std::to_string(record.threads()) +
-               (record.threads() == 1 ? " thread" : " threads") + cores_suffix(record.cores) + ": " + svg_figure(ms) +
-               " ms a token, waiting " + svg_figure(std::round(shares.waiting_all * 1000) / 10) + " %",
+               (record.threads() == 1 ? " thread" : " threads") + cores_suffix(record.cores) +
+               formatted(": %.4g ms a token, waiting %.4g %%", ms, std::round(shares.waiting_all * 1000) / 10),
            svg);
   double x = kLeft;
   for (size_t i = 0; i < kStages; ++i) {
     const double width = shares.stages[i] * (kWidth - kLeft - kRight);
     if (!(width > 0)) continue;
     add_box(x, top + 17, width, 14, kStageColours[i],
-            std::string(kStageTraits[i].name) + ": " + svg_figure(shares.stages[i] * ms) + " ms", svg);
+            std::string(kStageTraits[i].name) + formatted(": %.4g ms", shares.stages[i] * ms), svg);
     x += width;
   }
 }

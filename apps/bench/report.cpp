@@ -13,12 +13,12 @@ std::string formatted_if(const char* layout, const std::optional<double>& value)
   return value ? formatted(layout, *value) : "";
 }
 
-OrderedJson json_or_null(const std::optional<double>& value) {
-  return value ? OrderedJson(*value) : OrderedJson(nullptr);
+std::optional<double> rate_per_sequence(const BenchRecord& r) {
+  return r.test.batch > 0 ? std::optional(r.rates.median / static_cast<double>(r.test.batch)) : std::nullopt;
 }
 
-std::string model_path(const BenchOptions& options) {
-  return options.run.synthetic.empty() ? options.run.model : options.run.synthetic;
+OrderedJson json_or_null(const std::optional<double>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
 bool one_token(const BenchTest& test) { return test.prompt_tokens == 0 && test.rows_of_pass() == 1; }
@@ -32,14 +32,10 @@ double per_token(const BenchProfile& profile, int64_t count) {
 // --- Table: md and csv
 
 struct ReportColumn {
-  const char* heading;
+  std::string heading;
   std::function<std::string(const BenchRecord&)> cell;
   bool optional = false;  // omitted if it is empty in all records
 };
-
-double rate_per_sequence(const BenchRecord& r) {
-  return r.rates.median / static_cast<double>(std::max<int64_t>(1, r.test.batch));
-}
 
 std::string clock_text(const BenchRecord& r) {
   if (!r.clock) return {};
@@ -64,8 +60,7 @@ std::vector<ReportColumn> md_columns(const BenchOptions& options, const Runtime&
       {"median", [](const Record& r) { return formatted("%.2f", r.rates.median); }},
       {"MB/token", [](const Record& r) { return formatted("%.3f", r.bytes_per_token / 1e6); }},
       {"roof GB/s", [](const Record& r) { return formatted("%.2f", r.roof / 1e9); }},
-      {"per text", [](const Record& r) { return r.test.batch > 0 ? formatted("%.2f", rate_per_sequence(r)) : ""; },
-       true},
+      {"per text", [](const Record& r) { return formatted_if("%.2f", rate_per_sequence(r)); }, true},
       {"pass over 1 row", [](const Record& r) { return formatted_if("%.3f", r.pass_cost); }, true},
       {"share of roof", [](const Record& r) { return formatted_if("%.3f", r.roof_share); }, true},
       {"MHz", clock_text, true},
@@ -94,13 +89,8 @@ std::vector<ReportColumn> csv_columns(bool with_profile) {
       {"joules_per_token", [](const Record& r) { return formatted_if("%.6g", r.joules_per_token); }, true},
   };
   if (!with_profile) return columns;
-  static const std::vector<std::string> kHeadings = [] {
-    std::vector<std::string> headings;
-    for (const StageTraits& stage : kStageTraits) headings.push_back(std::string(stage.name) + "_ms_per_token");
-    return headings;
-  }();
   for (size_t i = 0; i < kStages; ++i) {
-    columns.push_back({kHeadings[i].c_str(), [i](const Record& r) {
+    columns.push_back({std::string(kStageTraits[i].name) + "_ms_per_token", [i](const Record& r) {
                          const double share = shares_of(*r.profile, one_token(r.test)).stages[i];
                          return formatted("%.6f", share * ms_per_token(*r.profile));
                        }});
@@ -124,7 +114,7 @@ void print_bench_table(std::vector<ReportColumn> columns, const std::vector<Benc
     }
     print(line + (is_csv ? "\n" : " |\n"));
   };
-  print_row([](const ReportColumn& column) { return std::string(column.heading); });
+  print_row([](const ReportColumn& column) { return column.heading; });
   if (!is_csv) print_row([](const ReportColumn&) { return std::string("--:"); });
   for (const BenchRecord& record : records) print_row([&](const ReportColumn& column) { return column.cell(record); });
 }
@@ -218,7 +208,7 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
                       {"clock_limits", record.clock_limits},
                       {"celsius", json_or_null(record.celsius)},
                       {"joules_per_token", json_or_null(record.joules_per_token)},
-                      {"model", model_path(options)},
+                      {"model", options.run.synthetic.empty() ? options.run.model : options.run.synthetic},
                       {"parameters", count_parameters(runtime.model->config).all},
                       {"active_parameters", active_parameters(runtime.model->config)},
                       {"model_bytes", runtime.model->weight_bytes},

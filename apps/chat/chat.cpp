@@ -13,19 +13,6 @@
 namespace pinion {
 namespace {
 
-struct ChatOptions {
-  RunOptions run;
-  SamplingFlags sampling;
-  std::string speculate = "off";
-  std::string system;
-  int64_t max_tokens = 0;  // 0: until the context is full
-  int64_t context = 0;     // 0: as much as fits
-  std::vector<std::string> stops;
-  std::string prompt_cache;  // DIR[,SIZE]; empty: none
-  Overflow overflow = Overflow::drop;
-  bool hide_thinking = false, no_thinking = false, quiet = false;
-};
-
 // Starts a conversation with the system message only. Fails if the template refuses that role.
 Error restart(Chat& chat, const std::string& system) {
   Conversation fresh{.variables = chat.conversation.variables};
@@ -39,12 +26,6 @@ Error restart(Chat& chat, const std::string& system) {
   chat.conversation = std::move(fresh);
   chat.session_is_ahead = true;
   return {};
-}
-
-void take_turn(Chat& chat, const std::string& text) {
-  const OrderedJson before = chat.conversation.messages;
-  add_message("user", text, &chat.conversation);
-  answer_or_restore(chat, before);
 }
 
 void reset(Chat& chat, const std::string&) {
@@ -63,7 +44,7 @@ void set_system(Chat& chat, const std::string& argument) {
   chat.conversation = before;
 }
 
-std::string stats_text(const Chat& chat) {
+void show_stats(Chat& chat, const std::string&) {
   const GenerateResult& last = chat.last;
   const size_t used = chat.session->sequence.ids.size();
   const auto capacity = static_cast<size_t>(chat.session->sequence.cache.capacity);
@@ -84,10 +65,8 @@ std::string stats_text(const Chat& chat) {
   const auto snapshots = static_cast<double>(snapshot_bytes(chat.session->snapshots));
   add("memory   ", bytes_text(static_cast<double>(peak_rss_bytes())) + " at most" +
                        (snapshots > 0 ? ", " + bytes_text(snapshots) + " of snapshots of the recurrent state" : ""));
-  return text;
+  print(text);
 }
-
-void show_stats(Chat& chat, const std::string&) { print(stats_text(chat)); }
 
 struct ChatCommand {
   const char* name;
@@ -114,24 +93,21 @@ void show_help() {
   print(WordWrap(terminal_columns()).put(text));
 }
 
-void fail_unknown_command(Chat& chat, const std::string& name) {
-  std::vector<std::string> names = {"/help", "/quit"};
-  for (const ChatCommand& command : kChatCommands) names.emplace_back(command.name);
-  report_failure(chat, "unknown command " + name + did_you_mean(name, names) + " (/help lists them)");
-}
-
 void run_command(Chat& chat, const std::string& line) {
   const size_t space = line.find(' ');
   const std::string name = line.substr(0, space);
-  const size_t begin = line.find_first_not_of(' ', space);
-  const std::string argument = begin == std::string::npos ? "" : line.substr(begin);
   if (name == "/help") return show_help();
   const auto command = std::ranges::find(kChatCommands, name, &ChatCommand::name);
-  if (command == std::end(kChatCommands)) return fail_unknown_command(chat, name);
-  command->run(chat, argument);
+  if (command != std::end(kChatCommands)) {
+    return command->run(chat, line.substr(std::min(line.find_first_not_of(' ', space), line.size())));
+  }
+  std::vector<std::string> names = {"/help", "/quit"};
+  for (const ChatCommand& known : kChatCommands) names.emplace_back(known.name);
+  report_failure(chat, "unknown command " + name + did_you_mean(name, names) + " (/help lists them)");
 }
 
-Error open_chat(const ChatOptions& options, Chat* out) {
+Error open_chat(Chat* out) {
+  const ChatOptions& options = out->options;
   const std::string& folder = options.run.model;
   if (Error e = check_model_folder(folder)) return e;
   if (Error e = check_speculation(options.speculate, options.run)) return e;
@@ -142,10 +118,6 @@ Error open_chat(const ChatOptions& options, Chat* out) {
   if (Error e = find_dry_breakers(options.sampling, out->tokenizer.get(), &out->sampler)) return e;
   if (options.no_thinking) out->conversation.variables["enable_thinking"] = false;
   if (Error e = restart(*out, options.system)) return e;
-  out->hide_thinking = options.hide_thinking;
-  out->max_tokens = options.max_tokens;
-  out->stops = options.stops;
-  out->overflow = options.overflow;
   if (Error e = open_with_progress(options.run, out->tokenizer.get(), &out->runtime)) return e;
   const int64_t context = options.context > 0 ? options.context : fitting_context(out->runtime);
   const SessionNeeds needs = {.capacity = context, .keeps_hidden = needs_hidden(options.speculate)};
@@ -160,18 +132,11 @@ Error open_chat(const ChatOptions& options, Chat* out) {
   return {};
 }
 
-// Text for the end of the message about the loss.
-std::string save_backup(ChatBackup& backup) {
-  std::string path;
-  if (const Error e = backup.save(&path)) return "the conversation is lost, too: " + e.message();
-  return path.empty() ? "" : "the conversation is in " + path + ", for /load";
-}
-
 int run_chat(const ChatOptions& options) {
   if (options.quiet) set_quiet();
-  Chat chat;
-  save_when_board_lost([backup = chat.backup] { return save_backup(*backup); });
-  if (Error e = open_chat(options, &chat)) return fail(e);
+  Chat chat{options};
+  save_when_board_lost([backup = chat.backup] { return backup->save(); });
+  if (Error e = open_chat(&chat)) return fail(e);
   LineReader reader("> ");
   chat.interactive = reader.interactive();
   if (chat.interactive) stop_answers_on_interrupt(chat.session.get());
@@ -187,7 +152,9 @@ int run_chat(const ChatOptions& options) {
     if (input->is_command) {
       run_command(chat, input->text);
     } else if (!input->text.empty()) {
-      take_turn(chat, input->text);
+      const OrderedJson before = chat.conversation.messages;
+      add_message("user", input->text, &chat.conversation);
+      answer_or_restore(chat, before);
     }
   }
   if (chat.interactive) end_on_interrupt();
@@ -205,20 +172,14 @@ void report_failure(Chat& chat, const std::string& message) {
 Run setup_chat(Command app) {
   auto options = std::make_shared<ChatOptions>();
   add_run_options(app, &options->run);
-  app.add_option("--system", options->system, "System message").type_name("TEXT");
-  app.add_option("-n,--max-tokens", options->max_tokens,
-                 "Maximum number of tokens of an answer (default, or -1: until the context is full)")
-      .range(-1, 1 << 30)
-      .type_name("N");
-  app.add_option("-c,--context", options->context,
+  app.add_option("--system TEXT", options->system, "System message");
+  app.add_number("-n,--max-tokens N", options->max_tokens, -1, 1 << 30,
+                 "Maximum number of tokens of an answer (default, or -1: until the context is full)");
+  app.add_number("-c,--context N", options->context, 1, 1 << 30,
                  "Maximum number of tokens of the conversation (default: the model's context, or what fits in half "
-                 "of the free memory)")
-      .range(1, 1 << 30)
-      .type_name("N");
-  app.add_choice(
-         "--overflow", kOverflowNames, [options](size_t i) { options->overflow = static_cast<Overflow>(i); },
-         "When the context is full, drop the oldest turns (default), or stop until /reset")
-      .type_name("WHAT");
+                 "of the free memory)");
+  app.add_choice("--overflow WHAT", kOverflowNames, options->overflow,
+                 "When the context is full, drop the oldest turns (default), or stop until /reset");
   add_prompt_cache_option(app, &options->prompt_cache);
   add_stop_option(app, &options->stops);
   add_speculate_option(app, &options->speculate);

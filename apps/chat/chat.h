@@ -23,8 +23,9 @@ class ChatBackup {
   void set(const OrderedJson& messages);  // the whole conversation; an answer begins
   void add(std::string_view text);        // to the answer
 
-  // Writes a new file in the format of /save to the user's state folder. *path stays empty without messages.
-  Error save(std::string* path);
+  // Writes a new file in the format of /save to the user's state folder. Returns the name or the failure, for the end
+  // of the message about the loss; nothing without messages.
+  std::string save();
 
  private:
   std::mutex mutex_;
@@ -32,23 +33,33 @@ class ChatBackup {
   std::string answer_;
 };
 
-struct Chat {
-  std::shared_ptr<const Tokenizer> tokenizer;
-  std::shared_ptr<const ChatTemplate> chat_template;
-  SamplerOptions sampler;
+struct ChatOptions {
+  RunOptions run;
+  SamplingFlags sampling;
+  std::string speculate = "off";
+  std::string system;
   int64_t max_tokens = 0;  // 0: until the context is full
+  int64_t context = 0;     // 0: as much as fits
   std::vector<std::string> stops;
+  std::string prompt_cache;  // DIR[,SIZE]; empty: none
   Overflow overflow = Overflow::drop;
-  bool interactive = false;
-  bool hide_thinking = false;
-  Runtime runtime;
-  std::unique_ptr<Session> session;
-  Drafting drafting;
+  bool hide_thinking = false, no_thinking = false, quiet = false;
+};
 
-  Conversation conversation;
+struct Chat {
+  const ChatOptions& options;
+  std::shared_ptr<const Tokenizer> tokenizer = {};
+  std::shared_ptr<const ChatTemplate> chat_template = {};
+  SamplerOptions sampler = {};
+  bool interactive = false;
+  Runtime runtime = {};
+  std::unique_ptr<Session> session = {};
+  Drafting drafting = {};
+
+  Conversation conversation = {};
   std::shared_ptr<ChatBackup> backup = std::make_shared<ChatBackup>();  // never null
   bool session_is_ahead = false;   // the session holds tokens that may no longer be part of the conversation
-  GenerateResult last;             // of the last answer
+  GenerateResult last = {};        // of the last answer
   bool warned_of_context = false;  // that the context is nearly full
   bool failed = false;             // a turn or command failed, which becomes the exit status in a pipe
 };
@@ -72,9 +83,6 @@ Error encode_conversation(Chat& chat, Prompt* out);
 // Makes room for an answer first: drops the oldest turns, if the options allow it, and prints a note. Changes the
 // conversation even if it fails.
 Error fit_conversation(Chat& chat, Prompt* out);
-
-// After an answer: a note if the context ended it, or once when the context is nearly full.
-void note_full_context(Chat& chat);
 
 // generate() for a chat, until Ctrl-C or until on_token returns false.
 Error generate_for(Chat& chat, const Prompt& prompt, const GenerateOptions& options,

@@ -36,8 +36,6 @@ Error read_messages(const std::string& path, OrderedJson* out) {
   return parse_ordered_json(text, path, out);
 }
 
-std::string cache_file(const std::string& file) { return file + ".cache"; }
-
 // Encodes the conversation without the beginning of an answer after it.
 Error encode_as_it_stands(Chat& chat, Prompt* out, Error (*encode)(Chat&, Prompt*) = encode_conversation) {
   chat.conversation.add_generation_prompt = false;
@@ -102,13 +100,6 @@ Error evaluate_last_question(Chat& chat) {
   return e;
 }
 
-// Fills the cache now, so that the next question waits for its own tokens only.
-Error evaluate_conversation(Chat& chat) {
-  Prompt prompt;
-  if (Error e = encode_as_it_stands(chat, &prompt)) return e;
-  return evaluate_prompt(chat, prompt);
-}
-
 // Answers the last question again, or goes on with its answer.
 void answer_again(Chat& chat, bool continues) {
   const OrderedJson before = chat.conversation.messages;
@@ -136,20 +127,19 @@ void ChatBackup::add(std::string_view text) {
   answer_ += text;
 }
 
-Error ChatBackup::save(std::string* path) {
+std::string ChatBackup::save() {
   const std::lock_guard lock(mutex_);
   if (messages_.empty()) return {};
   OrderedJson messages = messages_;
   if (!answer_.empty()) messages.push_back({{"role", "assistant"}, {"content", to_utf8(answer_)}});
   const std::string folder = default_state_folder();
-  if (folder.empty()) return error("no folder for the conversation", "chat", "HOME or XDG_STATE_HOME");
-  if (Error e = make_folder(folder)) return e;
-  const std::string name =
+  const std::string path =
       folder + "/lost-" + std::to_string(std::time(nullptr)) + "-" + std::to_string(getpid()) + ".json";
+  Error e = folder.empty() ? error("no folder for the conversation", "chat", "HOME or XDG_STATE_HOME") : Error{};
+  if (!e) e = make_folder(folder);
   umask(S_IRWXG | S_IRWXO);  // questions are private; the program is about to end, so the umask need not be restored
-  if (Error e = write_output_file(name, messages.dump(1) + "\n")) return e;
-  *path = name;
-  return {};
+  if (!e) e = write_output_file(path, messages.dump(1) + "\n");
+  return e ? "the conversation is lost, too: " + e.message() : "the conversation is in " + path + ", for /load";
 }
 
 void save_conversation(Chat& chat, const std::string& file) {
@@ -158,7 +148,7 @@ void save_conversation(Chat& chat, const std::string& file) {
   Error e = write_messages(chat, file, &is_ordinary);
   if (!e && is_ordinary) {  // a device or pipe gets no cache file
     rewind_to_conversation(chat);
-    e = write_cache(*chat.session, cache_file(file));
+    e = write_cache(*chat.session, file + ".cache");
   }
   if (e) report_failure(chat, e.message());
 }
@@ -168,10 +158,11 @@ void load_conversation(Chat& chat, const std::string& file) {
   OrderedJson before = chat.conversation.messages;
   chat.session_is_ahead = true;
   Error e = read_messages(file, &chat.conversation.messages);
-  Prompt shortened;
-  if (!e) e = encode_as_it_stands(chat, &shortened, fit_conversation);
-  if (!e && !read_cache(cache_file(file), chat.session.get())) e = evaluate_last_question(chat);
-  if (!e) e = evaluate_conversation(chat);
+  Prompt prompt;
+  if (!e) e = encode_as_it_stands(chat, &prompt, fit_conversation);
+  if (!e && !read_cache(file + ".cache", chat.session.get())) e = evaluate_last_question(chat);
+  if (!e) e = encode_as_it_stands(chat, &prompt);
+  if (!e) e = evaluate_prompt(chat, prompt);  // now, so that the next question waits for its own tokens only
   if (e) {
     report_failure(chat, e.message());
     chat.conversation.messages = std::move(before);

@@ -24,12 +24,6 @@ namespace {
 
 constexpr int kHistoryLines = 1000;
 
-// libedit edits whole characters instead of bytes only in a UTF-8 locale.
-void use_utf8_locale() {
-  std::setlocale(LC_CTYPE, "");
-  if (std::string_view(nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
-}
-
 constexpr mode_t kOwnerOnly = S_IRUSR | S_IWUSR;  // questions are private
 
 // Creates the history file if needed. Empty: the user has no folder for it.
@@ -131,7 +125,9 @@ std::string text_of_lines(std::string typed) {
 
 LineReader::LineReader(std::string prompt) : prompt_(std::move(prompt)) {
   if (!on_terminal(STDIN_FILENO) || !on_terminal(STDOUT_FILENO)) return;
-  use_utf8_locale();
+  std::setlocale(LC_CTYPE, "");
+  // libedit edits whole characters instead of bytes only in a UTF-8 locale.
+  if (std::string_view(nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
   restore_terminal_on_signals();
   editor_ = el_init("pinion", stdin, stdout, stderr);
   if (!editor_) return;
@@ -165,7 +161,7 @@ void LineReader::remember(const std::string& typed) {
   if (is_new && !history_path_.empty()) append_to_history(history_path_, typed);
 }
 
-std::optional<std::string> LineReader::read() {
+std::optional<std::string> LineReader::read(bool is_continuation) {
   std::string line;
   if (!editor_) {
     if (!read_line(&line, &failure_)) return {};
@@ -174,6 +170,7 @@ std::optional<std::string> LineReader::read() {
   }
   int count = 0;
   is_cancelled_ = false;
+  is_continuation_ = is_continuation;
   const char* text = el_gets(editor_, &count);
   if (is_cancelled_) return line;
   if (!text || count <= 0) {
@@ -185,18 +182,11 @@ std::optional<std::string> LineReader::read() {
   return line;
 }
 
-std::optional<std::string> LineReader::read_continuation() {
-  is_continuation_ = true;
-  std::optional<std::string> line = read();
-  is_continuation_ = false;
-  return line;
-}
-
 std::optional<ChatEntry> read_entry(LineReader& reader) {
   std::optional<std::string> typed = reader.read();
   if (!typed) return {};
   while (!reader.cancelled() && is_incomplete(*typed)) {
-    const std::optional<std::string> line = reader.read_continuation();
+    const std::optional<std::string> line = reader.read(true);
     if (!line && reader.failure()) return {};
     if (!line) break;
     *typed += "\n" + *line;

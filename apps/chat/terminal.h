@@ -25,8 +25,8 @@ class LineReader {
   const std::string& prompt() const { return is_continuation_ ? continuation_prompt_ : prompt_; }
 
   // One line without its newline or CR LF; a history entry may have several. Nothing at the end of the input (Ctrl-D).
-  std::optional<std::string> read();
-  std::optional<std::string> read_continuation();    // with the prompt for a further line of the same entry
+  // `is_continuation`: a further line of the same entry, with another prompt.
+  std::optional<std::string> read(bool is_continuation = false);
   const Error& failure() const { return failure_; }  // set if read() returned nothing before the end of the input
   bool cancelled() const { return is_cancelled_; }   // the last line, by Ctrl-C
   void cancel() { is_cancelled_ = true; }

@@ -30,28 +30,6 @@ constexpr int64_t kSpeedFileFormat = 1;
 constexpr int64_t kMaxSpeedFileBytes = 4096;
 constexpr double kMaxGbPerSecond = 1e6;
 
-// Discards the output to a descriptor during its lifetime.
-class Muted {
- public:
-  explicit Muted(int descriptor) : descriptor_(descriptor), saved_(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {
-    const int null_device = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (null_device < 0) return;
-    dup2(null_device, descriptor);
-    close(null_device);
-  }
-  ~Muted() {
-    if (saved_ < 0) return;
-    dup2(saved_, descriptor_);
-    close(saved_);
-  }
-  Muted(const Muted&) = delete;
-  Muted& operator=(const Muted&) = delete;
-
- private:
-  int descriptor_;
-  int saved_;
-};
-
 // The model options given on the command line; null: the command has none that boards can share.
 RunOptions* shared_options(const Run& run) {
   const auto is_given = [](const RunOptions* options) {
@@ -59,11 +37,6 @@ RunOptions* shared_options(const Run& run) {
   };
   const auto found = std::ranges::find_if(run.shared, is_given);
   return found == run.shared.end() ? nullptr : *found;
-}
-
-Error follower_options(const RunOptions& shared, RuntimeOptions* out) {
-  set_quiet();  // rank 0 reads the calibration text and reports on it
-  return runtime_options(shared, load_options(shared), [](const std::string&) {}, out);
 }
 
 // Gives faster boards a larger share if the speeds of all boards are known and differ enough.
@@ -125,13 +98,9 @@ Error connect_launched_boards(std::unique_ptr<Exchange>* out) {
 }
 
 std::optional<int> parse_on_boards(Exchange& exchange, const std::function<std::optional<int>()>& parse) {
-  std::optional<int> status;
-  if (exchange.is_first()) {
-    status = parse();
-  } else {
-    const Muted out(STDOUT_FILENO), err(STDERR_FILENO);
-    status = parse();
-  }
+  set_silent(!exchange.is_first());
+  const std::optional<int> status = parse();
+  set_silent(false);
   const Error local = status ? error("its command line is wrong, or asks for help", "") : Error{};
   const Error e = agree(exchange, local);
   if (status || !e) return status;
@@ -155,7 +124,9 @@ int run_on_boards(Exchange& exchange, const Run& run) {
   }
   if (run.prepare_follower) run.prepare_follower();
   RuntimeOptions options;
-  const Error local = shared ? follower_options(*shared, &options) : Error{};
+  Error local;
+  set_quiet();  // rank 0 reads the calibration text and reports on it
+  if (shared) local = runtime_options(*shared, load_options(*shared), [](const std::string&) {}, &options);
   if (agree(exchange, local)) return kFailure;
   options.exchange = &exchange;
   run_follower(std::move(options));

@@ -14,6 +14,12 @@ namespace {
 
 constexpr std::string_view kExample = "Example: ";
 
+// "-m,--model DIR": the names, and the placeholder of the value.
+std::pair<std::string, std::string> parts_of(const std::string& spelling) {
+  const size_t blank = std::min(spelling.find(' '), spelling.size());
+  return {spelling.substr(0, blank), spelling.substr(std::min(blank + 1, spelling.size()))};
+}
+
 OptionText describe_option(const CLI::Option& option) {
   OptionText text;
   for (const std::string& name : option.get_snames()) text.names.push_back("-" + name);
@@ -75,13 +81,6 @@ std::string plain_message(CLI::App* app) {
 
 }  // namespace
 
-Option Option::type_name(const std::string& name) const { return Option(option_->type_name(name)); }
-
-Option Option::path(const std::string& type_name) const {
-  const auto complain = [](const std::string& text) { return text.empty() ? "want a name, have \"\"" : ""; };
-  return check(complain).type_name(type_name);
-}
-
 Option Option::required(bool is_required) const { return Option(option_->required(is_required)); }
 
 Option Option::check(const std::function<std::string(const std::string& text)>& complaint) const {
@@ -119,6 +118,10 @@ Option Option::one_of(const std::vector<std::string>& values) const {
   return Option(option_->check(CLI::IsMember(values)));
 }
 
+Option Option::not_empty(const std::string& complaint) const {
+  return check([complaint](const std::string& text) { return text.empty() ? complaint : ""; });
+}
+
 Option Option::excludes(const Option& other) const { return Option(option_->excludes(other.option_)); }
 
 Option Option::show_default() const { return Option(option_->capture_default_str()); }
@@ -129,8 +132,9 @@ Option Option::describe(const std::string& help) const { return Option(option_->
 Option Option::hidden() const { return Option(option_->group("")); }
 
 template <class T>
-Option Command::add_option(const std::string& name, T& value, const std::string& help) const {
-  return Option(app_->add_option(name, value, help));
+Option Command::add_option(const std::string& spelling, T& value, const std::string& help) const {
+  const auto [names, placeholder] = parts_of(spelling);
+  return Option(app_->add_option(names, value, help)->type_name(placeholder));
 }
 
 template Option Command::add_option(const std::string&, std::string&, const std::string&) const;
@@ -144,13 +148,14 @@ template Option Command::add_option(const std::string&, std::vector<std::string>
 template Option Command::add_option(const std::string&, std::vector<int32_t>&, const std::string&) const;
 template Option Command::add_option(const std::string&, std::vector<int64_t>&, const std::string&) const;
 
-Option Command::add_choice(const std::string& name, std::span<const std::string_view> values,
+Option Command::add_choice(const std::string& spelling, std::span<const std::string_view> values,
                            const std::function<void(size_t i)>& chosen, const std::string& help) const {
   const std::vector<std::string> names(values.begin(), values.end());
   const auto choose = [names, chosen](const std::string& text) {
     chosen(std::ranges::find(names, text) - names.begin());
   };
-  return Option(app_->add_option_function<std::string>(name, choose, help)).one_of(names);
+  const auto [option, placeholder] = parts_of(spelling);
+  return Option(app_->add_option_function<std::string>(option, choose, help)->type_name(placeholder)).one_of(names);
 }
 
 Option Command::add_flag(const std::string& name, bool& value, const std::string& help) const {

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace CLI {
@@ -17,16 +18,15 @@ class Option;
 
 namespace pinion {
 
-// One option, described by chained calls: add_option(...).range(1, 10).type_name("N").
+// One option, described further by chained calls: add_option(...).required().
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
 
-  Option type_name(const std::string& name) const;
-  Option path(const std::string& type_name) const;  // a file or folder; empty text is refused
   Option required(bool is_required = true) const;
   Option range(double min, double max) const;  // also refuses NaN and text that is not a number
   Option whole() const;                        // refuses 1.5
+  Option not_empty(const std::string& complaint) const;
   Option one_of(const std::vector<std::string>& values) const;
   Option check(const std::function<std::string(const std::string& text)>& complaint) const;  // empty: the text is valid
   Option replace(const std::function<std::string(const std::string& text)>& meaning) const;  // replaces the text
@@ -65,13 +65,28 @@ class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
 
-  // T: std::string, int32_t, int64_t, double; std::optional of std::string, double, uint64_t; std::vector of
-  // std::string, int32_t, int64_t. `value` must outlive the command line, and is unchanged if the option is absent.
+  // `spelling`: names and the value's placeholder, "-m,--model DIR". T: std::string, int32_t, int64_t, double;
+  // std::optional of std::string, double, uint64_t; std::vector of std::string, int32_t, int64_t. `value` must outlive
+  // the command line, and is unchanged if the option is absent.
   template <class T>
-  Option add_option(const std::string& name, T& value, const std::string& help) const;
-  // One of several names; calls chosen(i) with the index of the given one.
-  Option add_choice(const std::string& name, std::span<const std::string_view> values,
+  Option add_option(const std::string& spelling, T& value, const std::string& help) const;
+  template <class T>
+  Option add_number(const std::string& spelling, T& value, double min, double max, const std::string& help) const {
+    return add_option(spelling, value, help).range(min, max);
+  }
+  template <class T>
+  Option add_path(const std::string& spelling, T& value, const std::string& help) const {
+    return add_option(spelling, value, help).not_empty("want a name, have \"\"");
+  }
+  // One of several names; calls chosen(i) with the index of the given one, or sets an enumeration to it.
+  Option add_choice(const std::string& spelling, std::span<const std::string_view> values,
                     const std::function<void(size_t i)>& chosen, const std::string& help) const;
+  template <class Enum>
+    requires std::is_enum_v<Enum>
+  Option add_choice(const std::string& spelling, std::span<const std::string_view> values, Enum& value,
+                    const std::string& help) const {
+    return add_choice(spelling, values, [&value](size_t i) { value = static_cast<Enum>(i); }, help);
+  }
   Option add_flag(const std::string& name, bool& value, const std::string& help) const;
   Option find(const std::string& name) const;
 

@@ -7,55 +7,49 @@
 
 #include "engine/team/memory.h"
 #include "kernels/base/text.h"
+#include "loader/files/json.h"
 #include "loader/files/user_folders.h"
 
 namespace pinion {
 
 Option add_model_option(Command app, RunOptions* options) {
   return app
-      .add_option("-m,--model", options->model,
+      .add_option("-m,--model DIR", options->model,
                   "Model folder in the Hugging Face layout, or ORG/NAME in the Hugging Face cache")
-      .type_name("DIR")
       .replace(find_model_folder);
 }
 
 void add_model_or_synthetic_options(Command app, RunOptions* options) {
   Option model = add_model_option(app, options);
-  app.add_option("--synthetic", options->synthetic, "Instead of a model: random weights for this config.json")
-      .excludes(model)
-      .path("CONFIG.json");
+  app.add_path("--synthetic CONFIG.json", options->synthetic, "Instead of a model: random weights for this config.json")
+      .excludes(model);
   app.add_flag("--ternary", options->load.synthetic_ternary,
                "Ternary weights for --synthetic: -1, 0 or 1 times a scale")
       .excludes(model);
 }
 
 void add_calibrate_option(Command app, RunOptions* options) {
-  app.add_option("--calibrate", options->calibrate,
-                 "Calibrate the 4-bit weights with this text; `pinion pack` caches the result for later starts")
-      .path("F.txt");
+  app.add_path("--calibrate F.txt", options->calibrate,
+               "Calibrate the 4-bit weights with this text; `pinion pack` caches the result for later starts");
 }
 
 void add_weight_options(Command app, RunOptions* options) {
-  app.add_choice(
-         "--quant", kQuantNames,
-         [options](size_t chosen) {
-           options->load.quant = static_cast<Quant>(chosen);
-           options->quant_reason = kQuantRequested;
-         },
-         "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8) or w4a8 (4-bit weights, int8 head); "
-         "default: w4a8 if the folder has 4-bit codes that can be kept, else w8a8")
-      .type_name("MODE");
+  const auto choose_quant = [options](size_t chosen) {
+    options->load.quant = static_cast<Quant>(chosen);
+    options->quant_reason = kQuantRequested;
+  };
+  app.add_choice("--quant MODE", kQuantNames, choose_quant,
+                 "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8) or w4a8 (4-bit weights, int8 head); "
+                 "default: w4a8 if the folder has 4-bit codes that can be kept, else w8a8");
   app.when_parsed([options] { resolve_quant(options); });
   std::vector<std::string_view> heads;
   for (const HeadFormat& row : kHeadFormats) heads.push_back(row.name);
-  app.add_choice(
-         "--head", heads, [options](size_t chosen) { options->load.head = kHeadFormats[chosen].format; },
-         "Weights of the head, if different from the mode's: none (bf16), w8 or w4")
-      .type_name("FORMAT");
-  app.add_option("--keep", options->load.keep,
+  const auto choose_head = [options](size_t chosen) { options->load.head = kHeadFormats[chosen].format; };
+  app.add_choice("--head FORMAT", heads, choose_head,
+                 "Weights of the head, if different from the mode's: none (bf16), w8 or w4");
+  app.add_option("--keep PATTERN", options->load.keep,
                  "Keep matrices whose name contains PATTERN at bf16, e.g. lm_head; repeatable")
-      .type_name("PATTERN")
-      .check([](const std::string& text) { return text.empty() ? "an empty pattern would keep all matrices" : ""; })
+      .not_empty("an empty pattern would keep all matrices")
       .list();
   app.add_flag("--no-rotate", options->no_rotate, "Quantise inputs without rotation: for comparison, costs quality");
   add_calibrate_option(app, options);
@@ -63,31 +57,24 @@ void add_weight_options(Command app, RunOptions* options) {
 
 void add_number_options(Command app, RunOptions* options) {
   add_weight_options(app, options);
+  const auto choose_kv = [options](size_t chosen) { options->kv = static_cast<KvType>(chosen); };
   app.add_choice(
-         "--kv", kKvNames, [options](size_t chosen) { options->kv = static_cast<KvType>(chosen); },
-         "Type of the KV cache: f32 (default for none), bf16, or q8 (default otherwise: rotated int8, half the bytes)")
-      .type_name("TYPE");
+      "--kv TYPE", kKvNames, choose_kv,
+      "Type of the KV cache: f32 (default for none), bf16, or q8 (default otherwise: rotated int8, half the bytes)");
 }
 
 void add_threads_option(Command app, RunOptions* options) {
-  app.add_option("-t,--threads", options->team.threads, "Threads (default: as tuned, else one per useful core)")
-      .range(1, kMaxThreads)
-      .type_name("N");
+  app.add_number("-t,--threads N", options->team.threads, 1, kMaxThreads,
+                 "Threads (default: as tuned, else one per useful core)");
 }
 
 void add_speed_options(Command app, RunOptions* options) {
-  app.add_option("--cores", options->cores, "Cores to use: 0-3,8 or big, little, all")
-      .type_name("LIST")
-      .check([](const std::string& text) { return text.empty() ? "no cores" : ""; });
-  app.add_option("--kernels", options->kernels_name, "Kernel table, by its name in `pinion cpu`").type_name("NAME");
-  app.add_option("--prefill-chunk", options->team.prefill_chunk,
-                 "Prompt tokens per pass; does not change the result (default: as tuned, else 256)")
-      .range(1, 65536)
-      .type_name("N");
-  app.add_option("--timeout", options->board_timeout_seconds,
+  app.add_option("--cores LIST", options->cores, "Cores to use: 0-3,8 or big, little, all").not_empty("no cores");
+  app.add_option("--kernels NAME", options->kernels_name, "Kernel table, by its name in `pinion cpu`");
+  app.add_number("--prefill-chunk N", options->team.prefill_chunk, 1, 65536,
+                 "Prompt tokens per pass; does not change the result (default: as tuned, else 256)");
+  app.add_number("--timeout S", options->board_timeout_seconds, 0.1, 86400,
                  "Seconds to wait for another board during a pass under mpirun; then all boards end")
-      .range(0.1, 86400)
-      .type_name("S")
       .show_default();
 }
 
@@ -109,18 +96,15 @@ void add_sampling_options(Command app, SamplingFlags* flags) {
     std::string name = "--" + std::string(setting.name);
     std::ranges::replace(name, '_', '-');
     if (name == "--temperature") name += ",--temp";  // llama.cpp's name
-    Option option = app.add_option(name, flags->settings[i], setting.help);
-    option.range(setting.min, setting.max).type_name(setting.letter);
+    Option option =
+        app.add_number(name + " " + setting.letter, flags->settings[i], setting.min, setting.max, setting.help);
     if (setting.count) option.whole();
   }
-  app.add_option("--dry-sequence-breaker", flags->dry_breakers,
+  app.add_option("--dry-sequence-breaker TEXT", flags->dry_breakers,
                  "TEXT ends repetitions for DRY; repeatable; none: no text does (default: newline : \" *)")
-      .type_name("TEXT")
       .repeatable();
   constexpr double kMaxSeed = 9007199254740991;  // 2^53 - 1: exact in every JSON reader
-  app.add_option("-s,--seed", flags->seed, "Same seed, same text (default: random, printed by --json)")
-      .range(0, kMaxSeed)
-      .type_name("S");
+  app.add_number("-s,--seed S", flags->seed, 0, kMaxSeed, "Same seed, same text (default: random, printed by --json)");
 }
 
 OrderedJson sampler_json(const SamplerOptions& options) {
@@ -134,9 +118,8 @@ OrderedJson sampler_json(const SamplerOptions& options) {
 }
 
 Option add_stop_option(Command app, std::vector<std::string>* stops) {
-  return app.add_option("--stop", *stops, "End before TEXT, which is not printed: $'\\n' or \"User:\"; repeatable")
-      .type_name("TEXT")
-      .check([](const std::string& text) { return text.empty() ? "want a text, have none" : ""; })
+  return app.add_option("--stop TEXT", *stops, "End before TEXT, which is not printed: $'\\n' or \"User:\"; repeatable")
+      .not_empty("want a text, have none")
       .repeatable();
 }
 
@@ -148,10 +131,9 @@ void add_prompt_cache_option(Command app, std::string* flag) {
   const auto complain = [](const std::string& text) {
     return prompt_cache_options(text).limit_bytes > 0 ? "" : "want DIR or DIR,SIZE with a SIZE like 500M or 8G";
   };
-  app.add_option("--prompt-cache", *flag,
+  app.add_option("--prompt-cache DIR[,SIZE]", *flag,
                  "Keep what was read and written in DIR, up to SIZE (8G), so that a later start need not read it again")
-      .check(complain)
-      .type_name("DIR[,SIZE]");
+      .check(complain);
 }
 
 PromptCacheOptions prompt_cache_options(const std::string& flag) {
@@ -182,13 +164,17 @@ Error read_keys(const std::string& file, std::vector<std::string>* out) {
   if (file.empty()) return {};
   std::string text;
   if (Error e = read_input(file, 1 << 20, &text)) return e;
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF", kBlanks = " \t\r";
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   for (const std::string_view line : split(text, '\n')) {
-    const size_t first = line.find_first_not_of(kBlanks);
-    if (first != line.npos) out->emplace_back(line.substr(first, line.find_last_not_of(kBlanks) + 1 - first));
+    if (const std::string_view key = trimmed(line); !key.empty()) out->emplace_back(key);
   }
   return out->empty() ? error("no keys", input_name(file), "one a line") : Error{};
+}
+
+std::vector<int32_t> read_token_ids(JsonFields& fields, std::string_view name, int64_t max) {
+  const std::vector<int64_t> ids = fields.integers(name, 0, max);
+  return {ids.begin(), ids.end()};
 }
 
 Error parse_ids(std::string_view text, std::vector<int32_t>* out) {

@@ -50,6 +50,8 @@ Error open_prompt_cache(const std::string& flag, Runner& runner, const Recurrent
 // API keys, one per line; `file` empty: none. Keys are never arguments, which other users of the machine can read.
 Error read_keys(const std::string& file, std::vector<std::string>* out);
 
+struct JsonFields;  // loader/files/json.h
+std::vector<int32_t> read_token_ids(JsonFields& fields, std::string_view name, int64_t max = INT32_MAX);
 Error parse_ids(std::string_view text, std::vector<int32_t>* out);  // "1,2,3", "1 2 3" or "[1, 2, 3]"
 std::string join_ids(std::span<const int32_t> ids);                 // "1,2,3"
 

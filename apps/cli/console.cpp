@@ -36,7 +36,7 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
-bool quiet = false;
+bool quiet = false, silent = false;
 std::atomic<bool> output_may_be_wrong = false;
 
 Error read_to_end(int descriptor, const std::string& where, int64_t max_bytes, std::string* out) {
@@ -91,6 +91,7 @@ int fail_usage(std::string_view message) {
 }
 
 void warn(std::string_view message) {
+  if (silent) return;
   const std::string line = "pinion: " + text_for(STDERR_FILENO, one_line(message)) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
@@ -108,9 +109,12 @@ void note(std::string_view message) {
 
 void set_quiet() { quiet = true; }
 
+void set_silent(bool is_silent) { silent = is_silent; }
+
 void print(std::string_view text) { print_control(text_for(STDOUT_FILENO, text)); }
 
 void print_control(std::string_view text) {
+  if (silent) return;
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
   if (errno != EPIPE) warn(std::string("standard output: ") + std::strerror(errno));
   std::_Exit(kFailure);
@@ -143,6 +147,11 @@ std::string rate_text(double count, double seconds) {
   return formatted(rate >= 1000 ? "%.0f" : "%.1f", rate);
 }
 
+std::string_view trimmed(std::string_view text, std::string_view blanks) {
+  const size_t begin = std::min(text.find_first_not_of(blanks), text.size());
+  return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
+}
+
 std::string shell_quoted(std::string_view word) { return "'" + replaced(word, "'", "'\\''") + "'"; }
 
 std::string command_line() {
@@ -164,20 +173,14 @@ std::string bytes_text(double bytes) {
 
 std::string xml_text(const std::string& text) {
   constexpr std::string_view kMarks = "<>&\"";
-  constexpr const char* kEntities[] = {"&lt;", "&gt;", "&amp;", "&quot;"};
+  constexpr std::string_view kEntities[] = {"&lt;", "&gt;", "&amp;", "&quot;"};
   std::string out;
   for (const char c : text) {
     const bool is_control = static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n' && c != '\r';
     const size_t mark = kMarks.find(c);
-    if (mark != kMarks.npos) out += kEntities[mark];
-    if (mark == kMarks.npos)
-      out += is_control ? kReplacement : std::string_view(&c, 1);  // XML has no control characters
+    out += mark != kMarks.npos ? kEntities[mark] : is_control ? kReplacement : std::string_view(&c, 1);
   }
   return out;
-}
-
-Error read_standard_input(int64_t max_bytes, std::string* out) {
-  return read_to_end(STDIN_FILENO, input_name("-"), max_bytes, out);
 }
 
 bool read_line(std::string* line, Error* failure) {
@@ -188,14 +191,12 @@ bool read_line(std::string* line, Error* failure) {
 }
 
 Error read_input(const std::string& path, int64_t max_bytes, std::string* out) {
-  if (path == "-") return read_standard_input(max_bytes, out);
+  if (path == "-") return read_to_end(STDIN_FILENO, input_name(path), max_bytes, out);
   std::error_code failure;
   if (!std::filesystem::is_fifo(path, failure)) return read_text_file(path, max_bytes, out);
-  const int pipe = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (pipe < 0) return error("cannot open", path, {}, std::strerror(errno));
-  Error e = read_to_end(pipe, path, max_bytes, out);
-  close(pipe);
-  return e;
+  const FileDescriptor pipe(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!pipe.is_open()) return error("cannot open", path, {}, std::strerror(errno));
+  return read_to_end(pipe.number, path, max_bytes, out);
 }
 
 std::string input_name(const std::string& path) { return path == "-" ? "standard input" : path; }

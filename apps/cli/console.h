@@ -25,6 +25,7 @@ void warn_of_wrong_output(std::string_view message);  // printed results may be 
 int status_of(int status);            // the program's exit status: never kSuccess after warn_of_wrong_output()
 void note(std::string_view message);  // the same line, for information; suppressed by set_quiet()
 void set_quiet();                     // suppresses notes and progress
+void set_silent(bool is_silent);      // suppresses all output
 
 // Standard output, flushed at once. When it cannot be written, the program ends here with kFailure.
 void print(std::string_view text);
@@ -33,7 +34,6 @@ void print_json(const OrderedJson& json, int indent = -1);
 void print_report(const OrderedJson& report, bool as_json, std::string (*readable)(const OrderedJson&));
 
 constexpr int64_t kMaxTextBytes = int64_t{1} << 30;  // of a prompt or an input text
-Error read_standard_input(int64_t max_bytes, std::string* out);
 // One line of standard input without its newline. False at the end of the input and, with *failure set, on an error.
 bool read_line(std::string* line, Error* failure);
 // A file named by the user. It may be a pipe, as from the shell's <(command); "-" is standard input.
@@ -55,6 +55,7 @@ std::string bytes_text(double bytes);                 // "45.2 MB"
 double decimal_of(float value);                       // prints as short as the float does: 0.6, not 0.6000000238418579
 std::string xml_text(const std::string& text);        // escapes < > & and quotes, replaces control characters
 
+std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r\n");
 std::string shell_quoted(std::string_view word);  // one word for a shell
 std::string command_line();                       // of this process, quoted for a shell where needed
 

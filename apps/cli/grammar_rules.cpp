@@ -162,11 +162,9 @@ MakeRules grammar_rules(GrammarRulesOptions options) {
 }
 
 void add_grammar_options(Command app, GrammarFlags* flags) {
-  Option schema = app.add_option("--json-schema", flags->json_schema,
-                                 "Constrain the text to JSON that is valid for this schema (json-schema.org)");
-  schema.path("F");
-  app.add_option("--grammar", flags->grammar, "Constrain the text to this grammar (GBNF, start symbol root)")
-      .path("F")
+  Option schema = app.add_path("--json-schema F", flags->json_schema,
+                               "Constrain the text to JSON that is valid for this schema (json-schema.org)");
+  app.add_path("--grammar F", flags->grammar, "Constrain the text to this grammar (GBNF, start symbol root)")
       .excludes(schema);
 }
 

@@ -52,17 +52,14 @@ std::vector<std::string> find_clocks(const fs::path& sysfs, std::span<const int3
 
 // Zones named after a processor, or all zones if there is none: others belong to the battery or the radio.
 std::vector<std::string> find_temperatures(const fs::path& sysfs) {
+  constexpr const char* kProcessorNames[] = {"cpu", "soc", "pkg", "core", "cluster"};
   std::vector<std::string> all, processors;
   for (const fs::path& zone : entries_of(sysfs / "class/thermal", "thermal_zone")) {
     const std::string path = zone / "temp";
     if (!read_number(path)) continue;
     all.push_back(path);
-    const std::string type = read_word(zone / "type");
-    for (const char* name : {"cpu", "soc", "pkg", "core", "cluster"}) {
-      if (type.find(name) == std::string::npos) continue;
-      processors.push_back(path);
-      break;
-    }
+    const auto is_named = [type = read_word(zone / "type")](const char* name) { return type.find(name) != type.npos; };
+    if (std::ranges::any_of(kProcessorNames, is_named)) processors.push_back(path);
   }
   return processors.empty() ? all : processors;
 }
@@ -94,15 +91,11 @@ std::string write_command(const std::string& value, const std::string& file) {
   return "run: echo " + value + " | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/" + file;
 }
 
-// Drivers that leave the clock to the CPU: their governor "powersave" is the default and raises the clock under load.
-bool chooses_clock_itself(const std::string& driver) {
-  return driver.starts_with("intel_pstate") || driver.starts_with("amd-pstate-epp");
-}
-
 // Empty: the governor is not known to limit the clock.
 std::string governor_limit(const fs::path& cpufreq) {
-  const std::string governor = read_word(cpufreq / "scaling_governor");
-  if (chooses_clock_itself(read_word(cpufreq / "scaling_driver"))) {
+  const std::string governor = read_word(cpufreq / "scaling_governor"), driver = read_word(cpufreq / "scaling_driver");
+  // These leave the clock to the CPU: their governor "powersave" is the default and raises the clock under load.
+  if (driver.starts_with("intel_pstate") || driver.starts_with("amd-pstate-epp")) {
     const std::string preference = read_word(cpufreq / "energy_performance_preference");
     if (!preference.ends_with("power")) return {};
     return "energy preference " + preference + "; " +
@@ -152,13 +145,9 @@ std::vector<std::string> clock_limits(const std::string& sysfs, std::span<const 
   for (const fs::path& cpu : cpu_folders(sysfs, cpus)) {
     for (const std::string& limit : {governor_limit(cpu / "cpufreq"), ceiling_limit(cpu / "cpufreq")}) {
       if (limit.empty()) continue;
-      const auto same = std::ranges::find(limits, limit, &decltype(limits)::value_type::first);
-      const int32_t number = std::atoi(cpu.filename().c_str() + std::strlen("cpu"));
-      if (same == limits.end()) {
-        limits.push_back({limit, {number}});
-      } else {
-        same->second.push_back(number);
-      }
+      auto same = std::ranges::find(limits, limit, &decltype(limits)::value_type::first);
+      if (same == limits.end()) same = limits.insert(same, {limit, {}});
+      same->second.push_back(std::atoi(cpu.filename().c_str() + std::strlen("cpu")));
     }
   }
   std::vector<std::string> lines;

@@ -80,11 +80,10 @@ Error open_drafting(const std::string& source, const RunOptions& run, const Runt
 
 void add_speculate_option(Command app, std::string* source) {
   app.add_option(
-         "--speculate", *source,
+         "--speculate off|ngram|mtp|DIR", *source,
          "Speculative decoding; the text stays the same. Drafts come from repetitions in the text (ngram), from the "
          "model's own MTP layer, if it has one (mtp), or from a smaller model with the same vocabulary (a folder or "
          "ORG/NAME). Default: off; ngram with a grammar")
-      .type_name("off|ngram|mtp|DIR")
       .replace([](const std::string& text) {
         return text == kNgram || text == kMtp || text == "off" ? text : find_model_folder(text);
       });

@@ -43,8 +43,7 @@ OrderedJson kernels_json(const Kernels& chosen) {
   return list;
 }
 
-OrderedJson access_json(size_t row) {
-  const AccessPattern& pattern = kAccessPatterns[row];
+OrderedJson access_json(const AccessPattern& pattern) {
   return {{"name", pattern.name},
           {"suits", pattern.suits},
           {"streams", pattern.streams},
@@ -52,12 +51,6 @@ OrderedJson access_json(size_t row) {
           {"load_bytes", pattern.load_bytes},
           {"w4_streams", pattern.w4_panels},
           {"w4_records_ahead", pattern.w4_records_ahead}};
-}
-
-// The state of the tune file is "none", "used" or the reason why it is not used.
-OrderedJson tuning_json(const Tuning& tuning) {
-  const std::string state = tuning.machine ? "used" : tuning.reason ? tuning.reason.message() : "none";
-  return {{"file", tuning.path.empty() ? OrderedJson(nullptr) : OrderedJson(tuning.path)}, {"state", state}};
 }
 
 std::string team_text(const OrderedJson& report) {
@@ -120,6 +113,9 @@ std::string cpu_text(const OrderedJson& report) {
 
 // The cores of the machine at `root`, and the plan for them.
 OrderedJson cores_report(const Topology& topology, const Plan& plan, const Tuning& tuning, const std::string& root) {
+  // The state of the tune file: "none", "used" or the reason why it is not used.
+  const std::string state = tuning.machine ? "used" : tuning.reason ? tuning.reason.message() : "none";
+  const OrderedJson file = tuning.path.empty() ? OrderedJson(nullptr) : OrderedJson(tuning.path);
   return {{"cores", cores_json(topology)},
           {"kinds", topology.kinds},
           {"cpu_quota", topology.cpu_quota},
@@ -130,7 +126,7 @@ OrderedJson cores_report(const Topology& topology, const Plan& plan, const Tunin
           {"why_prefill_chunk", plan.why_chunk},
           {"default_team", default_team(topology)},
           {"why_default_team", why_default_team(topology)},
-          {"tuning", tuning_json(tuning)},
+          {"tuning", {{"file", file}, {"state", state}}},
           {"clock_limits", clock_limits(root + "/sys", topology.cpus)},
           {"last_level_cache_bytes", topology.last_level_cache_bytes},
           {"memory_nodes", topology.memory_nodes}};
@@ -164,7 +160,7 @@ int run_cpu(const CpuOptions& options) {
   const FreeMemory free = free_memory();
   OrderedJson report = {{"cpu", cpu_name()},
                         {"features", feature_names(cpu_features())},
-                        {"access_pattern", access_json(plan.access)},
+                        {"access_pattern", access_json(kAccessPatterns[plan.access])},
                         {"kernels", kernels_json(*chosen)},
                         {"not_built", OrderedJson::array()},
                         {"memory_bytes", total_memory_bytes()},
@@ -197,9 +193,9 @@ Run setup_cpu(Command app) {
   add_speed_options(app, &options->run);
   Option bandwidth =
       app.add_flag("--bandwidth", options->bandwidth, "Measure the team's read bandwidth and the time of a barrier");
-  app.add_option("--topology", options->topology, "Plan for another machine: folder with a copy of its /sys and /proc")
-      .excludes(bandwidth)
-      .path("DIR");
+  app.add_path("--topology DIR", options->topology,
+               "Plan for another machine: folder with a copy of its /sys and /proc")
+      .excludes(bandwidth);
   app.add_flag("--json", options->json, "Print one JSON object");
   return {[options] { return run_cpu(*options); }};
 }

@@ -187,38 +187,29 @@ int run_generate(GenerateFlags& options) {
 Run setup_generate(Command app) {
   auto options = std::make_shared<GenerateFlags>();
   add_run_options(app, &options->run);
-  Option prompt = app.add_option("-p,--prompt", options->prompt, "The text to continue (default: standard input)");
-  Option file = app.add_option("-f,--prompt-file", options->prompt_file, "File with the prompt");
-  Option ids =
-      app.add_option("--prompt-ids", options->prompt_ids, "Token ids of the prompt: 1,2,3; no tokenizer needed");
-  prompt.type_name("TEXT");
-  file.path("F").excludes(prompt);
-  ids.type_name("LIST").excludes(prompt).excludes(file);
-  app.add_option("--prompts", options->prompts,
-                 "Many prompts, one JSON object per line: {\"prompt\": TEXT} or {\"prompt_ids\": [..]}; prints one "
-                 "line for each")
-      .path("F.jsonl")
-      .excludes(prompt)
-      .excludes(file)
-      .excludes(ids);
-  app.add_option("--parallel", options->parallel,
-                 "With --prompts: requests decoded at once; does not change their text (default: 8)")
-      .range(1, 1024)
-      .type_name("N");
-  app.add_option("-n,--max-tokens", options->max_tokens, "Maximum number of tokens to generate; -1 is 8192")
-      .range(-1, 1 << 30)
-      .type_name("N")
+  std::vector<Option> sources = {
+      app.add_option("-p,--prompt TEXT", options->prompt, "The text to continue (default: standard input)"),
+      app.add_path("-f,--prompt-file F", options->prompt_file, "File with the prompt"),
+      app.add_option("--prompt-ids LIST", options->prompt_ids, "Token ids of the prompt: 1,2,3; no tokenizer needed"),
+      app.add_path("--prompts F.jsonl", options->prompts,
+                   "Many prompts, one JSON object per line: {\"prompt\": TEXT} or {\"prompt_ids\": [..]}; prints one "
+                   "line for each")};
+  for (auto source = sources.begin(); source != sources.end(); ++source) {
+    for (auto earlier = sources.begin(); earlier != source; ++earlier) source->excludes(*earlier);
+  }
+  app.add_number("--parallel N", options->parallel, 1, 1024,
+                 "With --prompts: requests decoded at once; does not change their text (default: 8)");
+  app.add_number("-n,--max-tokens N", options->max_tokens, -1, 1 << 30,
+                 "Maximum number of tokens to generate; -1 is 8192")
       .show_default();
   add_prompt_cache_option(app, &options->prompt_cache);
   add_stop_option(app, &options->stops);
   add_grammar_options(app, &options->grammar);
   add_speculate_option(app, &options->speculate);
   add_sampling_options(app, &options->sampling);
-  app.add_option("--logprobs", options->logprobs,
+  app.add_number("--logprobs N", options->logprobs, 0, kMostLogprobs,
                  "With --json: log probabilities of prompt and text, each with the N most likely tokens")
-      .range(0, kMostLogprobs)
-      .whole()
-      .type_name("N");
+      .whole();
   app.add_flag("--ignore-eos", options->ignore_eos, "Continue after the tokens that end a text");
   app.add_flag("--json", options->json, "Print one JSON object at the end instead of the text");
   add_quiet_option(app, &options->quiet);

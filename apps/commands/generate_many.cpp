@@ -44,9 +44,7 @@ Error read_item(Reader& reader, std::string_view line, const std::string& where,
   out->max_tokens = fields.integer("max_tokens", reader.flags.max_tokens, -1, 1 << 30);
   if (out->max_tokens < 0) out->max_tokens = kUnlimitedTokens;
   if (fields.has("prompt_ids")) {
-    for (const int64_t id : fields.integers("prompt_ids", 0, (int64_t{1} << 31) - 1)) {
-      out->prompt.push_back(static_cast<int32_t>(id));
-    }
+    out->prompt = read_token_ids(fields, "prompt_ids");
     if (fields.has("prompt")) return error("both prompt and prompt_ids", where, "one of them");
     note_ignored(fields, &reader);
     return fields.error;
@@ -144,12 +142,6 @@ Error submit_all(Batch& batch, Scheduler& scheduler) {
   return {};
 }
 
-SchedulerOptions options_for(const GenerateFlags& flags, const Runtime& runtime, const std::vector<Item>& items) {
-  std::vector<int64_t> needs;
-  for (const Item& item : items) needs.push_back(std::ssize(item.prompt) + item.max_tokens);
-  return batch_options(runtime, std::move(needs), flags.parallel);
-}
-
 }  // namespace
 
 int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler, const MakeRules& rules,
@@ -158,10 +150,11 @@ int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler, con
   if (Error e = read_items(flags, rules, tokenizer, &items)) return fail(e);
   Runtime runtime;
   if (Error e = open_with_progress(flags.run, tokenizer.get(), &runtime)) return fail(e);
+  std::vector<int64_t> needs;
+  for (const Item& item : items) needs.push_back(std::ssize(item.prompt) + item.max_tokens);
+  const SchedulerOptions options = batch_options(runtime, std::move(needs), flags.parallel);
   std::unique_ptr<Scheduler> scheduler;
-  if (Error e = open_scheduler(*runtime.model, *runtime.team, options_for(flags, runtime, items), &scheduler)) {
-    return fail(e);
-  }
+  if (Error e = open_scheduler(*runtime.model, *runtime.team, options, &scheduler)) return fail(e);
   const RecurrentState& state = scheduler->free_sequences.front().state;
   if (Error e = open_prompt_cache(flags.prompt_cache, *scheduler, state)) return fail(e);
   Batch batch{flags, sampler, rules, tokenizer.get(), items};

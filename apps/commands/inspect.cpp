@@ -119,12 +119,6 @@ OrderedJson matrices_json(const ModelSummary& summary) {
   return json;
 }
 
-OrderedJson generation_json(const Model& model, const GenerationDefaults& defaults) {
-  OrderedJson json = sampler_json(defaults.sampler);
-  json["eos_ids"] = model.eos_ids;
-  return json;
-}
-
 // True, false, or the reason why the template cannot be used.
 OrderedJson template_json(const std::string& folder) {
   std::shared_ptr<const ChatTemplate> chat_template;
@@ -141,19 +135,15 @@ OrderedJson experts_json(const ExpertsConfig& experts) {
   return json;
 }
 
-std::vector<std::string> dtypes(const Checkpoint& checkpoint) {
-  std::vector<std::string> names;
-  for (const TensorView& view : checkpoint.tensors) names.emplace_back(dtype_name(view.dtype));
-  std::ranges::sort(names);
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
-}
-
 OrderedJson inspect_json(const Model& model, const GenerationDefaults& defaults, const RunOptions& run,
                          const ModelSummary& summary, const Kernels& kernels, const Plan& plan) {
   const ModelConfig& config = model.config;
   const auto sliding = std::ranges::count_if(config.windows, [](int64_t window) { return window > 0; });
   const FreeMemory free = free_memory();
+  OrderedJson generation = sampler_json(defaults.sampler);
+  generation["eos_ids"] = model.eos_ids;
+  std::set<std::string_view> dtypes;
+  for (const TensorView& view : model.checkpoint.tensors) dtypes.insert(dtype_name(view.dtype));
   return {
       {"family", config.family},
       {"architecture", config.architecture},
@@ -180,7 +170,7 @@ OrderedJson inspect_json(const Model& model, const GenerationDefaults& defaults,
       {"files", model.checkpoint.files.size()},
       {"tensors", model.checkpoint.tensors.size()},
       {"tensor_bytes", model.checkpoint.tensor_bytes},
-      {"file_dtypes", dtypes(model.checkpoint)},
+      {"file_dtypes", dtypes},
       {"quantised_file", !summary.stored_as.empty()},
       {"stored_as", summary.stored_as.empty() ? OrderedJson(nullptr) : OrderedJson(summary.stored_as)},
       {"matrices", matrices_json(summary)},
@@ -188,7 +178,7 @@ OrderedJson inspect_json(const Model& model, const GenerationDefaults& defaults,
       {"tokenizer", has_tokenizer(run.model)},
       {"tokenizer_file", tokenizer_file(run.model).filename().string()},
       {"chat_template", template_json(run.model)},
-      {"generation", generation_json(model, defaults)},
+      {"generation", generation},
       {"memory_bytes",
        {{"embedding_mapped", summary.embedding},
         {"layer_embeddings_mapped", summary.layer_embeddings},
@@ -218,20 +208,19 @@ OrderedJson inspect_json(const Model& model, const GenerationDefaults& defaults,
   };
 }
 
+std::string plain_text(const OrderedJson& json) { return json.is_string() ? json.get<std::string>() : json.dump(); }
+
 std::string inspect_text(const OrderedJson& json) {
   std::string text;
   for (const auto& [key, value] : json.items()) {
     const bool is_bytes = key == "memory_bytes";
     if (!value.is_object()) {
-      text += key + ": " + (value.is_string() ? value.get<std::string>() : value.dump()) + "\n";
+      text += key + ": " + plain_text(value) + "\n";
       continue;
     }
     text += (is_bytes ? "memory" : key) + ":\n";
     for (const auto& [name, figure] : value.items()) {
-      const std::string shown = is_bytes             ? bytes_text(figure.get<double>())
-                                : figure.is_string() ? figure.get<std::string>()
-                                                     : figure.dump();
-      text += "  " + name + ": " + shown + "\n";
+      text += "  " + name + ": " + (is_bytes ? bytes_text(figure.get<double>()) : plain_text(figure)) + "\n";
     }
   }
   return text;

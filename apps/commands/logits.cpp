@@ -80,11 +80,10 @@ int run_logits(const LogitsOptions& options) {
 Run setup_logits(Command app) {
   auto options = std::make_shared<LogitsOptions>();
   add_run_options(app, &options->run);
-  Option ids = app.add_option("--prompt-ids", options->prompt_ids, "Token ids of the prompt: 1,2,3");
-  ids.type_name("LIST");
-  app.add_option("-p,--prompt", options->prompt, "The prompt as text").type_name("TEXT").excludes(ids);
+  Option ids = app.add_option("--prompt-ids LIST", options->prompt_ids, "Token ids of the prompt: 1,2,3");
+  app.add_option("-p,--prompt TEXT", options->prompt, "The prompt as text").excludes(ids);
   app.add_flag("--all", options->all, "Write the logits of every token, not only of the last");
-  app.add_option("--out", options->out, "NumPy file to write").required().path("F.npy");
+  app.add_path("--out F.npy", options->out, "NumPy file to write").required();
   return {[options] { return run_logits(*options); }, {&options->run}};
 }
 

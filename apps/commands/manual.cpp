@@ -200,10 +200,7 @@ std::string main_name(const OptionText& option) {
 
 std::string option_paragraph(const OptionText& option) {
   std::string help = option.help;
-  if (!option.choices.empty()) {
-    help += "; one of";
-    for (const std::string& choice : option.choices) help += " " + choice;
-  }
+  if (!option.choices.empty()) help += "; one of " + joined(option.choices, " ");
   if (!option.default_value.empty()) help += " (default: " + option.default_value + ")";
   return ".TP\n" + option_title(option) + "\n" + roff_sentence(help);
 }

@@ -243,14 +243,10 @@ int run_quality(const QualityOptions& options) {
 Run setup_quality(Command app) {
   auto options = std::make_shared<QualityOptions>();
   add_run_options(app, &options->run);
-  app.add_option("--file", options->file, "Text to predict").required().path("F.txt");
-  app.add_option("--window", options->window,
-                 "Tokens of a window, predicted from its beginning (default: 512, or the model's context)")
-      .range(2, 1 << 24)
-      .type_name("N");
-  app.add_option("--tokens", options->tokens, "Use only the first N tokens of the text (default: all)")
-      .range(1, 1 << 30)
-      .type_name("N");
+  app.add_path("--file F.txt", options->file, "Text to predict").required();
+  app.add_number("--window N", options->window, 2, 1 << 24,
+                 "Tokens of a window, predicted from its beginning (default: 512, or the model's context)");
+  app.add_number("--tokens N", options->tokens, 1, 1 << 30, "Use only the first N tokens of the text (default: all)");
   app.add_flag("--json", options->json, "Print one JSON object");
   return {[options] { return run_quality(*options); }};
 }

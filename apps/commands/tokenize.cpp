@@ -39,12 +39,6 @@ int run_lines(const std::function<Error(const Json&, Json*)>& answer) {
   return failure ? fail(failure) : kSuccess;
 }
 
-std::vector<std::string> token_texts(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
-  std::vector<std::string> texts;
-  for (const int32_t id : ids) texts.push_back(token_text(tokenizer, id));
-  return texts;
-}
-
 Error read_ids(const Json& json, std::vector<int32_t>* out) {
   out->clear();
   if (!json.is_array()) return error("wrong type", "", "a list of token ids", brief(json));
@@ -70,19 +64,15 @@ int run_tokenize(const TokenizeOptions& options) {
       return {};
     });
   }
-  std::string text;
-  if (options.text) {
-    text = *options.text;
-  } else if (Error e = read_standard_input(kMaxTextBytes, &text)) {
-    return fail(e);
+  std::string text = options.text.value_or("");
+  if (!options.text) {
+    if (Error e = read_input("-", kMaxTextBytes, &text)) return fail(e);
   }
   std::vector<int32_t> ids;
   if (Error e = encode(*tokenizer, text, encoding, &ids)) return fail(e);
-  if (options.json) {
-    print_json({{"ids", ids}, {"tokens", token_texts(*tokenizer, ids)}});
-  } else {
-    print(join_ids(ids) + "\n");
-  }
+  OrderedJson report = {{"ids", ids}, {"tokens", OrderedJson::array()}};
+  for (const int32_t id : ids) report["tokens"].push_back(token_text(*tokenizer, id));
+  options.json ? print_json(report) : print(join_ids(ids) + "\n");
   return kSuccess;
 }
 
@@ -104,16 +94,12 @@ int run_detokenize(const TokenizeOptions& options) {
   }
   if (!options.ids) {
     std::string text;
-    if (Error e = read_standard_input(kMaxTextBytes, &text)) return fail(e);
+    if (Error e = read_input("-", kMaxTextBytes, &text)) return fail(e);
     if (Error e = parse_ids(text, &ids)) return fail(e);
   }
   if (Error e = check_ids(*tokenizer, ids)) return fail(e);
   const std::string text = decode(*tokenizer, ids, !options.keep_special);
-  if (options.json) {
-    print_json({{"text", text}});
-  } else {
-    print(text + "\n");
-  }
+  options.json ? print_json({{"text", text}}) : print(text + "\n");
   return kSuccess;
 }
 
@@ -191,8 +177,7 @@ int run_template(const TemplateOptions& options) {
 Run setup_tokenize(Command app) {
   auto options = std::make_shared<TokenizeOptions>();
   add_model_option(app, &options->run).required();
-  Option text = app.add_option("--text", options->text, "Text (default: standard input, byte for byte)");
-  text.type_name("TEXT");
+  Option text = app.add_option("--text TEXT", options->text, "Text (default: standard input, byte for byte)");
   app.add_flag("--no-special", options->no_special, "Do not add BOS and EOS");
   app.add_flag("--json", options->json, "Print ids and tokens as a JSON object");
   app.add_flag("--jsonl", options->jsonl, "Read one JSON string per line, print one JSON list of ids per line")
@@ -203,8 +188,7 @@ Run setup_tokenize(Command app) {
 Run setup_detokenize(Command app) {
   auto options = std::make_shared<TokenizeOptions>();
   add_model_option(app, &options->run).required();
-  Option ids = app.add_option("--ids", options->ids, "Token ids: 1,2,3 (default: standard input)");
-  ids.type_name("LIST");
+  Option ids = app.add_option("--ids LIST", options->ids, "Token ids: 1,2,3 (default: standard input)");
   app.add_flag("--special", options->keep_special, "Show special tokens");
   app.add_flag("--json", options->json, "Print the text as a JSON object");
   app.add_flag("--jsonl", options->jsonl, "Read one JSON list of ids per line, print one JSON string per line")
@@ -215,17 +199,14 @@ Run setup_detokenize(Command app) {
 Run setup_template(Command app) {
   auto options = std::make_shared<TemplateOptions>();
   add_model_option(app, &options->run).required();
-  app.add_option("--messages", options->messages, "JSON list of messages with role and content; - is standard input")
-      .path("F")
+  app.add_path("--messages F", options->messages, "JSON list of messages with role and content; - is standard input")
       .required();
-  app.add_option("--tools", options->tools, "JSON list of the tools' schemas").path("F");
-  app.add_option("--var", options->variables,
+  app.add_path("--tools F", options->tools, "JSON list of the tools' schemas");
+  app.add_option("--var NAME=VALUE", options->variables,
                  "Variable of the template, JSON or text, e.g. enable_thinking=false; repeatable")
-      .type_name("NAME=VALUE")
       .repeatable();
-  app.add_option("--template", options->name,
-                 "Template to use if the folder has several (default: tool_use with --tools, else default)")
-      .type_name("NAME");
+  app.add_option("--template NAME", options->name,
+                 "Template to use if the folder has several (default: tool_use with --tools, else default)");
   app.add_flag("--no-generation-prompt", options->no_generation_prompt, "End after the last message");
   app.add_flag("--continue-final-message", options->continue_final_message,
                "End behind the text of the last message, so that a model continues it");

@@ -111,14 +111,10 @@ Error measure_trials(Tuner& tuner, const BenchTest& test, double until, std::vec
 
 size_t best_trial(const std::vector<Trial>& trials) { return best_candidate(measured(trials)); }
 
-double default_rate(const std::vector<Trial>& trials) {
-  const auto found = std::ranges::find_if(trials, [](const Trial& trial) { return trial.measured.is_default; });
-  return median_of(found->measured.rates);
-}
-
 TunedTeam tuned_team(const std::vector<Trial>& trials) {
   const Trial& best = trials[best_trial(trials)];
-  return {best.plan.decode.cpus, median_of(best.measured.rates), default_rate(trials)};
+  const auto usual = std::ranges::find_if(trials, [](const Trial& trial) { return trial.measured.is_default; });
+  return {best.plan.decode.cpus, median_of(best.measured.rates), median_of(usual->measured.rates)};
 }
 
 // Trials of the teams with at least `threads` threads.
@@ -134,11 +130,6 @@ std::vector<Trial> team_trials(const Topology& topology, size_t threads) {
 
 BenchTest decode_test(const Tuner& tuner) {
   return {0, std::min<int64_t>(4, context_length(tuner.runtime.model->config)), 0};
-}
-
-Error tune_decode_team(Tuner& tuner, double until, std::vector<Trial>* out) {
-  *out = team_trials(tuner.topology, 1);
-  return measure_trials(tuner, decode_test(tuner), until, *out);
 }
 
 // Access patterns on that team, and the untuned default for comparison.
@@ -196,7 +187,8 @@ Error tune_chunk(Tuner& tuner, const Plan& best, double until, std::vector<Trial
 Error measure_all(Tuner& tuner, Trials* out) {
   tuner.start_seconds = now_seconds();
   const auto after = [&](double fraction) { return tuner.start_seconds + fraction * tuner.options.seconds; };
-  if (Error e = tune_decode_team(tuner, after(0.3), &out->decode_teams)) return e;
+  out->decode_teams = team_trials(tuner.topology, 1);
+  if (Error e = measure_trials(tuner, decode_test(tuner), after(0.3), out->decode_teams)) return e;
   const Plan& team = out->decode_teams[best_trial(out->decode_teams)].plan;
   if (Error e = tune_access(tuner, team, after(0.5), &out->decode)) return e;
   if (Error e = tune_prefill_team(tuner, after(0.75), &out->prefill_teams)) return e;
@@ -400,10 +392,7 @@ Run setup_tune(Command app) {
   add_model_or_synthetic_options(app, &options->run);
   add_number_options(app, &options->run);
   add_cache_option(app, &options->run);
-  app.add_option("--seconds", options->seconds, "Approximate time to measure")
-      .range(1, 3600)
-      .type_name("N")
-      .show_default();
+  app.add_number("--seconds N", options->seconds, 1, 3600, "Approximate time to measure").show_default();
   app.add_flag("--dry-run", options->dry_run, "Measure without saving the result");
   app.add_flag("--forget", options->forget, "Remove the saved result of this machine; do not measure");
   app.add_flag("--json", options->json, "Print one JSON object");

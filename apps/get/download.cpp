@@ -153,13 +153,6 @@ Error hash_contents(const FileDescriptor& file, const fs::path& path, ContentHas
   }
 }
 
-Error append(std::span<const std::byte> part, PartialFile* partial, ContentHash* hash) {
-  hash->add(part);
-  if (!partial->file.write(part, partial->bytes)) return system_error("cannot write", partial->path);
-  partial->bytes += std::ssize(part);
-  return {};
-}
-
 // Requests the missing bytes and appends them.
 Failure continue_file(Source& source, const std::string& url, const RemoteFile& file, PartialFile* partial,
                       ContentHash* hash, const std::function<void(int64_t)>& progress) {
@@ -176,7 +169,9 @@ Failure continue_file(Source& source, const std::string& url, const RemoteFile& 
     if (partial->bytes + std::ssize(part) > file.bytes) {
       return error("longer than the repository states", url, std::to_string(file.bytes) + " bytes");
     }
-    if (Error e = append(part, partial, hash)) return e;
+    hash->add(part);
+    if (!partial->file.write(part, partial->bytes)) return system_error("cannot write", partial->path);
+    partial->bytes += std::ssize(part);
     progress(partial->bytes);
     return {};
   };

@@ -6,12 +6,25 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "apps/get/http.h"
-#include "apps/get/repository.h"
 #include "kernels/base/error.h"
 
 namespace pinion {
+
+struct RemoteFile {
+  std::string name;  // without folders
+  int64_t bytes = 0;
+  std::string hash = {};  // hexadecimal: SHA-256, or git's SHA-1 of a blob for small files
+  bool is_sha256 = false;
+};
+
+// On the Hugging Face Hub.
+struct Repository {
+  std::string commit;
+  std::vector<RemoteFile> files;  // all files that a model folder may need, sorted by name
+};
 
 struct Source {
   HttpClient http;

@@ -2,22 +2,99 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
 #include "apps/commands.h"
 #include "apps/get/download.h"
-#include "apps/get/repository.h"
 #include "engine/model/layer_tensors.h"
 #include "engine/model/load_options.h"
 #include "engine/team/memory.h"
+#include "kernels/base/text.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/checkpoint/model_folder.h"
 #include "loader/config/model_config.h"
+#include "loader/files/json.h"
 #include "loader/pack/pack.h"
 
 namespace pinion {
 namespace {
+
+constexpr int64_t kMaxFileBytes = int64_t{1} << 43;  // 8 TB, so that sums of sizes do not overflow
+
+bool is_name_character(char c) {
+  return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || c == '-' || c == '_' || c == '.';
+}
+
+// True for parts of names that neither refer to another folder nor need escaping in a URL.
+bool is_plain(std::string_view part) {
+  return !part.empty() && part.size() <= 200 && !part.starts_with('.') && !part.ends_with('.') &&
+         std::ranges::all_of(part, is_name_character);
+}
+
+bool is_weights(std::string_view name) { return name.ends_with(".safetensors"); }
+
+Error read_file(const Json& json, const std::string& where, RemoteFile* out) {
+  JsonFields fields{json, where + ": " + out->name};
+  out->bytes = fields.integer("size", {}, 0, kMaxFileBytes);
+  out->is_sha256 = fields.has("lfs");
+  if (out->is_sha256) {
+    JsonFields lfs = fields.fields("lfs");
+    out->hash = lfs.text("sha256", "");
+    if (out->hash.empty()) out->hash = lfs.text("oid");
+    if (lfs.error) return lfs.error;
+  } else {
+    out->hash = fields.text("blobId");
+  }
+  if (fields.error) return fields.error;
+  if (is_hexadecimal(out->hash, out->is_sha256 ? 64 : 40)) return {};
+  return error("not a hash", fields.where, out->is_sha256 ? "64 hexadecimal digits" : "40 hexadecimal digits",
+               brief(out->hash));
+}
+
+// Check "ORG/NAME", and a branch, tag or commit. Return the complaint, or nothing.
+std::string complain_about_name(std::string_view name) {
+  const size_t slash = name.find('/');
+  if (slash != name.npos && is_plain(name.substr(0, slash)) && is_plain(name.substr(slash + 1))) return {};
+  return "want ORG/NAME of letters, digits, '-', '_' and '.', as in Qwen/Qwen3-0.6B";
+}
+
+std::string complain_about_revision(std::string_view revision) {
+  return std::ranges::all_of(split(revision, '/'), is_plain) ? "" : "want a branch, a tag or a commit";
+}
+
+// Parses the answer of the Hub's API. Skips files in folders.
+Error parse_repository(std::string_view text, const std::string& where, Repository* out) {
+  Json json;
+  if (Error e = parse_json(text, where, &json)) return e;
+  JsonFields fields{json, where};
+  out->commit = fields.text("sha");
+  if (fields.error) return fields.error;
+  if (!is_hexadecimal(out->commit, 40)) {
+    return error("not a commit", where, "40 hexadecimal digits", brief(out->commit));
+  }
+  const Json* files = fields.find("siblings");
+  if (!files || !files->is_array()) return error("no list of files", where, "siblings");
+  for (const Json& entry : *files) {
+    JsonFields file{entry, where};
+    RemoteFile remote{.name = file.text("rfilename")};
+    if (file.error) return file.error;
+    if (!is_model_file(remote.name) && !(is_weights(remote.name) && is_plain(remote.name))) continue;
+    if (Error e = read_file(entry, where, &remote)) return e;
+    out->files.push_back(std::move(remote));
+  }
+  std::ranges::sort(out->files, {}, &RemoteFile::name);
+  const auto twice = std::ranges::adjacent_find(out->files, {}, &RemoteFile::name);
+  if (twice != out->files.end()) return error("a file is listed twice", where, {}, twice->name);
+  return {};
+}
+
+// Null: missing.
+const RemoteFile* find_file(const Repository& repository, std::string_view name) {
+  const auto file = std::ranges::lower_bound(repository.files, name, {}, &RemoteFile::name);
+  return file == repository.files.end() || file->name != name ? nullptr : &*file;
+}
 
 struct GetOptions {
   std::string name;
@@ -56,7 +133,8 @@ Error fetch(Download& download, const std::vector<RemoteFile>& files, const std:
   int64_t before = 0;
   for (const RemoteFile& file : files) {
     if (!is_downloaded(download.destination, file)) {
-      const std::string url = file_url(download.endpoint, download.name, download.repository.commit, file.name);
+      const std::string url =
+          download.endpoint + "/" + download.name + "/resolve/" + download.repository.commit + "/" + file.name;
       const auto in_all = [&](int64_t bytes) { progress(before + bytes); };
       if (Error e = download_file(download.source, url, file, download.destination.target(file), in_all)) return e;
     }
@@ -90,12 +168,12 @@ Error list_weights(const Download& download, std::vector<RemoteFile>* out) {
 int64_t packed_weight_bytes(const ModelConfig& config, Quant quant) {
   LoadOptions options;
   options.quant = quant;
-  const auto bytes_of = [&](const MatrixTensor& m) {
-    const bool is_head = m.role == MatrixRole::head;
-    return packed_bytes(m.is_exact ? Format::bf16 : weight_format(options, m.module() + ".weight", is_head), m.n, m.k);
-  };
   int64_t bytes = 0;
-  for (const MatrixTensor& m : all_matrices(config)) bytes += bytes_of(m);
+  for (const MatrixTensor& m : all_matrices(config)) {
+    const bool is_head = m.role == MatrixRole::head;
+    bytes +=
+        packed_bytes(m.is_exact ? Format::bf16 : weight_format(options, m.module() + ".weight", is_head), m.n, m.k);
+  }
   return bytes;
 }
 
@@ -140,7 +218,8 @@ Error get(const GetOptions& options, Download* out) {
   if (Error e = read_environment(out)) return e;
   if (Error e = out->source.http.open()) return e;
   std::string answer;
-  const std::string url = repository_url(out->endpoint, out->name, options.revision);
+  const std::string revision = replaced(options.revision, "/", "%2F");  // "refs/pr/1" is one component of the path
+  const std::string url = out->endpoint + "/api/models/" + out->name + "/revision/" + revision + "?blobs=true";
   if (Error e = download_text(out->source, url, &answer)) return e;
   if (Error e = parse_repository(answer, url, &out->repository)) return e;
   if (!find_file(out->repository, "config.json")) return error("no config.json: not a model folder", out->name);
@@ -171,19 +250,16 @@ int run_get(const GetOptions& options) {
 
 Run setup_get(Command app) {
   auto options = std::make_shared<GetOptions>();
-  app.add_option("model", options->name, "Name of the model on the Hugging Face Hub")
+  app.add_option("model ORG/NAME", options->name, "Name of the model on the Hugging Face Hub")
       .required()
-      .check(complain_about_name)
-      .type_name("ORG/NAME");
-  app.add_option("--revision", options->revision, "Branch, tag or commit")
+      .check(complain_about_name);
+  app.add_option("--revision R", options->revision, "Branch, tag or commit")
       .check(complain_about_revision)
-      .type_name("R")
       .show_default();
-  app.add_option("--to", options->to, "Folder for the files (default: the Hugging Face cache)").path("DIR");
-  app.add_option("--retries", options->retries, "Consecutive attempts that may fail without receiving anything")
-      .range(0, 1000)
+  app.add_path("--to DIR", options->to, "Folder for the files (default: the Hugging Face cache)");
+  app.add_number("--retries N", options->retries, 0, 1000,
+                 "Consecutive attempts that may fail without receiving anything")
       .whole()
-      .type_name("N")
       .show_default();
   return {[options] { return run_get(*options); }};
 }

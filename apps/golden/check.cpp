@@ -1,4 +1,4 @@
-#include "apps/golden/check.h"
+#include "apps/golden/golden.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -87,10 +87,6 @@ std::string candidates_text(const Subject& subject, const GoldenAnswer& want, co
          " now:      " + token_label(subject, have.ids, index) + logprob_text(have.ids, index, logits) + "\n";
 }
 
-std::string explain_at_server(const Subject& subject, const GoldenAnswer& want, const GoldenAnswer& have) {
-  return candidates_text(subject, want, have, std::min(last_suspect(want, have), want.ids.size()), {});
-}
-
 // Adds log probabilities, and where the current way differs from the definition, which is the scalar table on one
 // thread. Replays the recorded tokens up to the first differing one. `bisect`: names the layer.
 Error explain_here(const Subject& subject, const Runtime& runtime, bool bisect, const GoldenPrompt& prompt,
@@ -171,18 +167,14 @@ Error ways_to_run(const CheckOptions& options, std::vector<RunOptions>* out) {
     if (select_kernels(variant.name, &kernels)) continue;
     add([&](RunOptions& way) { way.kernels_name = variant.name, way.team.threads = 1; });
   }
-  for (const int32_t threads : {1, 2, 3, 4}) {
-    add([&](RunOptions& way) { way.team.threads = threads; });
-  }
+  for (const int32_t threads : {1, 2, 3, 4}) add([&](RunOptions& way) { way.team.threads = threads; });
   Topology topology;
   if (Error e = read_topology(&topology)) return e;
   const auto kinds = std::ranges::max(topology.cores, {}, &Core::kind).kind;
   for (const char* cores : {"big", "little", "all"}) {
     if (kinds > 0) add([&](RunOptions& way) { way.cores = cores; });
   }
-  for (const int64_t chunk : {1, 7, 64, 256}) {
-    add([&](RunOptions& way) { way.team.prefill_chunk = chunk; });
-  }
+  for (const int64_t chunk : {1, 7, 64, 256}) add([&](RunOptions& way) { way.team.prefill_chunk = chunk; });
   return {};
 }
 
@@ -193,14 +185,11 @@ Error use_way(const RunOptions& run, Runtime* runtime) {
   return use_plan(plan, runtime);
 }
 
-// One way to run the prompts, with the function that explains a different answer.
-struct Way {
-  std::string name;
-  std::function<Error(const GoldenPrompt& prompt, const GoldenAnswer& want, const GoldenAnswer& have, std::string* out)>
-      explain;
-};
+// Explains a different answer.
+using Explain = std::function<Error(const GoldenPrompt& prompt, const GoldenAnswer& want, const GoldenAnswer& have,
+                                    std::string* out)>;
 
-Error check_prompt(const Subject& subject, const Way& way, const Golden& golden, const std::string& where,
+Error check_prompt(const Subject& subject, const Explain& explain, const Golden& golden, const std::string& where,
                    CheckResult* out) {
   const GoldenPrompt& prompt = golden.prompts[out->prompt];
   const GoldenAnswer& want = golden.answers[out->prompt];
@@ -210,9 +199,7 @@ Error check_prompt(const Subject& subject, const Way& way, const Golden& golden,
   if (prompt.text) {
     std::vector<int32_t> ids;
     if (Error e = subject.encode(*prompt.text, true, &ids)) return e;
-    if (ids != prompt.ids) {
-      return error("the prompt's token ids differ", where, join_ids(prompt.ids), join_ids(ids));
-    }
+    if (ids != prompt.ids) return error("the prompt's token ids differ", where, join_ids(prompt.ids), join_ids(ids));
   }
   const int64_t tokens = std::ssize(prompt.ids) + std::ssize(want.ids);  // the last token is not evaluated
   if (subject.context > 0 && tokens > subject.context + 1) {
@@ -226,41 +213,39 @@ Error check_prompt(const Subject& subject, const Way& way, const Golden& golden,
   out->tokens = have.ids.size();
   out->difference = compare(subject, where, want, have);
   if (want.ids == have.ids && want.logits_hash == have.logits_hash) return {};
-  return way.explain(prompt, want, have, &out->explanation);
+  return explain(prompt, want, have, &out->explanation);
 }
 
-void check_prompts(const CheckOptions& options, const Subject& subject, const Way& way, const Golden& golden,
-                   const std::function<void(const CheckResult&)>& shown, std::vector<CheckResult>* out) {
+void check_prompts(const CheckOptions& options, const Subject& subject, const std::string& way, const Explain& explain,
+                   const Golden& golden, std::vector<CheckResult>* out) {
   for (size_t i = 0; i < golden.prompts.size(); ++i) {
     const GoldenPrompt& prompt = golden.prompts[i];
-    CheckResult result = {.way = way.name,
+    CheckResult result = {.way = way,
                           .prompt = i,
                           .prompt_text = prompt.text ? brief(Json(*prompt.text)) : "[" + join_ids(prompt.ids) + "]",
                           .difference = {},
                           .explanation = {}};
     const std::string where = options.golden + ": prompt " + std::to_string(i);
-    if (Error e = check_prompt(subject, way, golden, where, &result)) result.difference = e;
-    shown(result);
+    if (Error e = check_prompt(subject, explain, golden, where, &result)) result.difference = e;
+    options.shown(result);
     out->push_back(std::move(result));
   }
 }
 
-Error check_at_server(const CheckOptions& options, const Golden& golden,
-                      const std::function<void(const CheckResult&)>& shown, std::vector<CheckResult>* out) {
+Error check_at_server(const CheckOptions& options, const Golden& golden, std::vector<CheckResult>* out) {
   Golden served;
   Subject subject;
   if (Error e = open_server(options.server, &served, &subject)) return e;
   if (Error e = check_served(golden, served, subject.name)) return e;
-  const auto say = [&](const GoldenPrompt&, const GoldenAnswer& want, const GoldenAnswer& have, std::string* text) {
-    *text = explain_at_server(subject, want, have);
+  const auto explain = [&](const GoldenPrompt&, const GoldenAnswer& want, const GoldenAnswer& have, std::string* text) {
+    *text = candidates_text(subject, want, have, std::min(last_suspect(want, have), want.ids.size()), {});
     return Error();
   };
-  check_prompts(options, subject, {subject.name, say}, golden, shown, out);
+  check_prompts(options, subject, subject.name, explain, golden, out);
   return {};
 }
 
-Error check_here(const CheckOptions& options, const Golden& golden,
-                 const std::function<void(const CheckResult&)>& shown, std::vector<CheckResult>* out) {
+Error check_here(const CheckOptions& options, const Golden& golden, std::vector<CheckResult>* out) {
   CheckOptions settled = options;
   settled.run.load = golden.run.load;
   settled.run.kv = golden.run.kv;
@@ -280,8 +265,8 @@ Error check_here(const CheckOptions& options, const Golden& golden,
     if (golden.weights != weights) return error("not the recorded weights", settled.run.model, golden.weights, weights);
   }
   const Subject subject = model_subject(runtime, settled.run.model, tokenizer);
-  const auto say = [&](const GoldenPrompt& prompt, const GoldenAnswer& want, const GoldenAnswer& have,
-                       std::string* text) {
+  const auto explain = [&](const GoldenPrompt& prompt, const GoldenAnswer& want, const GoldenAnswer& have,
+                           std::string* text) {
     return explain_here(subject, runtime, options.bisect, prompt, want, have, text);
   };
   std::vector<RunOptions> ways;
@@ -291,20 +276,18 @@ Error check_here(const CheckOptions& options, const Golden& golden,
       if (&way == &ways.front()) return e;
       continue;  // not possible on this machine, such as more threads than cores
     }
-    check_prompts(options, subject, {way_text(way), say}, golden, shown, out);
+    check_prompts(options, subject, way_text(way), explain, golden, out);
   }
   return {};
 }
 
 }  // namespace
 
-Error check_golden(const CheckOptions& options, const std::function<void(const CheckResult&)>& shown,
-                   std::vector<CheckResult>* out) {
+Error check_golden(const CheckOptions& options, std::vector<CheckResult>* out) {
   Golden golden;
   if (Error e = read_golden(options.golden, &golden)) return e;
   if (golden.prompts.empty()) return error("no prompts to check", options.golden);
-  const auto check = options.server.url.empty() ? check_here : check_at_server;
-  return check(options, golden, shown, out);
+  return options.server.url.empty() ? check_here(options, golden, out) : check_at_server(options, golden, out);
 }
 
 std::string junit_xml(const std::vector<CheckResult>& results) {

@@ -1,7 +1,6 @@
-#include "apps/golden/file.h"
+#include "apps/golden/golden.h"
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/output_file.h"
@@ -12,15 +11,10 @@
 namespace pinion {
 namespace {
 
-std::vector<int32_t> read_ids(JsonFields& fields, std::string_view name) {
-  const std::vector<int64_t> wide = fields.integers(name, 0, std::numeric_limits<int32_t>::max());
-  return {wide.begin(), wide.end()};
-}
-
 // {prompt | prompt_ids, max_tokens}
 Error read_prompt(JsonFields& fields, int64_t max_tokens, GoldenPrompt* out) {
   if (fields.has("prompt")) out->text = fields.text("prompt");
-  out->ids = read_ids(fields, "prompt_ids");
+  out->ids = read_token_ids(fields, "prompt_ids");
   out->max_tokens = fields.integer("max_tokens", max_tokens, 0, kMaxGoldenTokens);
   if (!fields.error && !out->text && out->ids.empty()) return error("neither prompt nor prompt_ids", fields.where);
   return fields.error;
@@ -61,7 +55,7 @@ Error read_settings(JsonFields settings, Golden* out) {
   out->calibration = settings.text("calibration", "");
   out->run.load.rotate = settings.boolean("rotate", false);  // old files are from before rotation
   read_sampler_settings(settings, &out->sampler);
-  out->sampler.dry_breakers = read_ids(settings, "dry_breakers");
+  out->sampler.dry_breakers = read_token_ids(settings, "dry_breakers");
   out->sampler.seed = static_cast<uint64_t>(settings.integer("seed", 0, 0));
   return refuse_unknown(settings);
 }
@@ -134,7 +128,7 @@ GoldenAnswer golden_answer(const GenerateResult& result, std::string text) {
 }
 
 Error read_answer(JsonFields& fields, const char* ids_name, GoldenAnswer* out) {
-  *out = {read_ids(fields, ids_name), fields.text("text", ""), fields.text("logits_hash"),
+  *out = {read_token_ids(fields, ids_name), fields.text("text", ""), fields.text("logits_hash"),
           fields.texts("logits_hash_by_8")};
   return fields.error;
 }

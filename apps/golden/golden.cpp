@@ -5,7 +5,7 @@
 
 #include "apps/cli/output_file.h"
 #include "apps/commands.h"
-#include "apps/golden/check.h"
+#include "apps/golden/golden.h"
 
 namespace pinion {
 namespace {
@@ -92,7 +92,7 @@ void show_differences(const CheckOptions& options, const std::vector<CheckResult
   }
 }
 
-int run_check(const CheckOptions& options) {
+int run_check(CheckOptions& options) {
   if (options.run.model.empty() == options.server.url.empty()) return fail_usage(kEitherOr);
   OutputFile junit;
   std::error_code ignored;
@@ -104,8 +104,8 @@ int run_check(const CheckOptions& options) {
   }
   if (options.matrix) print("| way | prompt | tokens | result |\n|:--|--:|--:|:--|\n");
   std::vector<CheckResult> results;
-  const auto show = [&](const CheckResult& result) { show_result(options, result); };
-  if (Error e = check_golden(options, show, &results)) return fail(e);
+  options.shown = [&](const CheckResult& result) { show_result(options, result); };
+  if (Error e = check_golden(options, &results)) return fail(e);
   if (!options.junit.empty()) {
     if (Error e = junit.finish(junit_xml(results))) return fail(e);
   }
@@ -137,13 +137,12 @@ Run setup_golden(Command app) {
   const std::vector<OptionText> run_options = record.describe().options;
   add_server_options(record, &options->server);
   exclude_url(record, run_options);
-  record.add_option("--prompts", options->prompts, "JSON list of texts or {prompt | prompt_ids, max_tokens}")
-      .required()
-      .path("F.json");
-  record.add_option("--out", options->out, "Golden file to write").required().path("G.json");
-  record.add_option("--max-tokens", options->max_tokens, "Maximum number of tokens for prompts without max_tokens")
-      .range(0, kMaxGoldenTokens)
-      .type_name("N")
+  record.add_path("--prompts F.json", options->prompts, "JSON list of texts or {prompt | prompt_ids, max_tokens}")
+      .required();
+  record.add_path("--out G.json", options->out, "Golden file to write").required();
+  record
+      .add_number("--max-tokens N", options->max_tokens, 0, kMaxGoldenTokens,
+                  "Maximum number of tokens for prompts without max_tokens")
       .show_default();
   add_sampling_options(record, &options->sampling);
 
@@ -160,8 +159,8 @@ Run setup_golden(Command app) {
   const std::vector<OptionText> model_options = check.describe().options;
   add_server_options(check, &checked->server);
   exclude_url(check, model_options);
-  check.add_option("--golden", checked->golden, "Golden file").required().path("G.json");
-  check.add_option("--junit", checked->junit, "Also write the results as JUnit XML").path("F.xml");
+  check.add_path("--golden G.json", checked->golden, "Golden file").required();
+  check.add_path("--junit F.xml", checked->junit, "Also write the results as JUnit XML");
   return {[options, checked, record] { return record.is_given() ? run_record(*options) : run_check(*checked); },
           {&options->run, &checked->run}};
 }

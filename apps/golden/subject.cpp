@@ -1,8 +1,7 @@
-#include "apps/golden/subject.h"
+#include "apps/golden/golden.h"
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -63,18 +62,10 @@ struct Connection {
 };
 
 std::string base_of(std::string url) {
-  const auto drop = [&url](std::string_view end) {
+  for (const std::string_view end : {"/", "/v1", "/"}) {
     if (url.ends_with(end)) url.erase(url.size() - end.size());
-  };
-  drop("/");
-  drop("/v1");
-  drop("/");
+  }
   return url;
-}
-
-std::string complain_about_url(const std::string& url) {
-  const bool is_valid = url.starts_with("http://") || url.starts_with("https://");
-  return is_valid ? "" : "want an address like http://127.0.0.1:8080, have " + url;
 }
 
 // The message of an error page in Pinion's format, {"error": {"message": TEXT}}; empty for other pages.
@@ -132,8 +123,7 @@ Error encode_at(Connection& server, const std::string& text, bool adds_special, 
   if (Error e = ask(server, "/tokenize", {{"content", text}, {"add_special", adds_special}}, &json)) return e;
   JsonFields fields{json, server.url + "/tokenize"};
   if (!fields.has("tokens")) fields.fail("tokens", "missing field");
-  const std::vector<int64_t> ids = fields.integers("tokens", 0, std::numeric_limits<int32_t>::max());
-  out->assign(ids.begin(), ids.end());
+  *out = read_token_ids(fields, "tokens");
   return fields.error;
 }
 
@@ -213,10 +203,12 @@ std::string weights_hash(const Model& model) {
 }
 
 void add_server_options(Command app, ServerOptions* options) {
-  app.add_option("--url", options->url, "Use a running `pinion serve` at this address instead of a local model")
-      .check(complain_about_url)
-      .type_name("URL");
-  app.add_option("--api-key-file", options->key_file, "Send the first key of this file to the server").path("F");
+  app.add_option("--url URL", options->url, "Use a running `pinion serve` at this address instead of a local model")
+      .check([](const std::string& url) {
+        const bool is_valid = url.starts_with("http://") || url.starts_with("https://");
+        return is_valid ? "" : "want an address like http://127.0.0.1:8080, have " + url;
+      });
+  app.add_path("--api-key-file F", options->key_file, "Send the first key of this file to the server");
 }
 
 Error open_server(const ServerOptions& options, Golden* served, Subject* out) {

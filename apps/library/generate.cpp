@@ -6,6 +6,7 @@
 #include "apps/library/interface.h"
 #include "apps/model/open.h"
 #include "engine/session/scheduler.h"
+#include "loader/files/json.h"
 #include "tokenizer/answers/answer_text.h"
 
 namespace pinion {
@@ -40,10 +41,9 @@ struct Generation {
 Error read_setting(const pinion_setting& given, SamplingFlags* flags) {
   const auto* row = std::ranges::find(kSamplerSettings, text_or_empty(given.name), &SamplerSetting::name);
   if (row == std::end(kSamplerSettings)) {
-    std::string known;
-    for (const SamplerSetting& setting : kSamplerSettings)
-      known += (known.empty() ? "" : ", ") + std::string(setting.name);
-    return error("no such name", "settings", known, "\"" + std::string(text_or_empty(given.name)) + "\"");
+    std::vector<std::string> known;
+    for (const SamplerSetting& setting : kSamplerSettings) known.emplace_back(setting.name);
+    return error("no such name", "settings", joined(known), "\"" + std::string(text_or_empty(given.name)) + "\"");
   }
   const bool is_whole = !row->count || given.value == std::floor(given.value);
   if (!(given.value >= row->min && given.value <= row->max) || !is_whole) {
@@ -123,11 +123,11 @@ pinion_result* make_result(const Generation& generation, const GenerateResult& r
   return owned.release();
 }
 
-pinion_result* make_failed_result(pinion_status status, const Error& e) {
+pinion_result* make_failed_result(const Error& e) {
   auto owned = std::make_unique<OwnedResult>();
   owned->owned_error = e.message();
   static_cast<pinion_result&>(*owned) = {};
-  owned->status = status;
+  owned->status = PINION_ERROR_RUN;
   owned->error = owned->owned_error.c_str();
   return owned.release();
 }
@@ -176,19 +176,10 @@ Error begin_all(const OpenModel& model, std::span<const pinion_request> requests
   return {};
 }
 
-SchedulerOptions options_for(const OpenModel& model, std::span<const pinion_request> requests, const Batch& batch,
-                             int64_t parallel) {
-  std::vector<int64_t> needs;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    needs.push_back(static_cast<int64_t>(requests[i].count) + batch.generations[i].how.max_tokens);
-  }
-  return batch_options(model.runtime, std::move(needs), parallel);
-}
-
 void end_text(Batch& batch, size_t index, const Error& e, const GenerateResult& result) {
   Generation& generation = batch.generations[index];
   if (!e) generation.finish();
-  batch.results[index] = e ? make_failed_result(PINION_ERROR_RUN, e) : make_result(generation, result);
+  batch.results[index] = e ? make_failed_result(e) : make_result(generation, result);
 }
 
 Error submit_all(std::span<const pinion_request> requests, Scheduler& scheduler, Batch& batch) {
@@ -213,8 +204,12 @@ pinion_status generate_batch(OpenModel& model, std::span<const pinion_request> r
   if (Error e = begin_all(model, requests, &batch)) return failed(PINION_ERROR_ARGUMENT, e);
   const PassLock lock(model.passes);
   if (!lock.is_held()) return busy();
+  std::vector<int64_t> needs;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    needs.push_back(static_cast<int64_t>(requests[i].count) + batch.generations[i].how.max_tokens);
+  }
   std::unique_ptr<Scheduler> scheduler;
-  const SchedulerOptions options = options_for(model, requests, batch, parallel);
+  const SchedulerOptions options = batch_options(model.runtime, std::move(needs), parallel);
   if (Error e = open_scheduler(*model.runtime.model, *model.runtime.team, options, &scheduler)) {
     return status_of(e, PINION_ERROR_ARGUMENT);
   }

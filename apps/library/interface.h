@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -52,6 +53,21 @@ pinion_status guarded(const F& f) noexcept {
 }
 
 inline pinion_status missing(const char* argument) { return failed(PINION_ERROR_ARGUMENT, error("NULL", argument)); }
+
+struct Argument {
+  Argument(const char* argument, const auto& given) : name(argument), is_given(given) {}
+  const char* name;
+  bool is_given;
+};
+
+// The same, for arguments that must be given.
+template <class F>
+pinion_status guarded(std::initializer_list<Argument> arguments, const F& f) noexcept {
+  return guarded([&] {
+    const auto* absent = std::ranges::find(arguments, false, &Argument::is_given);
+    return absent == arguments.end() ? f() : missing(absent->name);
+  });
+}
 
 inline pinion_status busy() {
   return failed(PINION_ERROR_BUSY, "a callback called a function that needs the model, which is running");
@@ -162,7 +178,6 @@ class PassLock {
 struct OpenModel {
   PassMutex passes;
   RunOptions run;
-  std::string family, quant, kv;               // for pinion_model_describe
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the folder has none
   Runtime runtime;
 

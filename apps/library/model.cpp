@@ -1,15 +1,21 @@
-// Models for C: opening a folder as the commands do, and describing it.
+// Errors and versions for C, and models: opening a folder as the commands do, and describing it.
+#include <array>
 #include <iterator>
 
 #include "apps/library/interface.h"
+#include "apps/model/build.h"
 #include "apps/model/open.h"
 #include "engine/forward/rope.h"
+#include "engine/team/team.h"
 #include "loader/checkpoint/model_folder.h"
 #include "loader/files/json.h"
 #include "loader/files/user_folders.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {
+
+thread_local std::array<char, 2048> last_text = {};
 
 // Calls set() with the index of a name in a table; without a name it does nothing.
 template <class Names, class Set>
@@ -95,16 +101,53 @@ Error open_shared(const pinion_model_options& options, OpenModel* model) {
   const Note note = [&](const std::string& text) { callbacks.report(PINION_NOTE, text); };
   if (Error e = open_model(run, load, note, model->tokenizer.get(), &model->runtime)) return e;
   for (const std::string& text : model_notes(*model->runtime.model)) note(text);
-  model->family = model->runtime.model->config.family;
-  model->quant = quant_name(run);
-  model->kv = kv_name(run);
   return {};
 }
 
 }  // namespace
+
+pinion_status failed(pinion_status status, std::string_view text) noexcept {
+  size_t bytes = std::min(text.size(), last_text.size() - 1);
+  while (bytes > 0 && bytes < text.size() && !begins_character(text[bytes])) --bytes;
+  std::ranges::copy(text.substr(0, bytes), last_text.begin());
+  last_text[bytes] = '\0';
+  return status;
+}
+
+PassLock::PassLock(PassMutex& passes) : passes_(passes) {
+  if (passes.owner.load() == std::this_thread::get_id()) return;
+  lock_ = std::unique_lock(passes.mutex);
+  passes.owner = std::this_thread::get_id();
+  has_affinity_ = sched_getaffinity(0, sizeof affinity_, &affinity_) == 0;
+}
+
+PassLock::~PassLock() {
+  if (!is_held()) return;
+  Team::unpin_caller();  // updates the team's record of the thread, too
+  if (has_affinity_) sched_setaffinity(0, sizeof affinity_, &affinity_);
+  passes_.owner = std::thread::id();
+}
+
 }  // namespace pinion
 
 using namespace pinion;
+
+const char* pinion_error_text() { return last_text.data(); }
+
+uint32_t pinion_api_version() { return PINION_API_VERSION; }
+
+const char* pinion_version() { return PINION_VERSION; }
+
+const char* pinion_build() {
+  try {
+    static const std::string text = build_text();
+    return text.c_str();
+  } catch (const std::bad_alloc&) {
+    return "pinion " PINION_VERSION;
+  }
+}
+
+void pinion_free(void* memory) { std::free(memory); }
 
 pinion_status pinion_model_open(const char* folder, const pinion_model_options* options, pinion_model** out) {
   return guarded([&] {
@@ -127,16 +170,14 @@ pinion_status pinion_model_open(const char* folder, const pinion_model_options* 
 void pinion_model_close(pinion_model* model) { delete model; }
 
 pinion_status pinion_model_describe(const pinion_model* model, pinion_model_info* out) {
-  return guarded([&] {
-    if (!model) return missing("model");
-    if (!out) return missing("out");
+  return guarded({{"model", model}, {"out", out}}, [&] {
     const OpenModel& shared = *model->shared;
     const Model& weights = *shared.runtime.model;
     const pinion_model_info info = {
         .size = out->size,
-        .family = shared.family.c_str(),
-        .quant = shared.quant.c_str(),
-        .kv = shared.kv.c_str(),
+        .family = weights.config.family.c_str(),
+        .quant = quant_name(shared.run).data(),  // of a literal, as .kv
+        .kv = kv_name(shared.run).data(),
         .kernels = shared.runtime.kernels->name,
         .threads = shared.runtime.team->size(),
         .has_tokenizer = shared.tokenizer != nullptr,
@@ -156,9 +197,6 @@ pinion_status pinion_model_describe(const pinion_model* model, pinion_model_info
 }
 
 pinion_status pinion_model_end_ids(const pinion_model* model, int32_t** out, size_t* count) {
-  return guarded([&] {
-    if (!model) return missing("model");
-    if (!out || !count) return missing("out or count");
-    return give_ids(model->shared->runtime.model->eos_ids, out, count);
-  });
+  return guarded({{"model", model}, {"out or count", out && count}},
+                 [&] { return give_ids(model->shared->runtime.model->eos_ids, out, count); });
 }

@@ -43,6 +43,13 @@ OrderedJson error_json(Api api, const ApiError& failure) {
             {"code", text_or_null(failure.code)}}}};
 }
 
+ApiError field_error(const Error& failure) {
+  ApiError out{.message = failure.message()};
+  if (failure.where.starts_with(kWhere)) out.param = failure.where.substr(kWhere.size());
+  if (failure.what == "too long") out.code = "context_length_exceeded";
+  return out;
+}
+
 void make_integers(Json& value) {
   constexpr double kExact = 9007199254740992;  // 2^53
   if (value.is_structured()) std::ranges::for_each(value, make_integers);
@@ -128,6 +135,8 @@ Reply error_reply(Api api, const ApiError& failure) {
   return reply;
 }
 
+Reply error_reply(Api api, const Error& failure) { return error_reply(api, field_error(failure)); }
+
 std::string event_text(const OrderedJson& json) { return "data: " + json_text(json) + "\n\n"; }
 
 std::string error_event(Api api, const ApiError& failure) {
@@ -143,12 +152,4 @@ ApiError failure_error(FailureKind kind, const Error& failure) {
   const bool is_clients_choice = failure.where == "grammar" || failure.where == kAllowedTokens;
   return {is_clients_choice ? 400 : 500, failure.message()};
 }
-
-ApiError field_error(const Error& failure) {
-  ApiError out{.message = failure.message()};
-  if (failure.where.starts_with(kWhere)) out.param = failure.where.substr(kWhere.size());
-  if (failure.what == "too long") out.code = "context_length_exceeded";
-  return out;
-}
-
 }  // namespace pinion

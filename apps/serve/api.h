@@ -53,6 +53,7 @@ struct ApiError {
 enum class Api : uint8_t { openai, anthropic, ollama };
 
 Reply error_reply(Api api, const ApiError& failure);
+Reply error_reply(Api api, const Error& failure);           // of JsonFields; names the field
 std::string error_event(Api api, const ApiError& failure);  // last event of a stream
 Reply json_reply(const OrderedJson& json);
 const OrderedJson& field_of(const OrderedJson& json, const char* name);  // null: absent, or json is no object
@@ -64,8 +65,6 @@ std::string event_text(const OrderedJson& json);                 // "data: {...}
 
 // Converts a failure of an inference request.
 ApiError failure_error(FailureKind kind, const Error& failure);
-// Converts an Error of JsonFields; names the field.
-ApiError field_error(const Error& failure);
 
 // Counting semaphore. Parsing, templates and encoding run beside the engine: without a limit, many clients would take
 // its cores and much memory.
@@ -138,7 +137,8 @@ struct Route {
 
 // Files of apps/serve/page, compiled into the program.
 struct PageFile {
-  std::string_view name, text;
+  const char* path;  // "/app.js"
+  std::string_view text;
 };
 std::span<const PageFile> page_files();
 

@@ -59,9 +59,7 @@ class ChatFormatter : public OpenaiFormatter {
   std::string put(const RequestEvent& event) override {
     Choice& choice = choices_[event.choice];
     for (const ToolEvent& part : parse_event(choice.parser, event)) put(part, choice);
-    if (event.logprobs) {
-      choice.logprobs.push_back(logprobs_json(*server_.tokenizer, choice.last_id, *event.logprobs));
-    }
+    if (event.logprobs) choice.logprobs.push_back(logprobs_json(*server_.tokenizer, choice.last_id, *event.logprobs));
     if (event.id) choice.last_id = event.id;
     if (event.is_end) {
       add_usage(event.result, event.choice == 0);
@@ -161,7 +159,7 @@ class ChatFormatter : public OpenaiFormatter {
 Reply complete_chat(const ServerState& server, const HttpRequest& http) {
   ChatRequest request;
   request.fields.is_strict = http.is_strict;
-  if (Error e = read_chat_request(server, http.body, &request)) return error_reply(Api::openai, field_error(e));
+  if (Error e = read_chat_request(server, http.body, &request)) return error_reply(Api::openai, e);
   return chat_reply(server, Api::openai, request, http, std::make_unique<ChatFormatter>(server, request));
 }
 

@@ -1,6 +1,6 @@
 // POST /v1/completions: continues a text (platform.openai.com/docs/api-reference/completions). /completion and /infill
 // do so in the format of llama.cpp's server (github.com/ggml-org/llama.cpp, tools/server).
-#include "apps/golden/file.h"
+#include "apps/golden/golden.h"
 #include "apps/serve/request.h"
 #include "loader/config/model_config.h"
 
@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's
 constexpr int64_t kMaxPrompts = 1024;
 constexpr int64_t kMaxLogprobs = 100;
-constexpr int64_t kMaxDryBreakers = 64;  // the engine thread compares each token with all of them
+constexpr size_t kMaxDryBreakers = 64;  // the engine thread compares each token with all of them
 
 struct CompletionRequest {
   GenerationFields fields;
@@ -22,9 +22,7 @@ struct CompletionRequest {
 // A list of token ids, or a string.
 Error read_prompt(const ServerState& server, const Json& prompt, bool add_special, std::vector<int32_t>* out) {
   constexpr const char* kField = "request: prompt";
-  if (prompt.is_string()) {
-    return encode_field(server, "prompt", prompt.get_ref<const std::string&>(), add_special, out);
-  }
+  if (prompt.is_string()) return encode_field(server, "prompt", prompt.get_ref<const std::string&>(), add_special, out);
   if (prompt.is_array() && std::ssize(prompt) > server.service->context()) return too_long(server, "prompt");
   if (!prompt.is_array()) return error("wrong type", kField, "a string, token ids, or a list of either");
   for (const Json& id : prompt) {
@@ -58,10 +56,9 @@ void read_golden_fields(JsonFields& fields, CompletionRequest* out) {
   options.hash_logits = fields.boolean("return_logits_hash", false);
   options.tokens_per_hash = options.hash_logits ? kTokensPerHash : 0;
   if (!fields.has("dry_breakers")) return;
-  const std::vector<int64_t> ids = fields.integers("dry_breakers", 0, kMaxVocabulary);
-  if (std::ssize(ids) > kMaxDryBreakers)
+  std::vector<int32_t>& ids = options.sampler.dry_breakers = read_token_ids(fields, "dry_breakers", kMaxVocabulary);
+  if (ids.size() > kMaxDryBreakers)
     fields.fail("dry_breakers", "too many", "at most " + std::to_string(kMaxDryBreakers));
-  options.sampler.dry_breakers.assign(ids.begin(), ids.end());
 }
 
 Error read_completion_request(const ServerState& server, const std::string& body, int64_t absent_max_tokens,
@@ -273,7 +270,7 @@ class NativeFormatter : public ResponseFormatter {
 Reply complete_text(const ServerState& server, const HttpRequest& http) {
   CompletionRequest request;
   if (Error e = read_completion_request(server, http.body, kDefaultMaxTokens, &request)) {
-    return error_reply(Api::openai, field_error(e));
+    return error_reply(Api::openai, e);
   }
   return generation_reply(server, Api::openai, request.fields, request.prompts, http,
                           std::make_unique<CompletionFormatter>(server, request));
@@ -284,7 +281,7 @@ Reply complete_native(const ServerState& server, const HttpRequest& http) {
   Error e = read_completion_request(server, http.body, server.service->context(), &request);
   const bool is_one = request.prompts.size() == 1 && request.fields.choices == 1 && !request.echoes;
   if (!e && !is_one) e = error("not supported here", "request: prompt", "one prompt and one choice, without echo");
-  if (e) return error_reply(Api::openai, field_error(e));
+  if (e) return error_reply(Api::openai, e);
   return generation_reply(server, Api::openai, request.fields, request.prompts, http,
                           std::make_unique<NativeFormatter>(server, request));
 }
@@ -294,7 +291,7 @@ Reply infill(const ServerState& server, const HttpRequest& http) {
   OrderedJson json;
   Error e = parse_body(http.body, &json);
   if (!e && !json.is_object()) e = error("wrong type", "request", "an object");
-  if (e) return error_reply(Api::openai, field_error(e));
+  if (e) return error_reply(Api::openai, e);
   json["prompt"] = text_of(json, "input_prefix") + text_of(json, "prompt");
   json["suffix"] = text_of(json, "input_suffix");
   for (const char* name : {"input_prefix", "input_suffix"}) json.erase(name);

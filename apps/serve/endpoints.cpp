@@ -1,6 +1,7 @@
 // The endpoints that run no inference: page, models, metrics, tokenizer.
 #include <cinttypes>
 
+#include "apps/cli/common.h"
 #include "apps/serve/conversation.h"
 #include "kernels/base/text.h"
 #include "loader/config/model_config.h"
@@ -75,18 +76,16 @@ constexpr const char* kContentSecurityPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'";
 
-const char* media_type(std::string_view name) {
-  if (name.ends_with(".html")) return "text/html; charset=utf-8";
-  return name.ends_with(".css") ? "text/css; charset=utf-8" : "text/javascript; charset=utf-8";
+const char* media_type(std::string_view path) {
+  if (path == "/") return "text/html; charset=utf-8";
+  return path.ends_with(".css") ? "text/css; charset=utf-8" : "text/javascript; charset=utf-8";
 }
 
 }  // namespace
 
 Reply show_page_file(const ServerState&, const HttpRequest& http) {
-  const std::string name = http.path == "/" ? "index.html" : http.path.substr(1);
-  const std::span<const PageFile> files = page_files();
-  const auto file = std::ranges::find(files, name, &PageFile::name);
-  return {.type = media_type(name),
+  const auto file = std::ranges::find(page_files(), http.path, &PageFile::path);
+  return {.type = media_type(http.path),
           .body = std::string(file->text),
           .headers = {{"Content-Security-Policy", kContentSecurityPolicy},
                       {"X-Content-Type-Options", "nosniff"},
@@ -122,14 +121,14 @@ Reply show_metrics(const ServerState& server, const HttpRequest&) {
 Reply tokenize_text(const ServerState& server, const HttpRequest& http) {
   const Slot slot(*server.parse_slots);
   Json json;
-  if (Error e = parse_body(http.body, &json)) return error_reply(Api::openai, field_error(e));
+  if (Error e = parse_body(http.body, &json)) return error_reply(Api::openai, e);
   JsonFields fields{json, "request"};
   const std::string text = fields.has("prompt") ? fields.text("prompt") : fields.text("content");
   const bool add_special = fields.boolean("add_special_tokens", fields.boolean("add_special", false));
-  if (fields.error) return error_reply(Api::openai, field_error(fields.error));
+  if (fields.error) return error_reply(Api::openai, fields.error);
   std::vector<int32_t> ids;
   if (Error e = encode_field(server, fields.has("prompt") ? "prompt" : "content", text, add_special, &ids)) {
-    return error_reply(Api::openai, field_error(e));
+    return error_reply(Api::openai, e);
   }
   return json_reply({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", server.service->context()}});
 }
@@ -137,12 +136,11 @@ Reply tokenize_text(const ServerState& server, const HttpRequest& http) {
 Reply detokenize_ids(const ServerState& server, const HttpRequest& http) {
   const Slot slot(*server.parse_slots);
   Json json;
-  if (Error e = parse_body(http.body, &json)) return error_reply(Api::openai, field_error(e));
+  if (Error e = parse_body(http.body, &json)) return error_reply(Api::openai, e);
   JsonFields fields{json, "request"};
   if (!fields.has("tokens")) fields.fail("tokens", "missing field");
-  std::vector<int32_t> ids;
-  for (const int64_t id : fields.integers("tokens", 0, kMaxVocabulary)) ids.push_back(static_cast<int32_t>(id));
-  if (fields.error) return error_reply(Api::openai, field_error(fields.error));
+  const std::vector<int32_t> ids = read_token_ids(fields, "tokens", kMaxVocabulary);
+  if (fields.error) return error_reply(Api::openai, fields.error);
   const std::string text = decode(*server.tokenizer, ids, false);
   return json_reply({{"content", text}, {"prompt", text}});
 }
@@ -185,7 +183,7 @@ Reply apply_template(const ServerState& server, const HttpRequest& http) {
   Error e = parse_body(http.body, &json);
   if (!e) e = take_chat_input(json, &input);
   if (!e) e = make_chat_prompt(server, std::move(input), &fields, &prompt);
-  return e ? error_reply(Api::openai, field_error(e)) : json_reply({{"prompt", prompt.text}});
+  return e ? error_reply(Api::openai, e) : json_reply({{"prompt", prompt.text}});
 }
 
 }  // namespace pinion

@@ -50,11 +50,6 @@ constexpr RefusedFields kRefused[] = {
 
 bool has_name(std::string_view list, const std::string& name) { return list.find(" " + name + " ") != list.npos; }
 
-uint64_t read_seed(JsonFields& fields, const ServerState& server) {
-  if (!fields.has("seed")) return server.seed ? *server.seed : std::random_device{}();
-  return static_cast<uint64_t>(fields.integer("seed"));
-}
-
 std::vector<std::string> read_stops(JsonFields& fields, std::string_view name) {
   std::vector<std::string> stops = fields.texts(name);
   size_t bytes = 0;
@@ -69,8 +64,7 @@ std::vector<std::string> read_stops(JsonFields& fields, std::string_view name) {
 
 // Ascending, each once.
 std::vector<int32_t> read_ids(JsonFields& fields, std::string_view name, size_t max_count) {
-  const std::vector<int64_t> given = fields.integers(name, 0, kMaxVocabulary);
-  std::vector<int32_t> ids(given.begin(), given.end());
+  std::vector<int32_t> ids = read_token_ids(fields, name, kMaxVocabulary);
   std::ranges::sort(ids);
   ids.erase(std::ranges::unique(ids).begin(), ids.end());
   if (ids.size() > max_count) fields.fail(name, "too many", "at most " + std::to_string(max_count) + " ids");
@@ -132,7 +126,8 @@ void read_generation_fields(JsonFields& fields, const ServerState& server, Gener
   read_sampler_settings(fields, &sampler);
   sampler.repetition_penalty =  // the name in llama.cpp and Ollama
       static_cast<float>(fields.number("repeat_penalty", sampler.repetition_penalty, 0.01, 100));
-  sampler.seed = read_seed(fields, server);
+  sampler.seed = server.seed ? *server.seed : std::random_device{}();
+  if (fields.has("seed")) sampler.seed = static_cast<uint64_t>(fields.integer("seed"));
   sampler.logit_bias = read_logit_bias(fields);
   sampler.allowed_ids = read_ids(fields, "allowed_token_ids", kMaxVocabulary);
   sampler.banned = read_bad_words(fields, server);
@@ -148,9 +143,7 @@ void read_generation_fields(JsonFields& fields, const ServerState& server, Gener
   JsonFields stream = fields.fields("stream_options");
   out->include_usage = stream.boolean("include_usage", false);
   fields.error = stream.error;
-  if (Error e = find_dry_breakers({}, server.tokenizer.get(), &sampler)) {
-    fields.fail("dry_multiplier", e.message());
-  }
+  if (Error e = find_dry_breakers({}, server.tokenizer.get(), &sampler)) fields.fail("dry_multiplier", e.message());
 }
 
 int64_t read_max_tokens(JsonFields& fields, const ServerState& server, std::initializer_list<const char*> names,

@@ -1,5 +1,6 @@
 #include <arpa/inet.h>
 #include <httplib.h>
+#include <nettle/memops.h>
 
 #include <cctype>
 #include <cstdlib>
@@ -18,11 +19,7 @@ std::string lower_case(std::string text) {
 
 // Takes the same time wherever the keys differ.
 bool is_same_key(std::string_view key, std::string_view sent) {
-  unsigned difference = key.size() == sent.size() ? 0 : 1;
-  for (size_t i = 0; i < sent.size(); ++i) {
-    difference |= static_cast<unsigned char>(key[i % key.size()]) ^ static_cast<unsigned char>(sent[i]);
-  }
-  return difference == 0;
+  return key.size() == sent.size() && memeql_sec(key.data(), sent.data(), key.size()) != 0;
 }
 
 std::string key_of(const httplib::Request& request) {
@@ -64,11 +61,6 @@ bool consists_of(std::string_view text, std::string_view characters) {
   return !text.empty() && text.find_first_not_of(characters) == text.npos;
 }
 
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
-  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
-}
-
 // Refuses heads that a proxy may understand differently from cpp-httplib, which skips, truncates or decodes parts of
 // them: the two would disagree where the next request begins (request smuggling). RFC 9112, 2.2, 3.2, 5.1, 5.2, 6.3.
 ApiError check_head(std::string_view head) {
@@ -87,7 +79,7 @@ ApiError check_head(std::string_view head) {
       return {400, "each header is one line: a name followed at once by a colon"};
     }
     const std::string name = lower_case(std::string(line.substr(0, colon)));
-    const std::string_view value = trimmed(line.substr(colon + 1));
+    const std::string_view value = trimmed(line.substr(colon + 1), " \t");
     const bool is_length = name == "content-length", is_encoding = name == "transfer-encoding";
     if (is_length && !consists_of(value, kDigits)) return {400, "Content-Length must be a number"};
     if (is_encoding && lower_case(std::string(value)) != "chunked") return {400, "unknown Transfer-Encoding"};

@@ -25,11 +25,6 @@ void deliver_or_fail(auto& queue, const auto& deliver) {
   }
 }
 
-bool ends_call(ToolCallParser& parser, std::string_view text) {
-  const auto is_end = [](const ToolEvent& event) { return event.kind == ToolEvent::Kind::kCallEnded; };
-  return std::ranges::any_of(parser.put(text), is_end);
-}
-
 }  // namespace
 
 void Histogram::add(double seconds) {
@@ -166,7 +161,9 @@ bool InferenceService::put_token(Request& request, int32_t id, const GenerateRes
     RequestEvent event{.choice = request.choice, .text = request.text.put(id), .id = id};
     if (!so_far.logprobs.empty()) event.logprobs = so_far.logprobs.back();
     if (so_far.ids.size() == 1) event.prompt_logprobs = so_far.prompt_logprobs;
-    continues = !request.text.is_stopped() && !(request.call_parser && ends_call(*request.call_parser, event.text));
+    const auto ends_call = [](const ToolEvent& part) { return part.kind == ToolEvent::Kind::kCallEnded; };
+    continues = !request.text.is_stopped() &&
+                !(request.call_parser && std::ranges::any_of(request.call_parser->put(event.text), ends_call));
     request.queue->put(std::move(event));
   });
   return continues && !request.queue->is_out_of_memory;

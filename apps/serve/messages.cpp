@@ -168,12 +168,6 @@ const char* stop_reason(const RequestEvent& end, bool has_calls) {
   return has_calls ? "tool_use" : "end_turn";
 }
 
-// Anthropic signs thoughts and rejects unsigned ones, so some clients drop thoughts without a signature. This one is a
-// hash of the thought; it is not checked when it comes back.
-std::string signature_of(const std::string& thought) {
-  return hash_text(hash_bytes(std::as_bytes(std::span(thought))));
-}
-
 // Content blocks, each of one type, in the order of the text.
 class MessageFormatter : public ResponseFormatter {
  public:
@@ -232,7 +226,10 @@ class MessageFormatter : public ResponseFormatter {
       block["input"] = parse_ordered_json(arguments_, "input", &input) ? OrderedJson::object() : std::move(input);
     }
     if (block["type"] == "thinking") {
-      block["signature"] = signature_of(block["thinking"].get_ref<const std::string&>());
+      // Anthropic rejects thoughts without its signature, so some clients drop them. This one is a hash of the thought;
+      // it is not checked when it comes back.
+      const auto& thought = block["thinking"].get_ref<const std::string&>();
+      block["signature"] = hash_text(hash_bytes(std::as_bytes(std::span(thought))));
       add_delta({{"type", "signature_delta"}, {"signature", block["signature"]}});
     }
     send({{"type", "content_block_stop"}, {"index", message_["content"].size() - 1}});
@@ -300,14 +297,13 @@ class MessageFormatter : public ResponseFormatter {
 
 Reply answer_messages(const ServerState& server, const HttpRequest& http) {
   ChatRequest request;
-  if (Error e = read_messages_request(server, http, false, &request))
-    return error_reply(Api::anthropic, field_error(e));
+  if (Error e = read_messages_request(server, http, false, &request)) return error_reply(Api::anthropic, e);
   return chat_reply(server, Api::anthropic, request, http, std::make_unique<MessageFormatter>(server, request));
 }
 
 Reply count_tokens(const ServerState& server, const HttpRequest& http) {
   ChatRequest request;
-  if (Error e = read_messages_request(server, http, true, &request)) return error_reply(Api::anthropic, field_error(e));
+  if (Error e = read_messages_request(server, http, true, &request)) return error_reply(Api::anthropic, e);
   return json_reply({{"input_tokens", request.prompt.ids.size()}});
 }
 

@@ -20,12 +20,6 @@ std::string iso_time(std::timespec time) {
   return formatted("%s.%09ldZ", seconds.data(), time.tv_nsec);
 }
 
-std::string iso_time_now() {
-  std::timespec now = {};
-  std::timespec_get(&now, TIME_UTC);
-  return iso_time(now);
-}
-
 OrderedJson ollama_details(const ServerState& server) {
   return {{"format", "safetensors"},
           {"family", server.family},
@@ -89,12 +83,6 @@ void read_think(JsonFields& fields, Conversation* out) {
   if (is_level) out->variables["reasoning_effort"] = *think;
 }
 
-// Clients load a model ahead of use by a request without messages or prompt.
-bool has_no_prompt(const OrderedJson& body, bool is_chat) {
-  const OrderedJson& prompt = field_of(body, is_chat ? "messages" : "prompt");
-  return prompt.is_null() || prompt == (is_chat ? OrderedJson::array() : OrderedJson(""));
-}
-
 // A raw prompt, or the only user message of a conversation.
 Error read_generate_prompt(const ServerState& server, JsonFields& fields, ChatInput input, OllamaRequest* out) {
   const std::string prompt = fields.text("prompt"), system = fields.text("system", "");
@@ -119,7 +107,9 @@ Error read_ollama_request(const ServerState& server, const std::string& body, Ol
   OutputConstraint constraint;
   if (Error e = parse_body(body, &json)) return e;
   if (Error e = take_output_constraint(json, Api::ollama, &constraint)) return e;
-  out->is_preload = has_no_prompt(json, out->is_chat);
+  // Clients load a model ahead of use by a request without messages or prompt.
+  const OrderedJson& prompt = field_of(json, out->is_chat ? "messages" : "prompt");
+  out->is_preload = prompt.is_null() || prompt == (out->is_chat ? OrderedJson::array() : OrderedJson(""));
   if (out->is_chat && !out->is_preload) {
     if (!server.chat_template) return error("the model has no chat template; /api/generate continues plain text", "");
     if (Error e = take_chat_input(json, &input)) return e;
@@ -141,7 +131,9 @@ Error read_ollama_request(const ServerState& server, const std::string& body, Ol
 
 // Fields that every line of a reply has.
 OrderedJson line_json(const ServerState& server, bool is_chat, const std::string& content) {
-  OrderedJson json = {{"model", server.model}, {"created_at", iso_time_now()}};
+  std::timespec now = {};
+  std::timespec_get(&now, TIME_UTC);
+  OrderedJson json = {{"model", server.model}, {"created_at", iso_time(now)}};
   if (is_chat) json["message"] = {{"role", "assistant"}, {"content", content}};
   if (!is_chat) json["response"] = content;
   return json;
@@ -219,7 +211,7 @@ Reply ollama_generate(const ServerState& server, const HttpRequest& http) {
   OllamaRequest request;
   request.is_chat = http.path == "/api/chat";
   request.fields.is_strict = http.is_strict;
-  if (Error e = read_ollama_request(server, http.body, &request)) return error_reply(Api::ollama, field_error(e));
+  if (Error e = read_ollama_request(server, http.body, &request)) return error_reply(Api::ollama, e);
   if (request.is_preload) {
     OrderedJson json = line_json(server, request.is_chat, "");
     json.update({{"done", true}, {"done_reason", "load"}});
@@ -260,11 +252,11 @@ Reply ollama_show(const ServerState& server, const HttpRequest&) {
 // Nothing is downloaded: the model is there, or it is another one.
 Reply ollama_pull(const ServerState& server, const HttpRequest& http) {
   Json json;
-  if (Error e = parse_body(http.body, &json)) return error_reply(Api::ollama, field_error(e));
+  if (Error e = parse_body(http.body, &json)) return error_reply(Api::ollama, e);
   JsonFields fields{json, "request"};
   const std::string name = fields.has("model") ? fields.text("model") : fields.text("name");
   const bool streams = fields.boolean("stream", true);
-  if (fields.error) return error_reply(Api::ollama, field_error(fields.error));
+  if (fields.error) return error_reply(Api::ollama, fields.error);
   if (name != server.model && name != server.model + ":latest") {
     return error_reply(Api::ollama, {404, "model not found; this server has only " + server.model});
   }

@@ -243,7 +243,7 @@ OrderedJson ResponseStore::find_item(const std::string& id) {
 Reply create_response(const ServerState& server, const HttpRequest& http) {
   ResponsesRequest request;
   request.fields.is_strict = http.is_strict;
-  if (Error e = read_responses_request(server, http.body, &request)) return error_reply(Api::openai, field_error(e));
+  if (Error e = read_responses_request(server, http.body, &request)) return error_reply(Api::openai, e);
   return chat_reply(server, Api::openai, request, http, std::make_unique<ResponsesFormatter>(server, request));
 }
 

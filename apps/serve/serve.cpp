@@ -7,7 +7,7 @@
 #include "apps/cli/common.h"
 #include "apps/cli/speculate.h"
 #include "apps/commands.h"
-#include "apps/golden/subject.h"
+#include "apps/golden/golden.h"
 #include "apps/model/build.h"
 #include "apps/serve/api.h"
 #include "apps/serve/conversation.h"
@@ -20,14 +20,7 @@ namespace pinion {
 namespace {
 
 constexpr Route kRoutes[] = {
-    {"GET", "/", Api::openai, show_page_file, true, true},
-    {"GET", "/style.css", Api::openai, show_page_file, true, true},
-    {"GET", "/app.js", Api::openai, show_page_file, true, true},
-    {"GET", "/chats.js", Api::openai, show_page_file, true, true},
-    {"GET", "/client.js", Api::openai, show_page_file, true, true},
-    {"GET", "/markdown.js", Api::openai, show_page_file, true, true},
-    {"GET", "/messages.js", Api::openai, show_page_file, true, true},
-    {"GET", "/settings.js", Api::openai, show_page_file, true, true},
+    // besides those of the page
     {"GET", "/health", Api::openai, show_health, true},
     {"GET", "/metrics", Api::openai, show_metrics},
     {"GET", "/v1/models", Api::openai, list_models},
@@ -115,12 +108,6 @@ class DrainOnSignals {
   DrainOnSignals& operator=(const DrainOnSignals&) = delete;
 };
 
-Error check_host(const ServeOptions& options) {
-  if (is_loopback(options.http.host) || !options.key_file.empty() || options.no_key) return {};
-  return error("other machines could use the model: set --api-key-file, or --no-key to allow that",
-               "--host " + options.http.host);
-}
-
 void note_unknown_tool_format(const ChatTemplate& chat_template) {
   const std::string_view source = template_source(chat_template, {.tools = nlohmann::ordered_json::array()});
   if (source.find("tools") == std::string_view::npos || detect_tool_format(source) != ToolFormat::kNone) return;
@@ -179,7 +166,10 @@ std::string check_origin(const std::string& origin) {
 int serve(const ServeOptions& options) {
   if (options.quiet) set_quiet();
   HttpOptions http = options.http;
-  if (Error e = check_host(options)) return fail_usage(e.message());
+  if (!is_loopback(http.host) && options.key_file.empty() && !options.no_key) {
+    return fail_usage("--host " + http.host +
+                      ": other machines could use the model: set --api-key-file, or --no-key to allow that");
+  }
   if (Error e = read_keys(options.key_file, &http.keys)) return fail(e);
   if (Error e = check_model_folder(options.run.model)) return fail(e);
   if (Error e = check_speculation(options.speculate, options.run)) return fail(e);
@@ -191,12 +181,16 @@ int serve(const ServeOptions& options) {
   server.responses = std::make_shared<ResponseStore>();
   if (Error e = sampler_options(options.run.model, options.sampling, &server.sampler)) return fail(e);
 
+  std::vector<Route> routes(std::begin(kRoutes), std::end(kRoutes));
+  for (const PageFile& file : page_files()) {
+    routes.push_back({"GET", file.path, Api::openai, show_page_file, true, true});
+  }
   Runtime runtime;
   Drafting drafting;
   std::unique_ptr<InferenceService> service;
   HttpListener listener;  // declared last, because its threads use all of the above
   // Started before the team pins this thread: new threads inherit its cores.
-  if (Error e = listener.bind(http, kRoutes)) return fail(e);
+  if (Error e = listener.bind(http, routes)) return fail(e);
   if (Error e = listener.listen()) return fail(e);
   if (Error e = open_with_progress(options.run, server.tokenizer.get(), &runtime)) return fail(e);
   std::unique_ptr<Scheduler> scheduler;
@@ -232,45 +226,31 @@ int serve(const ServeOptions& options) {
 Run setup_serve(Command app) {
   auto options = std::make_shared<ServeOptions>();
   add_run_options(app, &options->run);
-  app.add_option("--host", options->http.host, "Address to listen on; the default admits this machine only")
-      .type_name("ADDRESS")
+  app.add_option("--host ADDRESS", options->http.host, "Address to listen on; the default admits this machine only")
       .show_default();
-  app.add_option("--port", options->http.port, "Port to listen on; 0: any free one")
-      .range(0, 65535)
-      .type_name("N")
-      .show_default();
-  Option keys = app.add_option("--api-key-file", options->key_file,
-                               "Accept only clients that send a key of this file (one per line)")
-                    .path("F");
-  app.add_option("--allow-origin", options->http.origins,
+  app.add_number("--port N", options->http.port, 0, 65535, "Port to listen on; 0: any free one").show_default();
+  Option keys = app.add_path("--api-key-file F", options->key_file,
+                             "Accept only clients that send a key of this file (one per line)");
+  app.add_option("--allow-origin ORIGIN", options->http.origins,
                  "Accept requests of ORIGIN's web pages (app://obsidian.md, http://localhost:3000); repeatable; *: of "
                  "every page that this machine visits, which is dangerous")
-      .type_name("ORIGIN")
       .check(check_origin)
       .repeatable();
   app.add_flag("--no-key", options->no_key, "Accept clients of other machines without a key").excludes(keys);
-  app.add_option("--parallel", options->parallel, "Requests that run at once; none changes the text of another")
-      .range(1, 1024)
-      .type_name("N")
+  app.add_number("--parallel N", options->parallel, 1, 1024,
+                 "Requests that run at once; none changes the text of another")
       .show_default();
-  app.add_option("--queue", options->queue, "Requests that may wait; more are refused with status 429")
-      .range(0, 1 << 20)
-      .type_name("N")
+  app.add_number("--queue N", options->queue, 0, 1 << 20, "Requests that may wait; more are refused with status 429")
       .show_default();
-  app.add_option("-c,--context", options->context,
-                 "Context length in tokens (default: the model's, or what fits in half of the free memory)")
-      .range(1, 1 << 30)
-      .type_name("N");
+  app.add_number("-c,--context N", options->context, 1, 1 << 30,
+                 "Context length in tokens (default: the model's, or what fits in half of the free memory)");
   add_speculate_option(app, &options->speculate);
   add_prompt_cache_option(app, &options->prompt_cache);
-  app.add_option("--warm", options->warm,
-                 "Read these messages and tools first and keep them in memory: {\"messages\": [..], \"tools\": [..]}")
-      .path("F.json");
+  app.add_path("--warm F.json", options->warm,
+               "Read these messages and tools first and keep them in memory: {\"messages\": [..], \"tools\": [..]}");
   add_sampling_options(app, &options->sampling);
   add_quiet_option(app, &options->quiet);
-  app.add_option("--roof-mb", options->roof_mb, "Buffer of the bandwidth measurement")
-      .range(2, 1 << 20)
-      .hidden();  // for tests
+  app.add_number("--roof-mb N", options->roof_mb, 2, 1 << 20, "Buffer of the bandwidth measurement").hidden();  // tests
   return {[options] { return serve(*options); }, {&options->run}};
 }
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "apps/golden/file.h"
+#include "apps/golden/golden.h"
 #include "loader/files/json.h"
 #include "tests/fuzz/check.h"
 
