@@ -35,7 +35,15 @@ void add_calibrate_option(Command app, RunOptions* options) {
       .path("F.txt");
 }
 
+void add_lora_option(Command app, RunOptions* options) {
+  app.add_option("--lora", options->load.lora,
+                 "Merge this LoRA adapter (a PEFT folder) into the weights, FACTOR times; repeatable")
+      .type_name("DIR[=FACTOR]")
+      .repeatable();
+}
+
 void add_weight_options(Command app, RunOptions* options) {
+  add_lora_option(app, options);
   app.add_choice(
          "--quant", kQuantNames,
          [options](size_t chosen) {

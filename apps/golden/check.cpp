@@ -263,6 +263,7 @@ Error check_here(const CheckOptions& options, const Golden& golden,
                  const std::function<void(const CheckResult&)>& shown, std::vector<CheckResult>* out) {
   CheckOptions settled = options;
   settled.run.load = golden.run.load;
+  settled.run.load.lora = options.run.load.lora;
   settled.run.kv = golden.run.kv;
   settled.run.load.check_cache = true;
   std::shared_ptr<const Tokenizer> tokenizer;

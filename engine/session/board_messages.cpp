@@ -110,8 +110,10 @@ void send_load_options(Exchange& exchange, const LoadOptions& options) {
   message.begin(BoardCommand::load);
   message.add(static_cast<int64_t>(options.quant));
   message.add(options.head ? static_cast<int64_t>(*options.head) : -1);
-  message.add(std::ssize(options.keep));
-  for (const std::string& pattern : options.keep) message.add_text(pattern);
+  for (const std::vector<std::string>* texts : {&options.keep, &options.lora}) {
+    message.add(std::ssize(*texts));
+    for (const std::string& text : *texts) message.add_text(text);
+  }
   message.add(options.rotate);
   message.add(options.ternary);
   message.add(options.synthetic_ternary);
@@ -124,8 +126,10 @@ void read_load_options(MessageReader& message, LoadOptions* out) {
   const int64_t head = message.number();
   out->head.reset();
   if (head >= 0) out->head = static_cast<Format>(head);
-  out->keep.resize(message.number());
-  for (std::string& pattern : out->keep) pattern = message.text();
+  for (std::vector<std::string>* texts : {&out->keep, &out->lora}) {
+    texts->resize(message.number());
+    for (std::string& text : *texts) text = message.text();
+  }
   out->rotate = message.number() != 0;
   out->ternary = message.number() != 0;
   out->synthetic_ternary = message.number() != 0;
