@@ -147,6 +147,18 @@ TEST(Inspect, FourBits) {
   expect_failure(run_pinion(contradiction), 1, "lm_head.weight: kept by the pattern");
 }
 
+// Mode none holds bf16, also of files with wider numbers.
+TEST(Inspect, MatricesRoundedToBf16) {
+  const auto matrices = [](const char* folder) {
+    return run_json({"inspect", "--model", std::string(PINION_TEST_DATA "/families/") + folder, "--quant", "none",
+                     "--json"})["matrices"];
+  };
+  const json wide = matrices("llama_f16"), exact = matrices("llama");
+  EXPECT_GT(wide["rounded_to_bf16"], 0);
+  EXPECT_EQ(wide["rounded_to_bf16"], wide["floats_to_bf16"]);
+  EXPECT_EQ(exact["rounded_to_bf16"], 0);
+}
+
 TEST(Inspect, Adapters) {
   const std::string adapter = PINION_TEST_DATA "/lora/llama=0.5", folder = PINION_TEST_DATA "/families/llama";
   const auto inspect = [&](const std::string& lora) {
