@@ -21,6 +21,7 @@ namespace pinion {
 //                                sliding window, see loader/config/attention_config.cpp
 //
 // Optional entries, sizes and fields:
+//   extends                      another family, from whose description this one differs (configs/models/README.md)
 //   renamed_fields               older names of fields -> current names
 //   intermediate_size            FIELD, if it has another name
 //   intermediate_sizes           true: intermediate_size may be a list with one number for each layer

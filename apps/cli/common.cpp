@@ -33,7 +33,14 @@ void add_calibrate_option(Command app, RunOptions* options) {
                "Calibrate the 4-bit weights with this text; `pinion pack` caches the result for later starts");
 }
 
+void add_lora_option(Command app, RunOptions* options) {
+  app.add_option("--lora DIR[=FACTOR]", options->load.lora,
+                 "Merge this LoRA adapter (a PEFT folder) into the weights, FACTOR times; repeatable")
+      .repeatable();
+}
+
 void add_weight_options(Command app, RunOptions* options) {
+  add_lora_option(app, options);
   const auto choose_quant = [options](size_t chosen) {
     options->load.quant = static_cast<Quant>(chosen);
     options->quant_reason = kQuantRequested;

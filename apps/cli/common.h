@@ -24,6 +24,7 @@ void add_model_or_synthetic_options(Command app, RunOptions* options);  // --mod
 // --cores, --kernels and --prefill-chunk change the speed only.
 void add_weight_options(Command app, RunOptions* options);
 void add_calibrate_option(Command app, RunOptions* options);
+void add_lora_option(Command app, RunOptions* options);
 void add_number_options(Command app, RunOptions* options);  // the weight options and --kv
 void add_threads_option(Command app, RunOptions* options);
 void add_speed_options(Command app, RunOptions* options);  // --cores --kernels --prefill-chunk --timeout

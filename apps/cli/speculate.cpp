@@ -47,6 +47,7 @@ Error open_draft_model(const std::string& small, const RunOptions& run, Drafting
   if (run.quant_reason != kQuantRequested) options.load.quant = default_quant(small);
   options.calibrate.clear();
   options.load.keep.clear();  // names matrices of the target model
+  options.load.lora.clear();
   options.is_draft_model = true;
   options.exchange = nullptr;  // small enough for rank 0 alone
   return open_with_progress(options, nullptr, &out->runtime);

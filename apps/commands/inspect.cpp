@@ -63,6 +63,8 @@ ModelSummary summarise(Model& model, std::span<const PackJob> jobs, KvType kv) {
     add_count(count_name(job), 1);
     (tensor.role == MatrixRole::head ? out.head : out.layers) += packed_bytes({&job, 1});
     add_count("rotated", job.rotation > 1);
+    const bool is_rounded = job.source.dtype == DType::f16 || job.source.dtype == DType::f32;
+    add_count("rounded_to_bf16", job.format == Format::bf16 && is_rounded);
     out.vectors += tensor.has_bias ? tensor.n * 4 : 0;
     if (job.source_codes.empty()) {
       ++out.float_modules[tensor.pattern];
@@ -193,6 +195,7 @@ OrderedJson inspect_json(const Model& model, const GenerationDefaults& defaults,
        {{"quant", quant_name(run)},
         {"why_quant", run.quant_reason},
         {"head", head_name(run)},
+        {"lora", run.load.lora},
         {"rotate", run.load.rotate},
         {"calibrate", run.calibrate},
         {"kv", kv_name(run)},

@@ -58,7 +58,7 @@ struct Pair {
 
 Error open_pair(const QualityOptions& options, int64_t positions, Pair* out) {
   RunOptions reference = options.run;
-  reference.load = {.quant = Quant::none};
+  reference.load = {.quant = Quant::none, .lora = options.run.load.lora};
   reference.kv = KvType::f32;
   reference.calibrate.clear();
   if (Error e = open_with_progress(reference, nullptr, &out->reference)) return e;

@@ -248,6 +248,7 @@ Error check_at_server(const CheckOptions& options, const Golden& golden, std::ve
 Error check_here(const CheckOptions& options, const Golden& golden, std::vector<CheckResult>* out) {
   CheckOptions settled = options;
   settled.run.load = golden.run.load;
+  settled.run.load.lora = options.run.load.lora;
   settled.run.kv = golden.run.kv;
   settled.run.load.check_cache = true;
   std::shared_ptr<const Tokenizer> tokenizer;

@@ -153,6 +153,7 @@ Run setup_golden(Command app) {
   add_speed_options(check, &checked->run);
   add_cache_option(check, &checked->run);
   add_calibrate_option(check, &checked->run);
+  add_lora_option(check, &checked->run);
   check.add_flag("--matrix", checked->matrix,
                  "Also run with every kernel table, 1 to 4 threads, each kind of cores, chunks of 1 to 256");
   check.add_flag("--bisect", checked->bisect, "Name the layer where a difference begins");

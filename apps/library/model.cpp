@@ -54,6 +54,7 @@ Error read_run(const char* folder, const pinion_model_options& options, RunOptio
   if (Error e = read_name(options.kv, "kv", kKvNames, [&](size_t i) { run->kv = static_cast<KvType>(i); })) return e;
   if (Error e = read_texts(options.keep, options.keep_count, "keep", &run->load.keep)) return e;
   if (std::ranges::count(run->load.keep, "") > 0) return error("an empty pattern would keep all matrices", "keep");
+  if (Error e = read_texts(options.lora, options.lora_count, "lora", &run->load.lora)) return e;
   if (Error e = read_numbers(options, run)) return e;
   run->no_rotate = options.no_rotate != 0;
   run->cores = text_or_empty(options.cores);

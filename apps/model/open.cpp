@@ -151,7 +151,8 @@ Error encode_prompt(const std::string& model, const Tokenizer& tokenizer, const 
                     std::vector<int32_t>* out) {
   ModelConfig config;
   if (Error e = read_model_config(model, &config)) return e;
-  return encode(tokenizer, text, {.max_tokens = context_length(config)}, out);
+  if (Error e = encode(tokenizer, text, {.max_tokens = context_length(config)}, out)) return e;
+  return check_rows(tokenizer, config.vocab_size, *out);
 }
 
 Error encode_with_prefix(const Tokenizer& tokenizer, const std::string& text, TextIds* out) {

@@ -265,8 +265,8 @@ void open_model(Model* self, const std::string& folder, const std::optional<std:
                 const std::optional<std::string>& head, const std::optional<std::string>& kv, const Texts& keep,
                 const std::optional<std::string>& calibration, int32_t threads, const std::optional<std::string>& cores,
                 const std::optional<std::string>& kernels, bool no_cache,
-                const std::optional<std::string>& cache_folder) {
-  const std::vector<const char*> patterns = pointers_to(keep);
+                const std::optional<std::string>& cache_folder, const Texts& lora) {
+  const std::vector<const char*> patterns = pointers_to(keep), adapters = pointers_to(lora);
   pinion_model_options options = {};
   options.size = sizeof options;
   options.quant = text_or_null(quant);
@@ -280,6 +280,8 @@ void open_model(Model* self, const std::string& folder, const std::optional<std:
   options.kernels = text_or_null(kernels);
   options.no_cache = no_cache;
   options.cache_folder = text_or_null(cache_folder);
+  options.lora = adapters.data();
+  options.lora_count = adapters.size();
   pinion_model* model = nullptr;
   check_released([&] { return pinion_model_open(folder.c_str(), &options, &model); });
   new (self) Model{OwnModel(model)};
@@ -295,7 +297,8 @@ void bind_model(nb::module_& m) {
   nb::class_<Model>(m, "Model", "A model, opened from a folder or from ORG/NAME in the Hugging Face cache.")
       .def("__init__", &open_model, "folder"_a, nb::kw_only(), "quant"_a = nb::none(), "head"_a = nb::none(),
            "kv"_a = nb::none(), "keep"_a = Texts(), "calibration"_a = nb::none(), "threads"_a = 0,
-           "cores"_a = nb::none(), "kernels"_a = nb::none(), "no_cache"_a = false, "cache_folder"_a = nb::none())
+           "cores"_a = nb::none(), "kernels"_a = nb::none(), "no_cache"_a = false, "cache_folder"_a = nb::none(),
+           "lora"_a = Texts())
       .def("tokenize", &Model::tokenize, "text"_a, "add_special"_a = true, "Text to ids.")
       .def("detokenize", &Model::detokenize, "ids"_a, "keep_special"_a = false, "Ids to text.")
       .def("chat", &render_chat, "messages"_a, "tools"_a = nb::none(), "variables"_a = nb::none(),

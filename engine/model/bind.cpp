@@ -9,7 +9,9 @@
 #include <string>
 
 #include "engine/model/vector_reader.h"
+#include "kernels/base/text.h"
 #include "loader/pack/pack.h"
+#include "loader/quant/adapters.h"
 #include "loader/quant/fused_experts.h"
 #include "loader/quant/stored_weights.h"
 
@@ -18,15 +20,10 @@ namespace {
 
 // Tables of old files, which the model computes itself, and scales of quantised caches.
 bool is_saved_buffer(std::string_view name) {
-  constexpr std::string_view kEndings[] = {"rotary_emb.inv_freq",
-                                           "rotary_emb.cos_cached",
-                                           "rotary_emb.sin_cached",
-                                           "rope.freqs",
-                                           ".masked_bias",
-                                           "_extra_state",
-                                           ".k_scale",
-                                           ".v_scale"};
-  return std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
+  constexpr std::string_view kEndings =
+      "rotary_emb.inv_freq rotary_emb.cos_cached rotary_emb.sin_cached rope.freqs .masked_bias _extra_state .k_scale "
+      ".v_scale";
+  return std::ranges::any_of(split(kEndings, ' '), [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
 // Makes the jobs that pack the matrices.
@@ -137,6 +134,7 @@ struct Binder : VectorReader {
     job.order = spec.order.slice(rows.first, rows.count);
     job.source_codes = found.stored_as;
     job.keeps_codes = packing.as_stored;
+    job.updates = std::move(weight.updates);
     add_job(std::move(job), spec);
   }
 
@@ -277,6 +275,11 @@ struct Binder : VectorReader {
     matrices.insert(spec.module() + ".weight");
     LinearWeight embedding;
     embedding.weight = model->embedding;
+    if (Error e =
+            bind_updates(model->checkpoint, spec.module(), spec.n, spec.k, &embedding.updates, &embedding.tensors)) {
+      return e;
+    }
+    bound.insert(embedding.tensors.begin(), embedding.tensors.end());
     add_rows(embedding, 0, packing_of(options, model->config, spec.module(), embedding), spec);
     if (spec.has_bias) model->head.bias = bias.data() + model->head.first;
     return {};
@@ -301,6 +304,9 @@ struct Binder : VectorReader {
     const std::string name = c.name("embedding") + ".weight", head = c.name("head") + ".weight";
     const bool is_under_head = c.tied_head && !model->checkpoint.find(name) && model->checkpoint.find(head);
     if (Error e = bind(is_under_head ? head : name, {c.vocab_size, c.hidden_size}, &model->embedding)) return e;
+    if (c.tied_head && !has_head() && model->checkpoint.adapter_scales.contains(model->embedding.data)) {
+      return error("an adapter may not replace the embedding of a model whose head is tied to it", where(name));
+    }
     untie_stored_head();
     return {};
   }

@@ -34,7 +34,7 @@ constexpr SizeRule kKeyNorm = [](Config c, int64_t layer) { return c.owns_kv(lay
 constexpr SizeRule kLaurelRank = [](Config c, int64_t) { return c.laurel_rank; };
 constexpr SizeRule kChannels = [](Config c, int64_t) { return c.recurrence.channels(); };
 constexpr SizeRule kConvolution = [](Config c, int64_t) { return c.recurrence.channels() * c.recurrence.taps; };
-constexpr SizeRule kStateOut = [](Config c, int64_t) { return c.recurrence.value_width(); };
+constexpr SizeRule kValues = [](Config c, int64_t) { return c.recurrence.value_width(); };
 constexpr SizeRule kStateHeads = [](Config c, int64_t) {
   return c.recurrence.has_heads() ? c.recurrence.value_heads : 0;
 };
@@ -43,9 +43,9 @@ constexpr SizeRule kConvGates = [](Config c, int64_t) { return gates_of(c, Recur
 constexpr SizeRule kDeltaHeads = [](Config c, int64_t) { return gates_of(c, RecurrenceKind::gated_delta); };
 constexpr SizeRule kMambaHeads = [](Config c, int64_t) { return gates_of(c, RecurrenceKind::mamba2); };
 constexpr SizeRule kDeltaOut = [](Config c, int64_t layer) {
-  return c.recurrence.kind == RecurrenceKind::gated_delta ? kStateOut(c, layer) : 0;
+  return c.recurrence.kind == RecurrenceKind::gated_delta ? kValues(c, layer) : 0;
 };
-constexpr SizeRule kOtherOut = [](Config c, int64_t layer) { return kStateOut(c, layer) - kDeltaOut(c, layer); };
+constexpr SizeRule kOtherOut = [](Config c, int64_t layer) { return kValues(c, layer) - kDeltaOut(c, layer); };
 constexpr SizeRule kStateNorm = [](Config c, int64_t) { return c.recurrence.norm_width(); };
 constexpr SizeRule kMlp = [](Config c, int64_t layer) { return c.mlp_size(layer); };
 constexpr SizeRule kMlpNorm = [](Config c, int64_t) { return c.shared_norm ? 0 : c.hidden_size; };
@@ -155,17 +155,7 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::state_z, "state_z", P::recurrence, S::qkv, first, kDeltaOut, kHidden, kStateZOrder, kStateBias},
     {M::state_b, "state_b", P::recurrence, S::qkv, first, kDeltaHeads, kHidden, kStateBOrder, kStateBias},
     {M::state_a, "state_a", P::recurrence, S::qkv, first, kStateHeads, kHidden, kStateAOrder, kStateBias, &O::state_a},
-    {M::state_out,
-     "state_out",
-     P::recurrence,
-     S::state_out,
-     panels,
-     kHidden,
-     kStateOut,
-     {},
-     kOutBias,
-     {},
-     &O::state_out},
+    {M::state_out, "state_out", P::recurrence, S::state_out, panels, kHidden, kValues, {}, kOutBias, {}, &O::state_out},
     {M::gate, "gate", P::mlp, S::gate_up, panels, kMlp, kHidden, {}, kMlpBias, {}, &O::gate},
     {M::up, "up", P::mlp, S::gate_up, panels, kMlp, kHidden, {}, kMlpBias},
     {M::down, "down", P::mlp, S::down, panels, kHidden, kMlp, {}, kMlpBias, {}, &O::down},

@@ -53,20 +53,22 @@ Packing packing_of(const LoadOptions& options, const ModelConfig& config, const 
   const bool is_head = module == config.name("head");
   Packing packing = {.format = weight_format(options, module + ".weight", is_head)};
   const bool is_requested = packing.format == Format::bf16 || (is_head && options.head);
-  if (options.ternary && !is_requested) {
+  const bool is_updated = !weight.updates.empty();
+  if (options.ternary && !is_requested && !is_updated) {
     const bool has_bitnet_codes = weight.coded.format && weight.coded.scheme.stored_as == StoredAs::bitnet;
     if (has_bitnet_codes && weight.coded.k % kW2GroupK == 0) return {.format = Format::w2, .as_stored = true};
     if (weight.stored_as.empty() && looks_ternary(weight.weight)) return {.format = Format::w2};
   }
   if (packing.format == Format::w4) {
     if (weight.coded.format && weight.coded.scheme.bits == 4) {
-      packing.requantised_because = find_w4_format(weight.coded, &packing.format);
+      packing.requantised_because =
+          is_updated ? "changed by an adapter" : find_w4_format(weight.coded, &packing.format);
       packing.as_stored = packing.requantised_because.empty();
     } else if (!is_head && config.quantization && has_w4_codes(*config.quantization)) {
       packing.format = Format::w8;
     }
   }
-  if (packing.format == Format::w8) packing.as_stored = weight.scale.data != nullptr;
+  if (packing.format == Format::w8) packing.as_stored = weight.scale.data != nullptr && !is_updated;
   if (!packing.as_stored) packing.rotation = weight_rotation(options, packing.format, weight.weight.shape[1]);
   return packing;
 }

@@ -35,6 +35,7 @@ struct LoadOptions {
   std::optional<Format> head = {};  // format of the head; nullopt: that of `quant`
   // Matrices whose tensor name contains one of these stay bf16, e.g. "lm_head" or "layers.3.mlp.down_proj".
   std::vector<std::string> keep = {};
+  std::vector<std::string> lora = {};  // adapters, "DIR" or "DIR=FACTOR" (loader/quant/adapters.h)
   bool mtp = false;    // loads the checkpoint's MTP layer instead of the model: see load_mtp (engine/runtime/load.h)
   bool rotate = true;  // rotates the inputs of matrices that are quantised here (kernels/layout.h)
   // Packs float matrices that are ternary, judged by some rows (loader/pack/quantize.h), as w2 in modes that quantise.

@@ -22,6 +22,7 @@
 #include "kernels/layout.h"
 #include "loader/pack/cache_check.h"
 #include "loader/pack/pack.h"
+#include "loader/quant/adapters.h"
 #include "loader/quant/fused_experts.h"
 
 namespace pinion {
@@ -38,6 +39,9 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   if (Error e = check_calibration(options, model->config)) return e;
   if (Error e = read_generation_config(folder, &generation)) return e;
   if (Error e = open_checkpoint(folder, &model->checkpoint)) return e;
+  for (size_t i = 0; i < options.lora.size(); ++i) {
+    if (Error e = add_adapter(options.lora[i], static_cast<int64_t>(i), &model->checkpoint)) return e;
+  }
   if (const std::vector<std::string>& overlaid = model->checkpoint.overlaid; !overlaid.empty()) {
     model->notes.push_back(error("tensors in several shards; the index decides", folder, {},
                                  overlaid[0] + and_more(std::ssize(overlaid) - 1)));
@@ -73,7 +77,8 @@ Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* mod
     return with_file(checkpoint, pack_all(workers_of(options.team), jobs, model->arena.data, {true, options.progress}));
   }
   std::unique_ptr<Model> unquantised;
-  if (Error e = load_model(checkpoint.folder, {.quant = Quant::none, .team = options.team}, &unquantised)) {
+  if (Error e = load_model(checkpoint.folder, {.quant = Quant::none, .lora = options.lora, .team = options.team},
+                           &unquantised)) {
     return e;
   }
   return with_file(checkpoint, pack_calibrated(options, std::move(unquantised), jobs, model));
@@ -223,6 +228,7 @@ LoadOptions mtp_options(LoadOptions options) {
   options.mtp = true;
   options.calibration.clear();  // calibration of the layer would need the model's hidden states
   options.keep.clear();         // these are patterns for the model's matrices
+  options.lora.clear();         // adapters are trained without the layer
   return options;
 }
 

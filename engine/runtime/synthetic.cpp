@@ -146,6 +146,7 @@ std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
 
 Error synthetic_model(const std::string& config_path, const LoadOptions& options, std::unique_ptr<Model>* out) {
   std::string text;
+  if (!options.lora.empty()) return error("random weights take no adapters", "--lora", {}, options.lora[0]);
   if (Error e = read_text_file(config_path, kMaxJsonBytes, &text)) return e;
   auto model = std::make_unique<Model>();
   if (Error e = parse_model_config(text, config_path, &model->config)) return e;

@@ -85,7 +85,7 @@ void Followers::close() {
 namespace {
 
 auto sent_options(auto& o) {
-  return std::tie(o.quant, o.head, o.keep, o.rotate, o.ternary, o.synthetic_ternary, o.calibration);
+  return std::tie(o.quant, o.head, o.keep, o.lora, o.rotate, o.ternary, o.synthetic_ternary, o.calibration);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -25,6 +26,8 @@ struct Checkpoint {
   std::vector<TensorView> tensors;         // sorted by name
   int64_t tensor_bytes = 0;                // of all tensors together
   std::vector<std::string> overlaid = {};  // "NAME in SHARD": tensors in several shards, and the index's shard
+  // The factors of adapters (loader/quant/adapters.h), by the data of their tensors; 0 for tensors that replace others.
+  std::map<const std::byte*, float> adapter_scales = {};
 
   const TensorView* find(std::string_view name) const;  // nullptr when there is none
   // "FILE: NAME" for errors, or "FOLDER: NAME" if no shard has the tensor. `name` may end in a row or a range of rows.

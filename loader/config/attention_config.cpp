@@ -252,8 +252,14 @@ void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   };
   if (family.boolean("ropes_by_layer_type", false)) {
     const JsonFields full = parameters.fields("full_attention"), sliding = parameters.fields("sliding_attention");
+    // Transformers 5.12 wrote an unscaled rope without layer types, for all layers, or beside the layer types.
+    const bool is_flat = full.object.empty() && sliding.object.empty();
+    const bool is_scaled = parameters.text("rope_type", parameters.text("type", "default")) != "default";
+    const double flat_theta = is_scaled ? context.theta : parameters.number("rope_theta", context.theta, 1.0, 1e15);
+    if (is_scaled) parameters.fail("rope_type", "for which layers", "full_attention or sliding_attention around it");
     if (const auto unknown = parameters.unread(); !unknown.empty()) parameters.fail(unknown[0], "unknown layer type");
     if (!file.error) file.error = parameters.error;
+    if (is_flat) context.theta = flat_theta;
     // In the older spelling, rope_scaling applies to the layers without a window.
     add(scaling.object.empty() ? full : scaling);
     context.theta = file.number("rope_local_base_freq", context.theta, 1.0, 1e15);

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "configs/families.h"
 #include "loader/config/model_config.h"
 #include "loader/files/json.h"
 
@@ -18,9 +20,12 @@ namespace pinion {
 struct Family {
   std::string name;  // of the file in configs/models
   Json description;
+
+  std::string path() const { return "configs/models/" + name + ".json"; }
 };
 
-Error read_families(std::vector<Family>* out);
+// The descriptions, each with what it inherits.
+Error read_families(std::span<const FamilyText> texts, std::vector<Family>* out);
 
 // The family that lists one of the file's architectures and its model_type; in a file without architectures, the
 // model_type alone. The error for an unknown architecture suggests similar names.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "configs/families.h"
 #include "loader/files/hints.h"
 
 namespace pinion {
@@ -61,15 +60,40 @@ Error read_reference_fields(const std::string& family, std::vector<std::string>*
   return lists.error;
 }
 
+// Merges a description into that of the family it extends. `depth` ends circles.
+Error inherit(std::span<Family> families, Family* family, int depth = 0) {
+  constexpr const char* kExtends = "extends";
+  constexpr int kMaxDepth = 8;
+  JsonFields fields{family->description, family->path()};
+  const std::string name = fields.text(kExtends, "");
+  if (fields.error || name.empty()) return fields.error;
+  const auto parent = std::ranges::find(families, name, &Family::name);
+  if (parent == families.end() || depth == kMaxDepth) {
+    return error(depth == kMaxDepth ? "families extend each other" : "no such family", fields.where + ": " + kExtends,
+                 {}, brief(name));
+  }
+  if (Error e = inherit(families, &*parent, depth + 1)) return e;
+  Json merged = parent->description;
+  // Lists about the files of one family; a field that another family may ignore could matter here.
+  for (const char* key :
+       {"architectures", "model_types", "ignored", "skipped_tensors", "renamed_tensors", "skipped_endings"}) {
+    merged.erase(key);
+  }
+  merged.merge_patch(family->description);
+  merged.erase(kExtends);
+  family->description = std::move(merged);
+  return {};
+}
+
 }  // namespace
 
-Error read_families(std::vector<Family>* out) {
-  for (const FamilyText& text : family_texts()) {
-    const std::string name(text.name);
-    if (Error e =
-            parse_json(text.json, "configs/models/" + name + ".json", &out->emplace_back(name, Json()).description)) {
-      return e;
-    }
+Error read_families(std::span<const FamilyText> texts, std::vector<Family>* out) {
+  for (const FamilyText& text : texts) {
+    Family& family = out->emplace_back(std::string(text.name), Json());
+    if (Error e = parse_json(text.json, family.path(), &family.description)) return e;
+  }
+  for (Family& family : *out) {
+    if (Error e = inherit(*out, &family)) return e;
   }
   return {};
 }

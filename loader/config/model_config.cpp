@@ -165,14 +165,14 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   Json json;
   if (Error e = parse_json(without_infinity(text), where, &json)) return e;
   std::vector<Family> families;
-  if (Error e = read_families(&families)) return e;
+  if (Error e = read_families(family_texts(), &families)) return e;
 
   ModelConfig config;
   const Family* found = nullptr;
   JsonFields heading{json, where};
   if (Error e = find_family(families, heading, &found, &config.architecture)) return e;
   config.family = found->name;
-  JsonFields family{found->description, "configs/models/" + found->name + ".json"};
+  JsonFields family{found->description, found->path()};
   Json given = json;
   // In a vision-language model, text_config holds the fields of the language model.
   const bool may_nest = !json.contains("architectures") || !config.architecture.ends_with("ForCausalLM");

@@ -37,7 +37,7 @@ constexpr ForeignFile kContents[] = {
 constexpr ForeignFile kNames[] = {
     {"model-*-of-*.safetensors",
      "a shard without model.safetensors.index.json, which says where each tensor is: download that, too"},
-    {"adapter_model.safetensors", "an adapter: merge it into its base model (peft: merge_and_unload) and save that"},
+    {"adapter_model.safetensors", "an adapter: --model takes its base model, and --lora this folder"},
     {"consolidated*.safetensors", "Mistral's own layout: its repository has model*.safetensors and config.json, too"},
     {"*.safetensors", "weights under another name: call the file model.safetensors"},
     {"*.gguf", kGguf},

@@ -122,6 +122,26 @@ void for_each_run(const PackJob& job, int64_t n, int64_t rows, F f) {
   for (int64_t r = 0; r < rows; ++r) f(job.order.file_row(n + r), int64_t{1}, r);
 }
 
+// Adds the updates of the source's rows [first, first + count) to these weights.
+void add_updates(const PackJob& job, int64_t first, int64_t count, float* values) {
+  if (job.updates.empty()) return;
+  const int64_t k = job.source.shape[1];
+  for (const LowRankUpdate& update : job.updates) {
+    const int64_t rank = update.a.shape[0];
+    std::vector<float> a(rank * k), b(count * rank), sum(k);
+    read_floats(update.a, a.data());
+    read_floats(update.b, first * rank, count * rank, b.data());
+    for (int64_t r = 0; r < count; ++r) {
+      std::ranges::fill(sum, 0.0f);
+      for (int64_t j = 0; j < rank; ++j) {
+        for (int64_t i = 0; i < k; ++i) sum[i] += b[r * rank + j] * a[j * k + i];
+      }
+      for (int64_t i = 0; i < k; ++i) values[r * k + i] += update.scale * sum[i];
+    }
+  }
+  std::transform(values, values + count * k, values, [](float value) { return to_float(to_bf16(value)); });
+}
+
 // Int8 codes of the strip's rows, contiguous, in the source or in `scratch`.
 const int8_t* int8_codes(const PackJob& job, int64_t n, const RowStrip& strip, std::vector<int8_t>* scratch) {
   const auto* codes = reinterpret_cast<const int8_t*>(job.source.data);
@@ -143,13 +163,16 @@ int64_t pack_int8_rows(const PackJob& job, int64_t n, const RowStrip& strip, Pac
   const float* invalid = std::find_if_not(scales, scales + strip.rows, is_scale);
   if (invalid < scales + strip.rows) return invalid - scales;
   const int8_t* codes = int8_codes(job, n, strip, &scratch->int8_codes);
-  if (job.format == Format::w8) {
+  if (job.format == Format::w8 && job.updates.empty()) {
     pack_w8_codes(strip, codes, scales);
     return -1;
   }
   for (int64_t r = 0; r < strip.rows; ++r) {
     for (int64_t i = r * strip.k; i < (r + 1) * strip.k; ++i) values[i] = static_cast<float>(codes[i]) * scales[r];
   }
+  for_each_run(job, n, strip.rows, [&](int64_t first, int64_t count, int64_t at) {
+    add_updates(job, first, count, values + at * strip.k);
+  });
   return pack_floats(job.format, strip, values, job.rotation);
 }
 
@@ -187,8 +210,10 @@ int64_t pack_rows(const PackJob& job, int64_t n, PackScratch* scratch) {
   if (strip.rows > 0 && job.scale.data) return pack_int8_rows(job, n, strip, scratch);
   for_each_run(job, n, strip.rows, [&](int64_t first, int64_t count, int64_t at) {
     if (count == 0) return;
-    if (job.reader.read) return job.reader.read(first, count, values + at * strip.k);
-    read_floats(job.source, first * strip.k, count * strip.k, values + at * strip.k);
+    float* rows = values + at * strip.k;
+    job.reader.read ? job.reader.read(first, count, rows)
+                    : read_floats(job.source, first * strip.k, count * strip.k, rows);
+    add_updates(job, first, count, rows);
   });
   return pack_floats(job.format, strip, values, job.rotation);
 }

@@ -70,6 +70,13 @@ struct RowReader {
   std::function<int64_t(int64_t first, int64_t count, W4Rows* rows)> read_w4 = {};
 };
 
+// A change of a matrix W [n, k] by an adapter: W + scale B A.
+struct LowRankUpdate {
+  TensorView a;  // [rank, k]
+  TensorView b;  // [n, rank]
+  float scale = 0.0f;
+};
+
 // One matrix to pack.
 struct PackJob {
   TensorView source;  // [n, k] BF16, F16 or F32, or I8 with `scale`
@@ -78,7 +85,8 @@ struct PackJob {
   TensorView scale = {};  // for an I8 source only: BF16, F16 or F32, n numbers or one
   // Reads other sources; `source` is then the memory that it reads, with the matrix's name and shape.
   RowReader reader = {};
-  RowOrder order = {};  // of the packed rows; errors name rows of the source
+  RowOrder order = {};                      // of the packed rows; errors name rows of the source
+  std::vector<LowRankUpdate> updates = {};  // added in fp32; the sum is rounded to bf16
   // Number of consecutive jobs, of one format and shape, whose panels are interleaved. All of them hold this number.
   int64_t interleaved = 1;
   // 1, or rotation_of(k): then W D H / rotation is packed instead of W (kernels/layout.h). Only for w8 and w4 that are

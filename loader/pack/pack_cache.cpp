@@ -79,6 +79,9 @@ std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> j
   int64_t offset = 0;
   for (const PackJob& job : jobs) {
     const int64_t n = job.rows(), k = job.source.shape[1];
+    for (const LowRankUpdate& update : job.updates) {
+      text += "plus " + formatted("%.9g ", static_cast<double>(update.scale)) + update.b.name + "\n";
+    }
     text += "at " + std::to_string(offset) + " " + traits_of(job.format).name + " [" + std::to_string(n) + ", " +
             std::to_string(k) + "] " + job.source.name + (job.scale.data ? " * " + job.scale.name : "") +
             (job.reader.read ? ", " + job.reader.stored_as : "") + order_text(job.order) +

@@ -7,6 +7,7 @@
 
 #include "loader/checkpoint/number_formats.h"
 #include "loader/files/mapped_file.h"
+#include "loader/quant/adapters.h"
 #include "loader/quant/code_formats.h"
 
 namespace pinion {
@@ -232,9 +233,7 @@ bool has_codes(const ModuleTensors& tensors, StoredAs stored_as) {
   return tensor && tensor->dtype == (stored_as == StoredAs::fp8 ? DType::f8_e4m3 : DType::u8);
 }
 
-}  // namespace
-
-Error bind_linear(const Checkpoint& checkpoint, const std::optional<Quantization>& quantization,
+Error bind_stored(const Checkpoint& checkpoint, const std::optional<Quantization>& quantization,
                   const std::string& module, int64_t n, int64_t k, LinearWeight* out) {
   const ModuleTensors tensors = {checkpoint, module, &out->tensors};
   const CodeScheme* scheme = nullptr;
@@ -259,6 +258,14 @@ Error bind_linear(const Checkpoint& checkpoint, const std::optional<Quantization
   return {};
 }
 
+}  // namespace
+
+Error bind_linear(const Checkpoint& checkpoint, const std::optional<Quantization>& quantization,
+                  const std::string& module, int64_t n, int64_t k, LinearWeight* out) {
+  if (Error e = bind_stored(checkpoint, quantization, module, n, k, out)) return e;
+  return bind_updates(checkpoint, module, n, k, &out->updates, &out->tensors);
+}
+
 LinearWeight rows_of(const LinearWeight& whole, int64_t first, int64_t count) {
   LinearWeight rows = whole;
   const int64_t n = whole.weight.shape[0];
@@ -272,6 +279,7 @@ LinearWeight rows_of(const LinearWeight& whole, int64_t first, int64_t count) {
   };
   cut(&rows.weight);
   if (rows.scale.elements() > 1) cut(&rows.scale);
+  for (LowRankUpdate& update : rows.updates) cut(&update.b);
   rows.coded.first_row += first;
   return rows;
 }

@@ -114,14 +114,16 @@ RowReader reader_of(const CodedMatrix& matrix, bool keep_codes);
 
 // The weight of a linear layer.
 struct LinearWeight {
-  std::string stored_as;             // "int8", "GPTQ, 4 bits, groups of 128"; empty: floating point
-  TensorView weight;                 // [n, k]; of codes: their name and bytes
-  TensorView scale;                  // of int8 codes: n numbers or one; data is null for other formats
-  CodedMatrix coded;                 // codes of other formats
-  std::vector<std::string> tensors;  // names of all tensors that belong to it
+  std::string stored_as;               // "int8", "GPTQ, 4 bits, groups of 128"; empty: floating point
+  TensorView weight;                   // [n, k]; of codes: their name and bytes
+  TensorView scale;                    // of int8 codes: n numbers or one; data is null for other formats
+  CodedMatrix coded;                   // codes of other formats
+  std::vector<LowRankUpdate> updates;  // by adapters
+  std::vector<std::string> tensors;    // names of all tensors that belong to it
 };
 
-// Finds the tensors of a module and checks their types and shapes against the quantisation, if there is one.
+// Finds the tensors of a module, also those of adapters, and checks their types and shapes against the quantisation, if
+// there is one.
 Error bind_linear(const Checkpoint& checkpoint, const std::optional<Quantization>& quantization,
                   const std::string& module, int64_t n, int64_t k, LinearWeight* out);
 

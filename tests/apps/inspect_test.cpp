@@ -147,6 +147,30 @@ TEST(Inspect, FourBits) {
   expect_failure(run_pinion(contradiction), 1, "lm_head.weight: kept by the pattern");
 }
 
+// Mode none holds bf16, also of files with wider numbers.
+TEST(Inspect, MatricesRoundedToBf16) {
+  const auto matrices = [](const char* folder) {
+    return run_json({"inspect", "--model", std::string(PINION_TEST_DATA "/families/") + folder, "--quant", "none",
+                     "--json"})["matrices"];
+  };
+  const json wide = matrices("llama_f16"), exact = matrices("llama");
+  EXPECT_GT(wide["rounded_to_bf16"], 0);
+  EXPECT_EQ(wide["rounded_to_bf16"], wide["floats_to_bf16"]);
+  EXPECT_EQ(exact["rounded_to_bf16"], 0);
+}
+
+TEST(Inspect, Adapters) {
+  const std::string adapter = PINION_TEST_DATA "/lora/llama=0.5", folder = PINION_TEST_DATA "/families/llama";
+  const auto inspect = [&](const std::string& lora) {
+    return run_pinion({"inspect", "--model", folder, "--lora", lora, "--json"});
+  };
+  const json report = json::parse(inspect(adapter).out, nullptr, false);
+  EXPECT_EQ(report["run"]["lora"], json::array({adapter}));
+  expect_failure(inspect(PINION_TEST_DATA "/lora/phi3"), 1, "gate_up_proj.lora_A.0");
+  expect_failure(run_pinion({"bench", "--synthetic", folder + "/config.json", "--lora", adapter}), 1,
+                 "take no adapters");
+}
+
 TEST(Inspect, ActiveParametersOfExperts) {
   const std::string mixed = PINION_TEST_DATA "/families/qwen3_moe_mixed";
   const json report = run_json({"inspect", "--model", mixed, "--json"});

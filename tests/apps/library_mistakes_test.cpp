@@ -46,6 +46,7 @@ TEST(LibraryMistakes, BadOptionsAreNamed) {
       {{.size = kSize, .kv = "q4"}, "kv: no such name"},
       {{.size = kSize, .keep = empty, .keep_count = 1}, "keep"},
       {{.size = kSize, .keep = nullptr, .keep_count = 1}, "keep: NULL"},
+      {{.size = kSize, .lora = nullptr, .lora_count = 1}, "lora: NULL"},
       {{.size = kSize, .threads = -1}, "threads: out of range"},
       {{.size = kSize, .threads = 1000}, "threads: out of range"},
       {{.size = kSize, .prefill_chunk = 1 << 20}, "prefill_chunk: out of range"},

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "configs/families.h"
 #include "engine/runtime/load.h"
+#include "loader/config/config_parts.h"
 
 namespace pinion {
 namespace {
@@ -176,8 +176,10 @@ TEST(LayerTensors, KeysOfTheFamilies) {
   for (const MatrixRow& row : matrix_rows()) known.insert(row.key);
   for (const VectorRow& row : vector_rows()) known.insert(row.key);
   unused = known;
-  for (const FamilyText& family : family_texts()) {
-    const auto modules = nlohmann::json::parse(family.json)["modules"];
+  std::vector<Family> families;
+  ASSERT_EQ(read_families(family_texts(), &families).message(), "");
+  for (const Family& family : families) {
+    const Json& modules = family.description["modules"];
     for (const auto& [key, name] : modules.items()) {
       EXPECT_TRUE(known.contains(key)) << family.name << ": " << key;
       unused.erase(key);

@@ -104,11 +104,31 @@ TEST(Gemma3, RopesByLayerTypeInBothSpellings) {
   const ModelConfig plain = read("Gemma3ForCausalLM");
   EXPECT_EQ(plain.ropes[0].theta, 1e6);
   EXPECT_EQ(plain.ropes[1].theta, 1e4);
-  EXPECT_EQ(message("Gemma3ForCausalLM", R"({"rope_parameters": {"rope_theta": 10000.0}})"),
-            "config.json: rope_parameters: rope_theta: unknown layer type");
   EXPECT_EQ(message("Gemma3ForCausalLM", R"({"attn_logit_softcapping": 50.0})"),
             "config.json: fields not supported for family gemma3: \"attn_logit_softcapping\"")
       << "transformers ignores it; the training did not";
+}
+
+// Transformers 5.12 wrote rope_parameters of all layers without layer types, or kept them beside these.
+TEST(Rope, FlatParametersOfAllLayers) {
+  const auto thetas = [](const char* architecture, const char* changes) {
+    const std::vector<Rope> ropes = read(architecture, changes).ropes;
+    return std::vector<double>{ropes[0].theta, ropes[1].theta};
+  };
+  constexpr const char* kFlat = R"({"rope_parameters": {"rope_theta": 70000.0, "rope_type": "default"}})";
+  EXPECT_EQ(thetas("Olmo3ForCausalLM", kFlat), (std::vector{7e4, 7e4}));
+  EXPECT_EQ(thetas("Olmo3ForCausalLM", R"({"rope_parameters": {"rope_theta": 70000}})"), (std::vector{7e4, 7e4}));
+  EXPECT_EQ(thetas("Gemma3ForCausalLM", kFlat), (std::vector{7e4, 1e4})) << "rope_local_base_freq";
+  constexpr const char* kBeside = R"({"rope_parameters": {"rope_theta": 70000.0, "rope_type": "default",
+      "full_attention": {"rope_type": "default", "rope_theta": 3e5},
+      "sliding_attention": {"rope_type": "default", "rope_theta": 5e3}}})";
+  EXPECT_EQ(thetas("Olmo3ForCausalLM", kBeside), (std::vector{3e5, 5e3}));
+  EXPECT_EQ(thetas("Gemma3ForCausalLM", kBeside), (std::vector{3e5, 5e3}));
+  EXPECT_EQ(message("Olmo3ForCausalLM", R"({"rope_parameters": {"rope_type": "linear", "factor": 2}})"),
+            "config.json: rope_parameters: rope_type: for which layers: want full_attention or sliding_attention "
+            "around it");
+  EXPECT_EQ(message("Olmo3ForCausalLM", R"({"rope_parameters": {"rope_theta": 7e4, "factor": 2}})"),
+            "config.json: rope_parameters: factor: unknown layer type");
 }
 
 TEST(Exaone4, RopeOnlyInSlidingLayers) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "configs/families.h"
+#include "loader/config/config_parts.h"
 #include "loader/files/json.h"
 #include "tests/loader/make_files.h"
 
@@ -37,10 +38,11 @@ std::string message(const Json& json) {
 std::string llama_message(const char* changes) { return message(small("LlamaForCausalLM", changes)); }
 
 TEST(ModelConfig, AllFamiliesAreReadable) {
-  ASSERT_GE(family_texts().size(), 4u);
-  for (const FamilyText& family : family_texts()) {
-    Json description;
-    ASSERT_EQ(parse_json(family.json, std::string(family.name), &description).message(), "");
+  std::vector<Family> families;
+  ASSERT_EQ(read_families(family_texts(), &families).message(), "");
+  ASSERT_GE(families.size(), 4u);
+  for (const Family& family : families) {
+    const Json& description = family.description;
     // Some families with recurrent layers have no default for layer_types.
     Json common = Json::object();
     if (description.contains("recurrence")) common["layer_types"] = Json::array_t(4, "full_attention");
@@ -58,6 +60,39 @@ TEST(ModelConfig, AllFamiliesAreReadable) {
       json["model_type"] = type;
       EXPECT_EQ(read(json).family, family.name);
     }
+  }
+}
+
+// A description holds its differences from the family it extends: objects are merged, null removes a key, and lists
+// about files are not inherited.
+TEST(ModelConfig, FamiliesExtendOthers) {
+  const FamilyText texts[] = {
+      {"first", R"({"extends": "second", "architectures": ["A"], "modules": {"q": null, "k": "x"}, "rope": null})"},
+      {"second", R"({"extends": "third", "modules": {"k": "y", "v": "z"}, "ignored": ["a"], "norm": "layer"})"},
+      {"third", R"({"architectures": ["B"], "modules": {"q": "w"}, "rope": false, "skipped_tensors": ["b"]})"}};
+  std::vector<Family> families;
+  ASSERT_EQ(read_families(texts, &families).message(), "");
+  EXPECT_EQ(families[0].description,
+            Json::parse(R"({"architectures": ["A"], "modules": {"k": "x", "v": "z"}, "norm": "layer"})"));
+  EXPECT_EQ(families[1].description,
+            Json::parse(R"({"modules": {"q": "w", "k": "y", "v": "z"}, "ignored": ["a"], "norm": "layer",
+                            "rope": false})"));
+}
+
+TEST(ModelConfig, RefusesFamiliesThatExtendNothing) {
+  const struct {
+    std::vector<FamilyText> texts;
+    const char* message;
+  } cases[] = {
+      {{{"a", R"({"extends": "b"})"}}, "configs/models/a.json: extends: no such family: \"b\""},
+      {{{"a", R"({"extends": "a"})"}}, "configs/models/a.json: extends: families extend each other: \"a\""},
+      {{{"a", R"({"extends": "b"})"}, {"b", R"({"extends": "a"})"}},
+       "configs/models/a.json: extends: families extend each other: \"b\""},
+      {{{"a", R"({"extends": 1})"}}, "configs/models/a.json: extends: wrong type: want a string, have 1"},
+  };
+  for (const auto& c : cases) {
+    std::vector<Family> families;
+    EXPECT_EQ(read_families(c.texts, &families).message(), c.message);
   }
 }
 

@@ -220,6 +220,11 @@ TEST(Stories260k, TokensWithoutARowAreRejected) {
   };
   EXPECT_NE(message(surround).find("\"<picture>\": token has no embedding row"), std::string::npos)
       << message(surround);
+  const auto unknown = [](Json& json) {
+    for (auto& [name, token] : json["post_processor"]["special_tokens"].items()) token["ids"] = {5000};
+  };
+  EXPECT_EQ(message(unknown),
+            file + ": \"\": token has no embedding row: want an id below 512, config.json's vocab_size, have 5000");
   const auto empty = [](Json& json) {
     json["model"]["vocab"] = Json::object();
     json["model"]["merges"] = Json::array();

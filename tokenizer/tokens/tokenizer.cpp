@@ -297,15 +297,19 @@ Error check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
                std::to_string(*outside));
 }
 
+Error check_rows(const Tokenizer& tokenizer, int64_t rows, std::span<const int32_t> ids) {
+  const auto id = std::ranges::find_if(ids, [&](int32_t i) { return i >= rows; });
+  if (id == ids.end()) return {};
+  return error("token has no embedding row", tokenizer.file + ": \"" + token_text(tokenizer, *id) + "\"",
+               "an id below " + std::to_string(rows) + ", config.json's vocab_size", std::to_string(*id));
+}
+
 Error check_rows(const Tokenizer& tokenizer, int64_t rows) {
-  const auto surrounds_text = [&](int32_t id) {
-    return std::ranges::count(tokenizer.prefix, id) + std::ranges::count(tokenizer.suffix, id) > 0;
-  };
+  if (Error e = check_rows(tokenizer, rows, tokenizer.prefix)) return e;
+  if (Error e = check_rows(tokenizer, rows, tokenizer.suffix)) return e;
   for (auto id = static_cast<int32_t>(std::min<int64_t>(rows, tokenizer.size)); id < tokenizer.size; ++id) {
-    const std::string text = token_text(tokenizer, id);
-    if (text.empty() || (tokenizer.added.contains(id) && !surrounds_text(id))) continue;
-    return error("token has no embedding row", tokenizer.file + ": \"" + text + "\"",
-                 "an id below " + std::to_string(rows) + ", config.json's vocab_size", std::to_string(id));
+    if (token_text(tokenizer, id).empty() || tokenizer.added.contains(id)) continue;
+    return check_rows(tokenizer, rows, {&id, 1});
   }
   return {};
 }

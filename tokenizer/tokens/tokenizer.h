@@ -74,6 +74,9 @@ Error check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids);  // f
 // except those that encode() adds to every text. A prompt with a token that lacks a row is refused later.
 Error check_rows(const Tokenizer& tokenizer, int64_t rows);
 
+// Fails if one of these tokens lacks a row.
+Error check_rows(const Tokenizer& tokenizer, int64_t rows, std::span<const int32_t> ids);
+
 // The special tokens, and the other added tokens that occur in `template_text` and are not white space: some
 // vocabularies do not flag the tokens around a turn of the conversation as special.
 std::vector<AddedToken> special_tokens(const Tokenizer& tokenizer, std::string_view template_text = {});

@@ -9,13 +9,12 @@ family has.
 
 import dataclasses
 import json
-import pathlib
 
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
-CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
+from descriptions import CONFIGS, descriptions
 
 # What is looked for in every file, though not all classes name it: settings of single layers, a model inside the model,
 # where texts begin and end.
@@ -39,7 +38,7 @@ def family_fields(family: dict) -> set[str]:
 
 def main() -> None:
     harmless = set(json.loads((CONFIGS / "common_fields.json").read_text())["ignored"])
-    families = {path.stem: json.loads(path.read_text()) for path in sorted((CONFIGS / "models").glob("*.json"))}
+    families = descriptions()
     fields = {name: family_fields(family) for name, family in families.items()}
     shared = set.intersection(*fields.values()) - harmless
     lists = {"all": shared} | {

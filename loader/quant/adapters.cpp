@@ -1,0 +1,132 @@
+#include "loader/quant/adapters.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "loader/checkpoint/model_folder.h"
+#include "loader/files/json.h"
+#include "loader/quant/module_patterns.h"
+
+namespace pinion {
+namespace {
+
+constexpr std::string_view kA = ".lora_A", kB = ".lora_B";
+
+// Fields of adapter_config.json and their supported values; []: any value. Ranks are those of the tensors.
+// Initialisations other than these change the base model's weights, too.
+constexpr const char* kFields = R"({"peft_type": ["LORA"], "bias": ["none"], "use_rslora": [true], "r": [],
+  "init_lora_weights": [true, "gaussian", "eva", "orthogonal"], "lora_alpha": [], "alpha_pattern": [], "rank_pattern": [],
+  "auto_mapping": [], "base_model_name_or_path": [], "corda_config": [], "eva_config": [], "exclude_modules": [],
+  "inference_mode": [true], "layers_pattern": [], "layers_to_transform": [], "loftq_config": [], "lora_dropout": [],
+  "megatron_config": [], "megatron_core": [], "modules_to_save": [], "peft_version": [], "qalora_group_size": [],
+  "revision": [], "runtime_config": [], "target_modules": [], "task_type": []})";
+
+struct AdapterConfig {
+  double alpha = 0.0;
+  std::vector<std::pair<std::vector<ModulePattern>, double>> alphas;  // for modules whose names end in a pattern
+  bool divides_by_root = false;                                       // use_rslora
+};
+
+// Fails for every setting that is not supported.
+Error read_adapter_config(const std::filesystem::path& path, AdapterConfig* out) {
+  Json json, known;
+  if (Error e = parse_json(kFields, "fields of an adapter", &known)) return e;
+  if (Error e = read_json_file(path, &json)) return e;
+  JsonFields file{json, path.string()};
+  file.text("peft_type");
+  out->alpha = file.number("lora_alpha", {}, 0.0, 1e6);
+  out->divides_by_root = file.boolean("use_rslora", false);
+  JsonFields alphas = file.fields("alpha_pattern");
+  for (const auto& [key, value] : alphas.object.items()) {
+    auto& [patterns, alpha] = out->alphas.emplace_back(1, alphas.number(key, {}, 0.0, 1e6));
+    if (Error e = compile_pattern("re:(.*\\.)?(" + key + ")$", alphas.where, &patterns[0])) return e;
+  }
+  if (alphas.error) return alphas.error;
+  for (const auto& [name, value] : json.items()) {
+    const bool is_off = value.is_null() || value == false || (value.is_structured() && value.empty());
+    const Json allowed = known.value(name, Json::array({nullptr}));
+    if (is_off || allowed.empty() || std::ranges::find(allowed, value) != allowed.end()) continue;
+    return error("not supported", file.where + ": " + name, {}, brief(value));
+  }
+  return {};
+}
+
+// The factor of B A for a module.
+Error find_scale(const AdapterConfig& config, const std::string& module, int64_t rank, double* out) {
+  double found = config.alpha;
+  for (const auto& [patterns, alpha] : config.alphas) {
+    Match match = Match::none;
+    if (Error e = match_patterns(patterns, {module}, &match)) return e;
+    if (match != Match::none) found = alpha;
+  }
+  const auto divisor = static_cast<double>(rank);
+  *out = found / (config.divides_by_root ? std::sqrt(divisor) : divisor);
+  return {};
+}
+
+// Splits "DIR=FACTOR".
+Error split_factor(const std::string& text, std::string* folder, double* factor) {
+  const size_t at = text.rfind('=');
+  const char *begin = text.data() + at + 1, *end = text.data() + text.size();
+  *folder = text;
+  if (at == text.npos || std::from_chars(begin, end, *factor).ptr != end || begin == end) return {};
+  *folder = text.substr(0, at);
+  if (std::abs(*factor) <= 1e6) return {};
+  return error("adapter's factor out of range", *folder, "a number up to a million", std::string(begin, end));
+}
+
+}  // namespace
+
+Error add_adapter(const std::string& text, int64_t index, Checkpoint* checkpoint) {
+  constexpr std::string_view kPrefix = "base_model.model.", kEnding = ".weight", kBase = ".base_layer";
+  std::string given;
+  double factor = 1.0;
+  AdapterConfig config;
+  if (Error e = split_factor(text, &given, &factor)) return e;
+  const std::filesystem::path folder = find_model_folder(given), file = folder / "adapter_model.safetensors";
+  if (Error e = read_adapter_config(folder / "adapter_config.json", &config)) return e;
+  if (Error e = map_file(file, &checkpoint->files.emplace_back())) return e;
+  Safetensors parsed;
+  if (Error e = parse_safetensors(checkpoint->files.back().contents(), file.string(), &parsed)) return e;
+  for (TensorView& tensor : parsed.tensors) {
+    std::string module = tensor.name;
+    if (!module.starts_with(kPrefix) || !module.ends_with(kEnding)) {
+      return error("not a tensor of a LoRA adapter", file.string() + ": " + module, "base_model.model.NAME.weight");
+    }
+    module = module.substr(kPrefix.size(), module.size() - kPrefix.size() - kEnding.size());
+    if (module.ends_with(kBase)) module.erase(module.size() - kBase.size());
+    double scale = 0.0;
+    if (module.ends_with(kA) && !tensor.shape.empty()) {
+      if (Error e = find_scale(config, module.substr(0, module.size() - kA.size()), tensor.shape[0], &scale)) return e;
+    }
+    checkpoint->adapter_scales[tensor.data] = static_cast<float>(scale * factor);
+    const bool is_pair = module.ends_with(kA) || module.ends_with(kB);
+    tensor.name = module + (is_pair ? "." + std::to_string(index) : std::string(kEnding));
+    std::erase_if(checkpoint->tensors, [&](const TensorView& replaced) { return replaced.name == tensor.name; });
+    checkpoint->tensors.push_back(std::move(tensor));
+  }
+  std::ranges::sort(checkpoint->tensors, {}, &TensorView::name);
+  return {};
+}
+
+Error bind_updates(const Checkpoint& checkpoint, const std::string& module, int64_t n, int64_t k,
+                   std::vector<LowRankUpdate>* out, std::vector<std::string>* names) {
+  const std::string prefix = module + std::string(kA) + ".";
+  for (auto a = std::ranges::lower_bound(checkpoint.tensors, prefix, {}, &TensorView::name);
+       a != checkpoint.tensors.end() && a->name.starts_with(prefix); ++a) {
+    const std::string b = module + std::string(kB) + a->name.substr(prefix.size() - 1);
+    const int64_t rank = a->shape.empty() ? 0 : a->shape[0];
+    LowRankUpdate& update = out->emplace_back();
+    update.scale = checkpoint.adapter_scales.at(a->data);
+    if (Error e = checkpoint.bind(a->name, {rank, k}, &update.a)) return e;
+    if (Error e = checkpoint.bind(b, {n, rank}, &update.b)) return e;
+    names->insert(names->end(), {a->name, b});
+  }
+  return {};
+}
+
+}  // namespace pinion
