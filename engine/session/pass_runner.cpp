@@ -69,7 +69,7 @@ Error allocate_scratch(PassRunner* runner, int64_t tokens, int64_t positions, in
 }
 
 Error open_followers(PassRunner* runner, int64_t tokens, int64_t positions, const KvPool& pool) {
-  return runner->followers.open(runner->model->exchange, {tokens, positions, pool.shape.type, pool.blocks()});
+  return runner->followers.open(runner->model->exchange, {tokens, positions, pool.shape.type(), pool.blocks()});
 }
 
 void copy_block(PassRunner& runner, KvPool& pool, int32_t from, int32_t to) {

@@ -65,7 +65,9 @@ uint64_t hash_model(const Model& model) {
 }
 
 uint64_t hash_shapes(uint64_t hash, const KvShape& kv, const RecurrentState& state) {
-  const int64_t sizes[] = {static_cast<int64_t>(kv.type), kv.layers, kv.kv_heads, kv.head_dim, kAttentionChunk};
+  const KvLayerShape& first = kv.layers[0];  // the config, whose text is hashed, determines the others
+  const int64_t sizes[] = {static_cast<int64_t>(first.type), std::ssize(kv.layers), first.kv_heads, first.head_dim,
+                           kAttentionChunk};
   for (const int64_t size : sizes) hash = combine(hash, size);
   return combine(hash, state.bytes());
 }
