@@ -17,15 +17,14 @@ constexpr int64_t kGreedyCandidates = 1;  // the pass returns the most likely to
 
 // Bytes of K and V that a token at `position` reads, and of recurrent state that it reads and writes.
 double cache_bytes(const ModelConfig& config, KvType kv_type, int64_t position) {
-  int64_t positions = 0;
-  for (size_t i = 0; i < config.windows.size(); ++i) {
-    const int64_t window = config.windows[i];
-    if (config.attends[i]) positions += window > 0 ? std::min(window, position + 1) : position + 1;
-  }
   const int64_t element_bytes = kv_element_bytes(kv_type);
   const int64_t scale_bytes = kv_type == KvType::q8 ? 4 : 0;
-  const int64_t width = std::max(config.head_dim, config.value_dim());
-  const int64_t kv = positions * config.kv_heads * 2 * (width * element_bytes + scale_bytes);
+  int64_t kv = 0;
+  for (const LayerConfig& layer : config.layer) {
+    const int64_t width = std::max(layer.head_dim, layer.value_dim);
+    const int64_t positions = layer.window > 0 ? std::min(layer.window, position + 1) : position + 1;
+    if (layer.attends) kv += positions * layer.kv_heads * 2 * (width * element_bytes + scale_bytes);
+  }
   return static_cast<double>(kv + 2 * recurrent_state_of(config).bytes());
 }
 

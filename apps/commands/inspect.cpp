@@ -128,11 +128,12 @@ OrderedJson template_json(const std::string& folder) {
   return chat_template != nullptr;
 }
 
-OrderedJson experts_json(const ExpertsConfig& experts) {
+OrderedJson experts_json(const ModelConfig& config) {
+  const ExpertsConfig& experts = config.experts;
   OrderedJson json = {{"count", experts.count},
                       {"per_token", experts.per_token},
                       {"intermediate_size", experts.inner_size},
-                      {"layers", std::ranges::count(experts.layers, true)}};
+                      {"layers", std::ranges::count(config.layer, true, &LayerConfig::has_experts)}};
   if (experts.shared_size > 0) json["shared_intermediate_size"] = experts.shared_size;
   return json;
 }
@@ -140,7 +141,7 @@ OrderedJson experts_json(const ExpertsConfig& experts) {
 OrderedJson inspect_json(const Model& model, const GenerationDefaults& defaults, const RunOptions& run,
                          const ModelSummary& summary, const Kernels& kernels, const Plan& plan) {
   const ModelConfig& config = model.config;
-  const auto sliding = std::ranges::count_if(config.windows, [](int64_t window) { return window > 0; });
+  const auto sliding = std::ranges::count_if(config.layer, [](const LayerConfig& layer) { return layer.window > 0; });
   const FreeMemory free = free_memory();
   OrderedJson generation = sampler_json(defaults.sampler);
   generation["eos_ids"] = model.eos_ids;
@@ -151,22 +152,22 @@ OrderedJson inspect_json(const Model& model, const GenerationDefaults& defaults,
       {"architecture", config.architecture},
       {"layers", config.layers},
       {"hidden_size", config.hidden_size},
-      {"intermediate_size", config.intermediate_size},
-      {"heads", config.heads},
-      {"kv_heads", config.kv_heads},
-      {"head_dim", config.head_dim},
-      {"value_dim", config.value_dim()},
+      {"intermediate_size", config.largest(&LayerConfig::mlp_size)},
+      {"heads", config.largest(&LayerConfig::heads)},
+      {"kv_heads", config.largest(&LayerConfig::kv_heads)},
+      {"head_dim", config.largest(&LayerConfig::head_dim)},
+      {"value_dim", config.largest(&LayerConfig::value_dim)},
       {"vocab_size", config.vocab_size},
       {"context", context_length(config)},
       {"sliding_window_layers", sliding},
-      {"sliding_window", std::ranges::max(config.windows)},
+      {"sliding_window", config.largest(&LayerConfig::window)},
       {"recurrent_layers", recurrent_layers(config)},
       {"rope", kRopeNames[static_cast<size_t>(config.ropes.front().kind)]},
       {"rope_theta", config.ropes.front().theta},
       {"rope_factor", config.ropes.front().factor},
       {config.layer_norm ? "layer_norm_eps" : "rms_norm_eps", decimal_of(config.norm_eps)},
       {"tied_head", config.tied_head},
-      {"experts", config.experts.count > 0 ? experts_json(config.experts) : OrderedJson(nullptr)},
+      {"experts", config.experts.count > 0 ? experts_json(config) : OrderedJson(nullptr)},
       {"parameters", count_parameters(config).all},
       {"active_parameters", active_parameters(config)},
       {"files", model.checkpoint.files.size()},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <set>
 
 #include "engine/forward/gather.h"
 
@@ -24,28 +25,32 @@ AttentionSpan span_in(const Layer& layer, int64_t position, int64_t chunk) {
           static_cast<int32_t>(std::min<int64_t>(kAttentionChunk, position + 1 - start))};
 }
 
-const KvShape& cache_shape(const Pass& p) { return p.segments.front().cache->shape(); }
+const KvLayerShape& cache_shape(const Pass& p, const Layer& layer) {
+  return p.segments.front().cache->layer(layer.slot);
+}
 
 // A kv head's index in the model from its index on this board.
-int64_t model_kv_head(const Pass& p, int64_t index) { return cache_shape(p).first_kv_head + index; }
+int64_t model_kv_head(const Pass& p, const Layer& layer, int64_t index) {
+  return cache_shape(p, layer).first_kv_head + index;
+}
 
 // The columns of the heads' outputs (the input of o), divided among boards by kv head.
-Division attended_columns(const ModelConfig& c) {
-  return {c.heads * c.value_dim(), c.heads / c.kv_heads * c.value_dim()};
+Division attended_columns(const Layer& layer) {
+  return {layer.heads * layer.value_dim, layer.group() * layer.value_dim};
 }
 
 // Norms whole rows of q and k in place (QkNorm::all_heads).
 void norm_all_heads(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
-  const ModelConfig& c = p.model.config;
-  const int64_t q_width = c.heads * c.head_dim;
-  const int64_t k_width = c.kv_heads * c.head_dim;
+  const float eps = p.model.config.norm_eps;
+  const int64_t q_width = layer.heads * layer.head_dim;
+  const int64_t k_width = layer.kv_heads * layer.head_dim;
   worker.for_each(2 * p.rows, [&](int64_t task) {
     float* q = s.q.data() + task / 2 * q_width;
     float* k = s.k.data() + task / 2 * k_width;
     if (task % 2 == 0) {
-      p.kernels.rms_norm(q, layer[VectorRole::q_norm].weight, q_width, c.norm_eps, q);
+      p.kernels.rms_norm(q, layer[VectorRole::q_norm].weight, q_width, eps, q);
     } else {
-      p.kernels.rms_norm(k, layer[VectorRole::k_norm].weight, k_width, c.norm_eps, k);
+      p.kernels.rms_norm(k, layer[VectorRole::k_norm].weight, k_width, eps, k);
     }
   });
   worker.barrier();
@@ -56,29 +61,28 @@ void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const f
                    float* out) {
   const ModelConfig& c = p.model.config;
   if (c.qk_norm == QkNorm::heads) {
-    p.kernels.rms_norm(head, norms, c.head_dim, c.norm_eps, out);
+    p.kernels.rms_norm(head, norms, layer.head_dim, c.norm_eps, out);
   } else if (c.qk_norm == QkNorm::layer_norm_heads) {
-    p.kernels.layer_norm(head, norms + index * c.head_dim, nullptr, c.head_dim, c.norm_eps, out);
+    p.kernels.layer_norm(head, norms + index * layer.head_dim, nullptr, layer.head_dim, c.norm_eps, out);
   } else {
-    if (head != out) std::copy_n(head, c.head_dim, out);
+    if (head != out) std::copy_n(head, layer.head_dim, out);
   }
   if (layer.rope != kNoRope) {
     const RopeAngles& angles = p.activations.angles[layer.rope];
     const int64_t half = c.ropes[layer.rope].dims / 2;
     p.kernels.rope(out, angles.cos.data() + row * half, angles.sin.data() + row * half, half);
   }
-  if (c.qk_norm == QkNorm::rotated_heads) p.kernels.rms_norm(out, norms, c.head_dim, c.norm_eps, out);
+  if (c.qk_norm == QkNorm::rotated_heads) p.kernels.rms_norm(out, norms, layer.head_dim, c.norm_eps, out);
 }
 
 // The query of a row and head. In models with attention gates, the head's gate follows it.
-const float* query_of(const Pass& p, const AttentionScratch& s, int64_t row, int64_t head) {
-  const ModelConfig& c = p.model.config;
-  return s.q.data() + (row * c.heads + head) * c.query_stride();
+const float* query_of(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t head) {
+  return s.q.data() + (row * layer.heads + head) * p.model.config.query_stride(layer);
 }
 
 // Prepares x [n] for a q8 cache: balanced, padded to [head_dim], rotated.
-void rotate_head(const Pass& p, const float* balance, int64_t n, float* x) {
-  const int64_t d = cache_shape(p).head_dim;
+void rotate_head(const Pass& p, const Layer& layer, const float* balance, int64_t n, float* x) {
+  const int64_t d = cache_shape(p, layer).head_dim;
   for (int64_t i = 0; balance && i < n; ++i) x[i] *= balance[i];
   std::fill(x + n, x + d, 0.0f);
   p.kernels.rotate(x, d, rotation_of(d), x);
@@ -91,16 +95,17 @@ const float* balance_of_head(const std::vector<float>& balance, int64_t kv_head,
 // Prepares a query for the kernels.
 void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
-  const KvType type = cache_shape(p).type;
-  const int64_t d = cache_shape(p).head_dim;
-  norm_and_rope(p, layer, query_of(p, s, row, head), layer[VectorRole::q_norm].weight, head, row, out);
+  const KvType type = cache_shape(p, layer).type;
+  const int64_t d = cache_shape(p, layer).head_dim;
+  norm_and_rope(p, layer, query_of(p, s, layer, row, head), layer[VectorRole::q_norm].weight, head, row, out);
   const float rope_scale = layer.rope == kNoRope ? 1.0f : p.activations.angles[layer.rope].query_scale[row];
   float scale = rope_scale * c.score_scale;
   if (type == KvType::q8) {
-    rotate_head(p, balance_of_head(layer.query_balance, head / (c.heads / c.kv_heads), c.head_dim), c.head_dim, out);
+    rotate_head(p, layer, balance_of_head(layer.query_balance, head / (layer.group()), layer.head_dim), layer.head_dim,
+                out);
     scale /= static_cast<float>(rotation_of(d));  // rotating q and k multiplies q.k by this power of two
   } else {
-    std::fill(out + c.head_dim, out + d, 0.0f);
+    std::fill(out + layer.head_dim, out + d, 0.0f);
   }
   make_query_row(p.kernels, out, d, scale, type);
 }
@@ -108,9 +113,9 @@ void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, in
 // A key after norm and rope. In latent attention its first elements are shared by all heads.
 void make_key(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t kv_head, float* out) {
   const ModelConfig& c = p.model.config;
-  const int64_t shared = c.latent.rope_dims, separate = c.head_dim - shared;
+  const int64_t shared = c.latent.rope_dims, separate = layer.head_dim - shared;
   std::copy_n(s.latents.k_rope.data() + row * shared, shared, out);
-  std::copy_n(s.k.data() + (row * c.kv_heads + kv_head) * separate, separate, out + shared);
+  std::copy_n(s.k.data() + (row * layer.kv_heads + kv_head) * separate, separate, out + shared);
   norm_and_rope(p, layer, out, layer[VectorRole::k_norm].weight, kv_head, row, out);
 }
 
@@ -119,21 +124,21 @@ void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, co
                 int64_t kv_head, LocalAttentionScratch* local) {
   const ModelConfig& c = p.model.config;
   KvCache& cache = *segment.cache;
-  const int64_t row = segment.row + token, values = c.value_dim();
+  const int64_t row = segment.row + token, values = layer.value_dim;
   const int64_t position = segment.position + token;
   float *key = local->key.data(), *value = local->value.data();
   make_key(p, s, layer, row, kv_head, key);
-  std::copy_n(s.v.data() + (row * c.kv_heads + kv_head) * values, values, value);
+  std::copy_n(s.v.data() + (row * layer.kv_heads + kv_head) * values, values, value);
   if (layer.v_norm) p.kernels.rms_norm(value, layer.v_norm, values, c.norm_eps, value);
-  if (cache.shape().type != KvType::q8) {
+  if (cache_shape(p, layer).type != KvType::q8) {
     const bool is_last = token + 1 == segment.size();
-    const int64_t width = std::max(c.head_dim, values);  // pads the narrower of the two
-    std::fill(key + c.head_dim, key + width, 0.0f);
+    const int64_t width = std::max(layer.head_dim, values);  // pads the narrower of the two
+    std::fill(key + layer.head_dim, key + width, 0.0f);
     std::fill(value + values, value + width, 0.0f);
     return cache.write(position, layer.slot, kv_head, key, value, width, is_last);
   }
-  rotate_head(p, balance_of_head(layer.key_balance, kv_head, c.head_dim), c.head_dim, key);
-  rotate_head(p, nullptr, values, value);
+  rotate_head(p, layer, balance_of_head(layer.key_balance, kv_head, layer.head_dim), layer.head_dim, key);
+  rotate_head(p, layer, nullptr, values, value);
   cache.write_codes(p.kernels, position, layer.slot, kv_head, key, value);
 }
 
@@ -141,27 +146,27 @@ void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, co
 void write_head(const Pass& p, const AttentionScratch& s, const Layer& layer, LocalAttentionScratch* local,
                 const AttentionState& state, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
-  const int64_t d = cache_shape(p).head_dim;
+  const int64_t d = cache_shape(p, layer).head_dim;
   if (const float* sinks =
           layer[VectorRole::sinks].weight) {  // merged last, so that the order of sums does not depend on chunks
     local->sink.max[0] = sinks[head];
     p.kernels.merge_attention(state, local->sink.from(0, d), 1, d);
   }
-  if (cache_shape(p).type == KvType::q8) p.kernels.unrotate(state.acc, d, rotation_of(d), state.acc);
-  for (int64_t i = 0; i < c.value_dim(); ++i) out[i] = state.acc[i] / *state.sum;
-  if (c.attention_gate) p.kernels.sigmoid_mul(query_of(p, s, row, head) + c.head_dim, out, c.head_dim, out);
+  if (cache_shape(p, layer).type == KvType::q8) p.kernels.unrotate(state.acc, d, rotation_of(d), state.acc);
+  for (int64_t i = 0; i < layer.value_dim; ++i) out[i] = state.acc[i] / *state.sum;
+  if (c.attention_gate)
+    p.kernels.sigmoid_mul(query_of(p, s, layer, row, head) + layer.head_dim, out, layer.head_dim, out);
 }
 
 // Outputs of a single token's heads [first, first + count) from their states in all chunks. out: of the first head.
 void finish_heads(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t chunks, int64_t first, int64_t count,
                   LocalAttentionScratch* local, float* out) {
-  const ModelConfig& c = p.model.config;
-  const int64_t d = cache_shape(p).head_dim;
+  const int64_t d = cache_shape(p, layer).head_dim;
   local->state.copy(first, s.partial, first, count, d);
   for (int64_t i = 1; i < chunks; ++i) {
-    p.kernels.merge_attention(local->state.from(first, d), s.partial.from(i * c.heads + first, d), count, d);
+    p.kernels.merge_attention(local->state.from(first, d), s.partial.from(i * layer.heads + first, d), count, d);
   }
-  for (int64_t head = first; head < first + count; ++head, out += c.value_dim()) {
+  for (int64_t head = first; head < first + count; ++head, out += layer.value_dim) {
     write_head(p, s, layer, local, local->state.from(head, d), 0, head, out);
   }
 }
@@ -173,17 +178,17 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
   LocalAttentionScratch& local = s.workers[worker.index];
   const Segment& segment = p.segments.front();
   const int64_t position = segment.position;
-  const int64_t d = segment.cache->shape().head_dim;
-  const int64_t group = c.heads / c.kv_heads;
+  const int64_t d = segment.cache->layer(layer.slot).head_dim;
+  const int64_t group = layer.group();
   const int64_t first_chunk = chunk_of(first_seen(layer, position));
   const int64_t chunks = chunk_of(position) - first_chunk + 1;
 
   std::fill(local.has_queries.begin(), local.has_queries.end(), false);
-  const int64_t kv_heads = cache_shape(p).kv_heads;
+  const int64_t kv_heads = cache_shape(p, layer).kv_heads;
   worker.for_each(kv_heads * chunks, [&](int64_t task) {
-    const int64_t kv_head = model_kv_head(p, task % kv_heads);
+    const int64_t kv_head = model_kv_head(p, layer, task % kv_heads);
     const int64_t chunk = first_chunk + task / kv_heads;
-    if (chunk == chunk_of(position) && layer.owns_kv) cache_head(p, s, layer, segment, 0, kv_head, &local);
+    if (chunk == chunk_of(position) && layer.owns_kv()) cache_head(p, s, layer, segment, 0, kv_head, &local);
     const int64_t begin = kv_head * group;
     const int64_t end = begin + group;
     if (!local.has_queries[kv_head]) {
@@ -195,17 +200,17 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
     std::ranges::fill(spans, span_in(layer, position, chunk));
     for (int64_t head = begin; head < end; head += kAttentionRows) {
       attend_chunk(p.kernels, keys_and_values, local.q.data() + head * d, std::min(kAttentionRows, end - head), spans,
-                   local.scores.data(), s.partial.from((chunk - first_chunk) * c.heads + head, d));
+                   local.scores.data(), s.partial.from((chunk - first_chunk) * layer.heads + head, d));
     }
   });
   worker.barrier();
 
-  const Division columns = attended_columns(c);
+  const Division columns = attended_columns(layer);
   float* attended = p.activations.attended.data();
   const Multiplier m = begin_stage(worker, p, Stage::o_input);
   if (p.model.exchange) {
     worker.for_each(kv_heads, [&](int64_t task) {
-      const int64_t kv_head = model_kv_head(p, task);
+      const int64_t kv_head = model_kv_head(p, layer, task);
       finish_heads(p, s, layer, chunks, kv_head * group, group, &local, attended + kv_head * columns.unit);
     });
     worker.barrier();
@@ -213,16 +218,15 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
   }
   return prepare(m, 1, columns.count, forms_of(layer, {Stage::o}), [&](int64_t, int64_t, float* out) {
     if (p.model.exchange) return normed_rows(p, layer[VectorRole::o_norm], attended, 1, columns.count, out);
-    finish_heads(p, s, layer, chunks, 0, c.heads, &local, out);
+    finish_heads(p, s, layer, chunks, 0, layer.heads, &local, out);
     return normed_rows(p, layer[VectorRole::o_norm], out, 1, columns.count, out);
   });
 }
 
 // The queries of a kv head from a query row of the pass on.
-float* queries_at(const Pass& p, AttentionScratch& s, int64_t kv_head, int64_t query_row) {
-  const ModelConfig& c = p.model.config;
-  const int64_t group = c.heads / c.kv_heads;
-  return s.queries.data() + (kv_head * p.rows * group + query_row) * cache_shape(p).head_dim;
+float* queries_at(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t kv_head, int64_t query_row) {
+  const int64_t group = layer.group();
+  return s.queries.data() + (kv_head * p.rows * group + query_row) * cache_shape(p, layer).head_dim;
 }
 
 // Computes the outputs of a range of query rows of a kv head, chunk by chunk.
@@ -230,10 +234,10 @@ void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t
                  LocalAttentionScratch* local) {
   const ModelConfig& c = p.model.config;
   const Segment& segment = p.segments[range.segment];
-  const int64_t d = segment.cache->shape().head_dim;
-  const int64_t group = c.heads / c.kv_heads;
+  const int64_t d = segment.cache->layer(layer.slot).head_dim;
+  const int64_t group = layer.group();
   const int64_t first = range.first, last = range.first + range.count;
-  const float* q = queries_at(p, s, kv_head, segment.row * group);
+  const float* q = queries_at(p, s, layer, kv_head, segment.row * group);
   const auto position = [&](int64_t row) { return segment.position + row / group; };
 
   const int64_t last_chunk = chunk_of(position(last - 1));
@@ -257,7 +261,7 @@ void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t
   for (int64_t row = first; row < last; ++row) {
     const int64_t pass_row = segment.row + row / group, head = kv_head * group + row % group;
     write_head(p, s, layer, local, local->state.from(row - first, d), pass_row, head,
-               p.activations.attended.data() + (pass_row * c.heads + head) * c.value_dim());
+               p.activations.attended.data() + (pass_row * layer.heads + head) * layer.value_dim);
   }
 }
 
@@ -270,32 +274,31 @@ bool begins_chunk(const Segment& segment, const SegmentRange& range) {
 // that workers share no cache line. In a q8 cache the first kCentred positions of each chunk are written before the
 // others: the mean of their keys, the chunk's centre, is subtracted from the other keys.
 void cache_tokens(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
-  const ModelConfig& c = p.model.config;
   LocalAttentionScratch& local = s.workers[worker.index];
-  const int64_t group = c.heads / c.kv_heads;
-  const int64_t kv_heads = cache_shape(p).kv_heads;
+  const int64_t group = layer.group();
+  const int64_t kv_heads = cache_shape(p, layer).kv_heads;
   // f(segment, range, token, kv head) for each token of the ranges.
   const auto for_each_token = [&](const std::vector<SegmentRange>& ranges, auto f) {
     worker.for_each(std::ssize(ranges) * kv_heads, [&](int64_t task) {
       const SegmentRange& range = ranges[task / kv_heads];
       const Segment& segment = p.segments[range.segment];
       for (int64_t token = range.first; token < range.first + range.count; ++token) {
-        f(segment, range, token, model_kv_head(p, task % kv_heads));
+        f(segment, range, token, model_kv_head(p, layer, task % kv_heads));
       }
     });
     worker.barrier();
   };
-  if (!s.centres.empty() && layer.owns_kv) {
+  if (!s.centres.empty() && layer.owns_kv()) {
     for_each_token(s.centres, [&](const Segment& segment, const SegmentRange&, int64_t token, int64_t kv_head) {
       cache_head(p, s, layer, segment, token, kv_head, &local);
     });
   }
   for_each_token(s.key_groups, [&](const Segment& segment, const SegmentRange& range, int64_t token, int64_t kv_head) {
-    const bool is_cached = !layer.owns_kv || (!s.centres.empty() && begins_chunk(segment, range));
+    const bool is_cached = !layer.owns_kv() || (!s.centres.empty() && begins_chunk(segment, range));
     if (!is_cached) cache_head(p, s, layer, segment, token, kv_head, &local);
     for (int64_t g = 0; g < group; ++g) {
       const int64_t row = segment.row + token;
-      make_query(p, s, layer, row, kv_head * group + g, queries_at(p, s, kv_head, row * group + g));
+      make_query(p, s, layer, row, kv_head * group + g, queries_at(p, s, layer, kv_head, row * group + g));
     }
   });
 }
@@ -306,12 +309,13 @@ Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, cons
   LocalAttentionScratch& local = s.workers[worker.index];
   cache_tokens(worker, p, s, layer);
 
-  const int64_t ranges = std::ssize(s.query_rows);
-  worker.for_each(cache_shape(p).kv_heads * ranges, [&](int64_t task) {
-    attend_rows(p, s, layer, model_kv_head(p, task / ranges), s.query_rows[task % ranges], &local);
+  const std::vector<SegmentRange>& rows = s.query_rows.at(layer.group());
+  const int64_t ranges = std::ssize(rows);
+  worker.for_each(cache_shape(p, layer).kv_heads * ranges, [&](int64_t task) {
+    attend_rows(p, s, layer, model_kv_head(p, layer, task / ranges), rows[task % ranges], &local);
   });
   worker.barrier();
-  const Division columns = attended_columns(p.model.config);
+  const Division columns = attended_columns(layer);
   float* attended = p.activations.attended.data();
   const Multiplier m = begin_stage(worker, p, Stage::o_input);
   gather(worker, p, attended, p.rows, columns);
@@ -360,21 +364,23 @@ Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& la
 }
 
 void plan_attention(const Pass& p, AttentionScratch* s) {
-  s->centres.clear(), s->key_groups.clear(), s->query_rows.clear();
+  s->centres.clear(), s->key_groups.clear();
+  for (auto& [group, ranges] : s->query_rows) ranges.clear();
   if (p.rows == 1) return;
-  const ModelConfig& c = p.model.config;
   for (const Segment& segment : p.segments) {
     const auto index = static_cast<int32_t>(&segment - p.segments.data());
-    const int64_t tokens = segment.size(), rows = tokens * (c.heads / c.kv_heads);
+    const int64_t tokens = segment.size();
     for (int64_t first = 0; first < tokens;) {
       const int64_t end = round_up(segment.position + first + 1, kKeyLanes) - segment.position;
       const SegmentRange range = {index, first, std::min(tokens, end) - first};
       s->key_groups.push_back(range);
-      if (segment.cache->shape().type == KvType::q8 && begins_chunk(segment, range)) s->centres.push_back(range);
+      if (segment.cache->shape().type() == KvType::q8 && begins_chunk(segment, range)) s->centres.push_back(range);
       first = end;
     }
-    for (int64_t first = 0; first < rows; first += kAttentionRows) {
-      s->query_rows.push_back({index, first, std::min(kAttentionRows, rows - first)});
+    for (auto& [group, ranges] : s->query_rows) {
+      for (int64_t first = 0, rows = tokens * group; first < rows; first += kAttentionRows) {
+        ranges.push_back({index, first, std::min(kAttentionRows, rows - first)});
+      }
     }
   }
 }
@@ -382,7 +388,8 @@ void plan_attention(const Pass& p, AttentionScratch* s) {
 void make_attention_scratch(const Model& model, int64_t tokens, int64_t positions, int32_t workers, ScratchSizer* sizer,
                             AttentionScratch* out) {
   const ModelConfig& c = model.config;
-  const int64_t d = kv_shape_of(c, KvType::f32).head_dim;
+  const int64_t heads = c.largest(&LayerConfig::heads);
+  const int64_t d = std::ranges::max(kv_shape_of(c, KvType::f32).layers, {}, &KvLayerShape::head_dim).head_dim;
   const auto make = [&](std::vector<float>* rows, std::initializer_list<MatrixRole> roles) {
     for (const MatrixRole role : roles) sizer->make(rows, tokens * max_rows(model, role));
   };
@@ -390,19 +397,23 @@ void make_attention_scratch(const Model& model, int64_t tokens, int64_t position
   make(&out->k, {MatrixRole::k, MatrixRole::latent_k});
   make(&out->v, {MatrixRole::v, MatrixRole::latent_v});
   make_latent_scratch(model, tokens, sizer, &out->latents);
-  sizer->make(&out->queries, tokens * c.heads * d);
-  out->partial.make(sizer, (positions + kAttentionChunk - 1) / kAttentionChunk * c.heads, d);
+  sizer->make(&out->queries, tokens * heads * d);
+  out->partial.make(sizer, (positions + kAttentionChunk - 1) / kAttentionChunk * heads, d);
   sizer->make(&out->centres, tokens);
   sizer->make(&out->key_groups, tokens);
-  sizer->make(&out->query_rows, tokens + (tokens * (c.heads / c.kv_heads) + kAttentionRows - 1) / kAttentionRows);
+  std::set<int64_t> groups;
+  for (const Layer& layer : model.layers) groups.insert(layer.group());
+  for (const int64_t group : groups) {
+    sizer->make(&out->query_rows[group], tokens + (tokens * group + kAttentionRows - 1) / kAttentionRows);
+  }
   out->workers.resize(workers);
   for (LocalAttentionScratch& local : out->workers) {
-    sizer->make(&local.q, c.heads * d);
-    local.has_queries.resize(c.kv_heads);
+    sizer->make(&local.q, heads * d);
+    local.has_queries.resize(c.largest(&LayerConfig::kv_heads));
     sizer->make(&local.scores, kAttentionRows * kScoreFloats);
     sizer->make(&local.key, d);
     sizer->make(&local.value, d);
-    local.state.make(sizer, std::max(c.heads, kAttentionRows), d);
+    local.state.make(sizer, std::max(heads, kAttentionRows), d);
     local.next.make(sizer, kAttentionRows, d);
     local.sink.make(sizer, 1, d);
     if (sizer->allocates) local.sink.sum[0] = 1.0f;

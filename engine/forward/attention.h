@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "engine/forward/low_rank.h"
@@ -50,7 +51,7 @@ struct AttentionScratch {
   // before all others: the first kCentred positions of a chunk, whose mean key is its centre.
   std::vector<SegmentRange> centres;
   std::vector<SegmentRange> key_groups;  // tokens whose positions form one group of kKeyLanes positions
-  std::vector<SegmentRange> query_rows;  // at most kAttentionRows each
+  std::map<int64_t, std::vector<SegmentRange>> query_rows;  // by group size; at most kAttentionRows each
 };
 
 // For passes of at most `tokens` tokens of sequences of at most `positions` positions.

@@ -207,7 +207,7 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
         add_attention(worker, p, s, layer, attention_input(worker, p, layer), i);
         trace_x(worker, p, {i, Stage::o});
       }
-      if (c.has_mlp(i)) add_mlp(worker, p, s, layer, i);
+      if (layer.has_mlp) add_mlp(worker, p, s, layer, i);
     }
     trace_x(worker, p, {i, Stage::down});
     if (c.altup.inputs > 0) correct_altup(worker, p, s.altup, s.layer_inputs, layer, i);
@@ -246,7 +246,7 @@ void make_activations(const Model& model, const Kernels& kernels, int64_t tokens
     return l[VectorRole::attention_out_norm].weight || l[VectorRole::mlp_out_norm].weight;
   });
   if (has_out_norms || c.experts.shared_size > 0) sizer->make(&s.branch, tokens * c.hidden_size);
-  sizer->make(&s.attended, tokens * c.heads * c.value_dim());
+  sizer->make(&s.attended, tokens * c.largest(&LayerConfig::attended));
   sizer->make(&s.activation, tokens * max_rows(model, MatrixRole::up));
   const bool has_cuts = std::ranges::any_of(model.layers, [](const Layer& l) { return l.gate_cut.has_value(); });
   if (has_cuts) sizer->make(&s.gates, tokens * max_rows(model, MatrixRole::gate));

@@ -191,8 +191,8 @@ int64_t gather_floats(const Model& model, int64_t tokens) {
   if (!model.exchange) return 0;
   const ModelConfig& c = model.config;
   const int64_t widest =
-      std::max({c.hidden_size, c.heads * c.value_dim(), c.recurrence.value_width(), max_rows(model, MatrixRole::up),
-                max_rows(model, MatrixRole::q), max_rows(model, MatrixRole::k)});
+      std::max({c.hidden_size, c.largest(&LayerConfig::attended), c.recurrence.value_width(),
+                max_rows(model, MatrixRole::up), max_rows(model, MatrixRole::q), max_rows(model, MatrixRole::k)});
   return tokens * std::max(widest, c.experts.count > 0 ? c.experts.per_token * c.experts.inner_size : 0);
 }
 

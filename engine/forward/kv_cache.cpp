@@ -68,65 +68,67 @@ void write_centre(const Kernels& kernels, const CodeChunk& chunk, int64_t head_d
 
 }  // namespace
 
-void KvCache::write(int64_t position, int64_t layer, int64_t kv_head, const float* key, const float* value,
+void KvCache::write(int64_t position, int64_t slot, int64_t kv_head, const float* key, const float* value,
                     int64_t count, bool is_last) {
   const int64_t chunk = position / kAttentionChunk;
-  const int64_t slot = position % kAttentionChunk;
-  const int64_t head_dim = shape().head_dim;
-  std::byte* k = keys(chunk, layer, kv_head);
-  std::byte* v = values(chunk, layer, kv_head);
-  if (shape().type == KvType::f32) {
-    write_floats(reinterpret_cast<float*>(k), reinterpret_cast<float*>(v), slot, key, value, head_dim, count);
+  const int64_t at = position % kAttentionChunk;
+  const int64_t head_dim = layer(slot).head_dim;
+  std::byte* k = keys(chunk, slot, kv_head);
+  std::byte* v = values(chunk, slot, kv_head);
+  if (layer(slot).type == KvType::f32) {
+    write_floats(reinterpret_cast<float*>(k), reinterpret_cast<float*>(v), at, key, value, head_dim, count);
   } else {
-    write_pairs(reinterpret_cast<bf16*>(k), reinterpret_cast<bf16*>(v), slot, key, value, head_dim, count);
-    if (!is_last || slot % 2 != 0) return;
-    for (int64_t i = 0; i < count; ++i) reinterpret_cast<bf16*>(v)[value_at<bf16>(slot + 1, i, head_dim)] = {};
+    write_pairs(reinterpret_cast<bf16*>(k), reinterpret_cast<bf16*>(v), at, key, value, head_dim, count);
+    if (!is_last || at % 2 != 0) return;
+    for (int64_t i = 0; i < count; ++i) reinterpret_cast<bf16*>(v)[value_at<bf16>(at + 1, i, head_dim)] = {};
   }
 }
 
-void KvCache::write_codes(const Kernels& kernels, int64_t position, int64_t layer, int64_t kv_head, float* key,
+void KvCache::write_codes(const Kernels& kernels, int64_t position, int64_t slot, int64_t kv_head, float* key,
                           float* value) {
-  const int64_t slot = position % kAttentionChunk;
-  const int64_t head_dim = shape().head_dim;
-  const CodeChunk chunk = q8_chunk(keys(position / kAttentionChunk, layer, kv_head), head_dim);
-  if (slot >= kCentred) {
+  const int64_t at = position % kAttentionChunk;
+  const int64_t head_dim = layer(slot).head_dim;
+  const CodeChunk chunk = q8_chunk(keys(position / kAttentionChunk, slot, kv_head), head_dim);
+  if (at >= kCentred) {
     for (int64_t i = 0; i < head_dim; ++i) key[i] -= *chunk.centre_scale * static_cast<float>(chunk.centre[i]);
   }
   const float value_scale = encode_in_place(kernels, value, head_dim);
   const float key_scale = encode_in_place(kernels, key, head_dim);
   const bool is_damaged = std::isnan(value_scale);
-  chunk.key_scales[slot] = is_damaged ? value_scale : key_scale;
-  chunk.value_scales[slot] = is_damaged ? 0.0f : value_scale;
-  store_codes(chunk, slot, head_dim, reinterpret_cast<int8_t*>(key), reinterpret_cast<int8_t*>(value));
-  if (slot == kCentred - 1) write_centre(kernels, chunk, head_dim, key);
+  chunk.key_scales[at] = is_damaged ? value_scale : key_scale;
+  chunk.value_scales[at] = is_damaged ? 0.0f : value_scale;
+  store_codes(chunk, at, head_dim, reinterpret_cast<int8_t*>(key), reinterpret_cast<int8_t*>(value));
+  if (at == kCentred - 1) write_centre(kernels, chunk, head_dim, key);
 }
 
 void KvCache::clear(int64_t position) {
-  const int64_t slot = position % kAttentionChunk;
-  const auto [type, layers, kv_heads, head_dim, first_head] = shape();
-  const std::vector<float> zeros(head_dim);
-  const auto* no_codes = reinterpret_cast<const int8_t*>(zeros.data());
-  for (int64_t layer = 0; layer < layers; ++layer) {
+  const int64_t at = position % kAttentionChunk;
+  for (int64_t slot = 0; slot < std::ssize(shape().layers); ++slot) {
+    const auto [type, kv_heads, head_dim, first_head, offset] = layer(slot);
+    const std::vector<float> zeros(head_dim);
+    const auto* no_codes = reinterpret_cast<const int8_t*>(zeros.data());
     for (int64_t head = first_head; head < first_head + kv_heads; ++head) {
       if (type == KvType::q8) {
-        const CodeChunk chunk = q8_chunk(keys(position / kAttentionChunk, layer, head), head_dim);
-        chunk.key_scales[slot] = chunk.value_scales[slot] = 0;
-        store_codes(chunk, slot, head_dim, no_codes, no_codes);
-        if (slot < kCentred) *chunk.centre_scale = 0, std::fill_n(chunk.centre, head_dim, int8_t{0});
+        const CodeChunk chunk = q8_chunk(keys(position / kAttentionChunk, slot, head), head_dim);
+        chunk.key_scales[at] = chunk.value_scales[at] = 0;
+        store_codes(chunk, at, head_dim, no_codes, no_codes);
+        if (at < kCentred) *chunk.centre_scale = 0, std::fill_n(chunk.centre, head_dim, int8_t{0});
       } else {
-        write(position, layer, head, zeros.data(), zeros.data(), head_dim);
+        write(position, slot, head, zeros.data(), zeros.data(), head_dim);
       }
     }
   }
 }
 
 KvShape kv_shape_of(const ModelConfig& config, KvType type, const Shares& shares) {
-  const RowRange heads = Division{config.kv_heads, 1}.own(shares);
-  return {.type = type,
-          .layers = cached_layers(config),
-          .kv_heads = heads.count,
-          .head_dim = round_up(std::max(config.head_dim, config.value_dim()), kKeyLanes),
-          .first_kv_head = heads.first};
+  KvShape shape;
+  for (const LayerConfig& layer : config.layer) {
+    if (!layer.attends || !layer.owns_kv()) continue;
+    const RowRange heads = Division{layer.kv_heads, 1}.own(shares);
+    const int64_t dim = round_up(std::max(layer.head_dim, layer.value_dim), kKeyLanes);
+    shape.layers.push_back({type, heads.count, dim, heads.first, shape.block_bytes()});
+  }
+  return shape;
 }
 
 Error allocate_kv_pool(const KvShape& shape, int64_t blocks, KvPool* out) {

@@ -31,19 +31,27 @@ static_assert(kKvNames[static_cast<size_t>(KvType::f32)] == "f32" &&
 // Size of one element of a key or value.
 constexpr int64_t kv_element_bytes(KvType type) { return type == KvType::f32 ? 4 : type == KvType::bf16 ? 2 : 1; }
 
-struct KvShape {
+// One layer's part of a block.
+struct KvLayerShape {
   KvType type = KvType::q8;
-  int64_t layers = 0;
   int64_t kv_heads = 0;
   // The larger dimension of keys and values, padded to 16. The padding is zero unless heads are rotated.
   int64_t head_dim = 0;
   int64_t first_kv_head = 0;  // index in the model of this board's first kv head
+  int64_t offset = 0;         // in bytes, of the first kv head's keys
 
-  // Bytes of the keys, or of the values, of one block, layer and kv head.
+  // Bytes of the keys, or of the values, of one block and kv head.
   int64_t plane_bytes() const { return kAttentionChunk * head_dim * kv_element_bytes(type); }
-  // Bytes of keys and values of one block, layer and kv head, with the scales and the centre of q8.
+  // Bytes of keys and values of one block and kv head, with the scales and the centre of q8.
   int64_t head_bytes() const { return type == KvType::q8 ? q8_chunk_bytes(head_dim) : 2 * plane_bytes(); }
-  int64_t block_bytes() const { return layers * kv_heads * head_bytes(); }
+  int64_t end() const { return offset + kv_heads * head_bytes(); }
+};
+
+struct KvShape {
+  std::vector<KvLayerShape> layers;  // those with keys and values of their own, by slot
+
+  KvType type() const { return layers.front().type; }
+  int64_t block_bytes() const { return layers.empty() ? 0 : layers.back().end(); }
   // Bytes of the blocks that hold the first `positions`.
   int64_t bytes(int64_t positions) const { return chunks_of(positions) * block_bytes(); }
 
@@ -77,27 +85,30 @@ struct KvCache {
 
   const KvShape& shape() const { return pool->shape; }
 
-  // kv_head: index in the model, here and below.
-  std::byte* keys(int64_t chunk, int64_t layer, int64_t kv_head) const {
-    return pool->block(blocks[chunk]) +
-           (layer * shape().kv_heads + kv_head - shape().first_kv_head) * shape().head_bytes();
+  const KvLayerShape& layer(int64_t slot) const { return pool->shape.layers[slot]; }
+
+  // slot: of the layer; kv_head: index in the model, here and below.
+  std::byte* keys(int64_t chunk, int64_t slot, int64_t kv_head) const {
+    const KvLayerShape& of = layer(slot);
+    return pool->block(blocks[chunk]) + of.offset + (kv_head - of.first_kv_head) * of.head_bytes();
   }
-  std::byte* values(int64_t chunk, int64_t layer, int64_t kv_head) const {
-    return keys(chunk, layer, kv_head) + shape().plane_bytes();
+  std::byte* values(int64_t chunk, int64_t slot, int64_t kv_head) const {
+    return keys(chunk, slot, kv_head) + layer(slot).plane_bytes();
   }
-  AttentionChunk chunk(int64_t index, int64_t layer, int64_t kv_head, float cap) const {
-    return {.type = shape().type,
-            .keys = keys(index, layer, kv_head),
-            .values = values(index, layer, kv_head),
-            .value_stride = shape().head_dim,
-            .head_dim = static_cast<int32_t>(shape().head_dim),
+  AttentionChunk chunk(int64_t index, int64_t slot, int64_t kv_head, float cap) const {
+    const KvLayerShape& of = layer(slot);
+    return {.type = of.type,
+            .keys = keys(index, slot, kv_head),
+            .values = values(index, slot, kv_head),
+            .value_stride = of.head_dim,
+            .head_dim = static_cast<int32_t>(of.head_dim),
             .cap = cap};
   }
 
   // Writes a key and a value in f32 or bf16. key, value: [count], count <= head_dim. is_last: no later position has
   // been written. Then the other value of a bf16 pair is set to zero: kernels read it with weight 0, and stale data
   // could be NaN.
-  void write(int64_t position, int64_t layer, int64_t kv_head, const float* key, const float* value, int64_t count,
+  void write(int64_t position, int64_t slot, int64_t kv_head, const float* key, const float* value, int64_t count,
              bool is_last = false);
 
   // Writes zeros to a position of all layers and heads.
@@ -106,7 +117,7 @@ struct KvCache {
   // write() for q8. key, value: [head_dim], balanced and rotated; used as scratch. The first kCentred positions of a
   // chunk must be written before its other positions. If the value holds NaN or infinity, the key's scale becomes NaN,
   // so that the logits become NaN, too.
-  void write_codes(const Kernels& kernels, int64_t position, int64_t layer, int64_t kv_head, float* key, float* value);
+  void write_codes(const Kernels& kernels, int64_t position, int64_t slot, int64_t kv_head, float* key, float* value);
 };
 
 // An empty cache of at most `capacity` positions.

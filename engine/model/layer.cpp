@@ -39,32 +39,27 @@ float balance_of(float query_size, float key_size) {
 }  // namespace
 
 void init_layer(const ModelConfig& config, int64_t index, Layer* out) {
-  out->attends = config.attends[index];
-  out->recurrent = config.recurrent[index];
-  out->owns_kv = config.owns_kv(index);
-  const int64_t owner = out->owns_kv ? index : config.kv_layers[index];
-  for (int64_t layer = 0; layer < owner; ++layer) {
-    out->slot += config.attends[layer] && config.owns_kv(layer);
-  }
+  static_cast<LayerConfig&>(*out) = config.layer[index];
+  const auto before = std::span(config.layer).first(index);
+  out->slot = std::ranges::count_if(before.first(out->owns_kv() ? index : out->kv_layer),
+                                    [](const LayerConfig& layer) { return layer.attends && layer.owns_kv(); });
+  out->state_slot = std::ranges::count(before, true, &LayerConfig::recurrent);
   if (config.value_norm) out->v_norm = kOnes.data();
-  if (config.has_sparse_gate(index)) {
-    out->gate_cut = static_cast<float>(normal_quantile(static_cast<double>(config.gate_sparsity[index])));
+  if (out->gate_sparsity > 0.0f) {
+    out->gate_cut = static_cast<float>(normal_quantile(static_cast<double>(out->gate_sparsity)));
   }
-  out->state_slot = std::count(config.recurrent.begin(), config.recurrent.begin() + index, true);
-  out->window = config.windows[index];
-  out->rope = config.layer_ropes[index];
-  if (config.has_experts(index)) out->experts.resize(config.experts.count);
+  if (out->has_experts) out->experts.resize(config.experts.count);
 }
 
 void balance_heads(const ModelConfig& config, Layer* layer) {
   const float *q_norm = (*layer)[VectorRole::q_norm].weight, *k_norm = (*layer)[VectorRole::k_norm].weight;
   if (!q_norm || !k_norm) return;
-  const int64_t dims = config.head_dim;
+  const int64_t dims = layer->head_dim;
   const bool is_per_head = config.qk_norm_rows(2) > 1;  // else all heads share the norms' weights
   const bool rotates_after = layer->rope != kNoRope && config.qk_norm != QkNorm::rotated_heads;
   const int64_t half = rotates_after ? config.ropes[layer->rope].dims / 2 : 0;
-  const int64_t group = config.heads / config.kv_heads;
-  for (int64_t kv_head = 0; kv_head < config.kv_heads; ++kv_head) {
+  const int64_t group = layer->group();
+  for (int64_t kv_head = 0; kv_head < layer->kv_heads; ++kv_head) {
     std::vector<float> key(dims), query(dims);
     add_squares(k_norm + (is_per_head ? kv_head * dims : 0), &key);
     for (int64_t head = kv_head * group; head < kv_head * group + (is_per_head ? group : 1); ++head) {
@@ -81,8 +76,8 @@ void balance_heads(const ModelConfig& config, Layer* layer) {
 
 void balance_heads(const ModelConfig& config, int64_t index, std::vector<Layer>* layers) {
   Layer* layer = &(*layers)[index];
-  if (layer->owns_kv) return balance_heads(config, layer);
-  layer->query_balance = (*layers)[config.kv_layers[index]].query_balance;
+  if (layer->owns_kv()) return balance_heads(config, layer);
+  layer->query_balance = (*layers)[layer->kv_layer].query_balance;
 }
 
 }  // namespace pinion

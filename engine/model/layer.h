@@ -1,4 +1,4 @@
-// The weights of a layer in memory, packed. Read-only once loaded.
+// A layer in memory: its configuration and its packed weights. Read-only once loaded.
 #pragma once
 
 #include <cstdint>
@@ -37,20 +37,15 @@ struct Expert {
   static constexpr auto kFirst = static_cast<size_t>(MatrixRole::gate);
 };
 
-struct Layer {
+struct Layer : LayerConfig {
   Linear matrix[kMatrixRoles];  // empty if the layer has none with this role
   Vector vector[kVectorRoles];
   std::vector<Expert> experts;                    // empty without experts
-  bool attends = true;                            // has attention
-  bool recurrent = false;                         // has a recurrent state, usually instead of attention
   int64_t slot = 0;                               // index of its keys and values in the KV cache
-  bool owns_kv = true;                            // has k and v; else `slot` is that of an earlier layer
   int64_t state_slot = 0;                         // index of its state in RecurrentState
   const float* v_norm = nullptr;                  // [head_dim], for which files have no tensor
   std::vector<float> key_balance, query_balance;  // [kv_heads * head_dim] or empty, see balance_heads()
   std::optional<float> gate_cut;  // sparse gate: its outputs below mean + gate_cut * deviation of the row become zero
-  int64_t window = 0;             // positions that a token attends to, including itself; 0: all
-  int32_t rope = kNoRope;         // index into the config's ropes
 
   const Linear& operator[](MatrixRole role) const { return matrix[static_cast<size_t>(role)]; }
   Linear& operator[](MatrixRole role) { return matrix[static_cast<size_t>(role)]; }

@@ -7,57 +7,58 @@ namespace pinion {
 namespace {
 
 using Config = const ModelConfig&;
+using LayerOf = const LayerConfig&;
 
 // --- Sizes, for the tables below. 0: the model or the layer has no such tensor.
 
-constexpr SizeRule kHidden = [](Config c, int64_t) { return c.hidden_size; };
-constexpr SizeRule kTwiceHidden = [](Config c, int64_t) { return 2 * c.hidden_size; };
-constexpr SizeRule kVocabulary = [](Config c, int64_t) { return c.vocab_size; };
-constexpr SizeRule kHeads = [](Config c, int64_t) { return c.heads; };
-constexpr SizeRule kAllHeads = [](Config c, int64_t) { return c.heads * c.head_dim; };
-constexpr SizeRule kQueries = [](Config c, int64_t) {
-  return c.latent.query_rank > 0 ? 0 : c.heads * c.query_stride();
+constexpr SizeRule kHidden = [](Config c, LayerOf) { return c.hidden_size; };
+constexpr SizeRule kTwiceHidden = [](Config c, LayerOf) { return 2 * c.hidden_size; };
+constexpr SizeRule kVocabulary = [](Config c, LayerOf) { return c.vocab_size; };
+constexpr SizeRule kHeads = [](Config, LayerOf l) { return l.heads; };
+constexpr SizeRule kAllHeads = [](Config, LayerOf l) { return l.heads * l.head_dim; };
+constexpr SizeRule kQueries = [](Config c, LayerOf l) {
+  return c.latent.query_rank > 0 ? 0 : l.heads * c.query_stride(l);
 };
-constexpr SizeRule kKeys = [](Config c, int64_t layer) {
-  return c.latent.rank > 0 || !c.owns_kv(layer) ? 0 : c.kv_heads * c.head_dim;
+constexpr SizeRule kKeys = [](Config c, LayerOf l) {
+  return c.latent.rank > 0 || !l.owns_kv() ? 0 : l.kv_heads * l.head_dim;
 };
-constexpr SizeRule kAttended = [](Config c, int64_t) { return c.heads * c.value_dim(); };
-constexpr SizeRule kQueryRank = [](Config c, int64_t) { return c.latent.query_rank; };
-constexpr SizeRule kLatentRank = [](Config c, int64_t) { return c.latent.rank; };
-constexpr SizeRule kLatentRope = [](Config c, int64_t) { return c.latent.rope_dims; };
-constexpr SizeRule kLatentKeys = [](Config c, int64_t) { return c.heads * (c.head_dim - c.latent.rope_dims); };
-int64_t head_norms(Config c, int64_t heads) {
-  return c.qk_norm == QkNorm::none ? 0 : c.qk_norm_rows(heads) * c.head_dim;
+constexpr SizeRule kAttended = [](Config, LayerOf l) { return l.attended(); };
+constexpr SizeRule kQueryRank = [](Config c, LayerOf) { return c.latent.query_rank; };
+constexpr SizeRule kLatentRank = [](Config c, LayerOf) { return c.latent.rank; };
+constexpr SizeRule kLatentRope = [](Config c, LayerOf) { return c.latent.rope_dims; };
+constexpr SizeRule kLatentKeys = [](Config c, LayerOf l) { return l.heads * (l.head_dim - c.latent.rope_dims); };
+int64_t head_norms(Config c, LayerOf l, int64_t heads) {
+  return c.qk_norm == QkNorm::none ? 0 : c.qk_norm_rows(heads) * l.head_dim;
 }
-constexpr SizeRule kQueryNorm = [](Config c, int64_t) { return head_norms(c, c.heads); };
-constexpr SizeRule kKeyNorm = [](Config c, int64_t layer) { return c.owns_kv(layer) ? head_norms(c, c.kv_heads) : 0; };
-constexpr SizeRule kLaurelRank = [](Config c, int64_t) { return c.laurel_rank; };
-constexpr SizeRule kChannels = [](Config c, int64_t) { return c.recurrence.channels(); };
-constexpr SizeRule kConvolution = [](Config c, int64_t) { return c.recurrence.channels() * c.recurrence.taps; };
-constexpr SizeRule kValues = [](Config c, int64_t) { return c.recurrence.value_width(); };
-constexpr SizeRule kStateHeads = [](Config c, int64_t) {
+constexpr SizeRule kQueryNorm = [](Config c, LayerOf l) { return head_norms(c, l, l.heads); };
+constexpr SizeRule kKeyNorm = [](Config c, LayerOf l) { return l.owns_kv() ? head_norms(c, l, l.kv_heads) : 0; };
+constexpr SizeRule kLaurelRank = [](Config c, LayerOf) { return c.laurel_rank; };
+constexpr SizeRule kChannels = [](Config c, LayerOf) { return c.recurrence.channels(); };
+constexpr SizeRule kConvolution = [](Config c, LayerOf) { return c.recurrence.channels() * c.recurrence.taps; };
+constexpr SizeRule kValues = [](Config c, LayerOf) { return c.recurrence.value_width(); };
+constexpr SizeRule kStateHeads = [](Config c, LayerOf) {
   return c.recurrence.has_heads() ? c.recurrence.value_heads : 0;
 };
 int64_t gates_of(Config c, RecurrenceKind kind) { return c.recurrence.kind == kind ? c.recurrence.write_gates() : 0; }
-constexpr SizeRule kConvGates = [](Config c, int64_t) { return gates_of(c, RecurrenceKind::short_conv); };
-constexpr SizeRule kDeltaHeads = [](Config c, int64_t) { return gates_of(c, RecurrenceKind::gated_delta); };
-constexpr SizeRule kMambaHeads = [](Config c, int64_t) { return gates_of(c, RecurrenceKind::mamba2); };
-constexpr SizeRule kDeltaOut = [](Config c, int64_t layer) {
-  return c.recurrence.kind == RecurrenceKind::gated_delta ? kValues(c, layer) : 0;
+constexpr SizeRule kConvGates = [](Config c, LayerOf) { return gates_of(c, RecurrenceKind::short_conv); };
+constexpr SizeRule kDeltaHeads = [](Config c, LayerOf) { return gates_of(c, RecurrenceKind::gated_delta); };
+constexpr SizeRule kMambaHeads = [](Config c, LayerOf) { return gates_of(c, RecurrenceKind::mamba2); };
+constexpr SizeRule kDeltaOut = [](Config c, LayerOf l) {
+  return c.recurrence.kind == RecurrenceKind::gated_delta ? kValues(c, l) : 0;
 };
-constexpr SizeRule kOtherOut = [](Config c, int64_t layer) { return kValues(c, layer) - kDeltaOut(c, layer); };
-constexpr SizeRule kStateNorm = [](Config c, int64_t) { return c.recurrence.norm_width(); };
-constexpr SizeRule kMlp = [](Config c, int64_t layer) { return c.mlp_size(layer); };
-constexpr SizeRule kMlpNorm = [](Config c, int64_t) { return c.shared_norm ? 0 : c.hidden_size; };
-constexpr SizeRule kXielu = [](Config c, int64_t) { return int64_t{c.activation == Activation::xielu}; };
-constexpr SizeRule kExperts = [](Config c, int64_t) { return c.experts.count; };
-constexpr SizeRule kExpert = [](Config c, int64_t) { return c.experts.inner_size; };
-constexpr SizeRule kShared = [](Config c, int64_t) { return c.experts.shared_size; };
-constexpr SizeRule kOneIfShared = [](Config c, int64_t) { return int64_t{c.experts.shared_size > 0}; };
-constexpr SizeRule kLayerInput = [](Config c, int64_t) { return c.layer_input.size; };
-constexpr SizeRule kLayerInputs = [](Config c, int64_t) { return c.layers * c.layer_input.size; };
-constexpr SizeRule kAltup = [](Config c, int64_t) { return c.altup.inputs; };
-constexpr SizeRule kAltupPairs = [](Config c, int64_t) { return c.altup.inputs * c.altup.inputs; };
+constexpr SizeRule kOtherOut = [](Config c, LayerOf l) { return kValues(c, l) - kDeltaOut(c, l); };
+constexpr SizeRule kStateNorm = [](Config c, LayerOf) { return c.recurrence.norm_width(); };
+constexpr SizeRule kMlp = [](Config, LayerOf l) { return l.mlp_size; };
+constexpr SizeRule kMlpNorm = [](Config c, LayerOf) { return c.shared_norm ? 0 : c.hidden_size; };
+constexpr SizeRule kXielu = [](Config c, LayerOf) { return int64_t{c.activation == Activation::xielu}; };
+constexpr SizeRule kExperts = [](Config c, LayerOf) { return c.experts.count; };
+constexpr SizeRule kExpert = [](Config c, LayerOf) { return c.experts.inner_size; };
+constexpr SizeRule kShared = [](Config c, LayerOf) { return c.experts.shared_size; };
+constexpr SizeRule kOneIfShared = [](Config c, LayerOf) { return int64_t{c.experts.shared_size > 0}; };
+constexpr SizeRule kLayerInput = [](Config c, LayerOf) { return c.layer_input.size; };
+constexpr SizeRule kLayerInputs = [](Config c, LayerOf) { return c.layers * c.layer_input.size; };
+constexpr SizeRule kAltup = [](Config c, LayerOf) { return c.altup.inputs; };
+constexpr SizeRule kAltupPairs = [](Config c, LayerOf) { return c.altup.inputs * c.altup.inputs; };
 
 constexpr BiasRule kQkvBias = [](Config c) { return c.qkv_bias; };
 constexpr BiasRule kOBias = [](Config c) { return c.o_bias; };
@@ -80,37 +81,37 @@ RowOrder rotated(Config c, int64_t rows) {
 }
 
 // In the files of latent attention, the rotated rows of a head come last; tail_rows moves them to the front.
-constexpr OrderRule kQueryOrder = [](Config c) {
-  if (c.qkv_by_head) return rows_of_heads(c.heads, 0, c.head_dim, 3 * c.head_dim);
-  RowOrder order = rotated(c, c.query_stride());
-  if (c.latent.rank > 0) order.head_rows = c.head_dim, order.tail_rows = c.latent.rope_dims;
+constexpr OrderRule kQueryOrder = [](Config c, LayerOf l) {
+  if (c.qkv_by_head) return rows_of_heads(l.heads, 0, l.head_dim, 3 * l.head_dim);
+  RowOrder order = rotated(c, c.query_stride(l));
+  if (c.latent.rank > 0) order.head_rows = l.head_dim, order.tail_rows = c.latent.rope_dims;
   return order;
 };
-constexpr OrderRule kKeyOrder = [](Config c) {
-  return c.qkv_by_head ? rows_of_heads(c.heads, c.head_dim, c.head_dim, 3 * c.head_dim) : rotated(c, c.head_dim);
+constexpr OrderRule kKeyOrder = [](Config c, LayerOf l) {
+  return c.qkv_by_head ? rows_of_heads(l.heads, l.head_dim, l.head_dim, 3 * l.head_dim) : rotated(c, l.head_dim);
 };
-constexpr OrderRule kValueOrder = [](Config c) {
-  return c.qkv_by_head ? rows_of_heads(c.heads, 2 * c.head_dim, c.head_dim, 3 * c.head_dim) : RowOrder{};
+constexpr OrderRule kValueOrder = [](Config c, LayerOf l) {
+  return c.qkv_by_head ? rows_of_heads(l.heads, 2 * l.head_dim, l.head_dim, 3 * l.head_dim) : RowOrder{};
 };
-constexpr OrderRule kLatentRopeOrder = [](Config c) { return rotated(c, c.latent.rope_dims); };
-constexpr OrderRule kLatentKeyOrder = [](Config c) {
-  const int64_t fixed = c.head_dim - c.latent.rope_dims;
-  return rows_of_heads(c.heads, 0, fixed, fixed + c.value_dim());
+constexpr OrderRule kLatentRopeOrder = [](Config c, LayerOf) { return rotated(c, c.latent.rope_dims); };
+constexpr OrderRule kLatentKeyOrder = [](Config c, LayerOf l) {
+  const int64_t fixed = l.head_dim - c.latent.rope_dims;
+  return rows_of_heads(l.heads, 0, fixed, fixed + l.value_dim);
 };
-constexpr OrderRule kLatentValueOrder = [](Config c) {
-  const int64_t fixed = c.head_dim - c.latent.rope_dims;
-  return rows_of_heads(c.heads, fixed, c.value_dim(), fixed + c.value_dim());
+constexpr OrderRule kLatentValueOrder = [](Config c, LayerOf l) {
+  const int64_t fixed = l.head_dim - c.latent.rope_dims;
+  return rows_of_heads(l.heads, fixed, l.value_dim, fixed + l.value_dim);
 };
 
 // Some files have, for each key head, rows of q, k, v and z in one tensor and rows of b and a in another.
-constexpr OrderRule kStateQkvOrder = [](Config c) {
+constexpr OrderRule kStateQkvOrder = [](Config c, LayerOf) {
   const Recurrence& r = c.recurrence;
   if (!r.by_key_head) return RowOrder{};
   const int64_t keys = r.key_dim, values = r.value_width() / r.key_heads, all = 2 * (keys + values);
   const auto part = [&](int64_t begin, int64_t count) { return rows_of_heads(r.key_heads, begin, count, all); };
   return RowOrder{.rows = r.channels(), .sections = {part(0, keys), part(keys, keys), part(2 * keys, values)}};
 };
-constexpr OrderRule kStateZOrder = [](Config c) {
+constexpr OrderRule kStateZOrder = [](Config c, LayerOf) {
   const Recurrence& r = c.recurrence;
   if (!r.by_key_head) return RowOrder{};
   const int64_t keys = r.key_dim, values = r.value_width() / r.key_heads;
@@ -121,8 +122,8 @@ RowOrder of_write_and_decay(const Recurrence& r, int64_t index) {
   const int64_t heads = r.value_heads / r.key_heads;
   return rows_of_heads(r.key_heads, index * heads, heads, 2 * heads);
 }
-constexpr OrderRule kStateBOrder = [](Config c) { return of_write_and_decay(c.recurrence, 0); };
-constexpr OrderRule kStateAOrder = [](Config c) { return of_write_and_decay(c.recurrence, 1); };
+constexpr OrderRule kStateBOrder = [](Config c, LayerOf) { return of_write_and_decay(c.recurrence, 0); };
+constexpr OrderRule kStateAOrder = [](Config c, LayerOf) { return of_write_and_decay(c.recurrence, 1); };
 
 // --- The tables
 
@@ -217,16 +218,15 @@ constexpr auto kStageRoles = [] {
   return ranges;
 }();
 
-bool has_part(Config c, int64_t layer, Part part) {
-  const bool attends = c.attends[layer], recurs = c.recurrent[layer], experts = c.has_experts(layer);
-  const bool mlp = c.has_mlp(layer);
-  const bool parts[] = {true, attends, recurs, attends || recurs, mlp, mlp && !experts, mlp && experts};  // by Part
+bool has_part(LayerOf l, Part part) {
+  const bool mixer = l.attends || l.recurrent, mlp = l.has_mlp && !l.has_experts, experts = l.has_mlp && l.has_experts;
+  const bool parts[] = {true, l.attends, l.recurrent, mixer, l.has_mlp, mlp, experts};  // by Part
   return static_cast<size_t>(part) < std::size(parts) && parts[static_cast<size_t>(part)];
 }
 
-// Appends a row's matrix if the model or the layer has it.
-void add(Config c, const MatrixRow& row, int64_t index, int64_t expert, std::vector<MatrixTensor>* list) {
-  const int64_t n = row.n(c, index), k = row.k(c, index);
+// Appends a row's matrix if the model or the layer has it. index: of the layer, or of the AltUp input - 1.
+void add(Config c, LayerOf l, const MatrixRow& row, int64_t index, int64_t expert, std::vector<MatrixTensor>* list) {
+  const int64_t n = row.n(c, l), k = row.k(c, l);
   const std::string& pattern = c.name(row.key);
   if (n == 0 || k == 0 || pattern.empty()) return;
   const float in = row.in_scale ? c.output_scales.*row.in_scale : 1.0f;
@@ -239,13 +239,12 @@ void add(Config c, const MatrixRow& row, int64_t index, int64_t expert, std::vec
   const bool has_bias = row.has_bias && row.has_bias(c), is_exact = row.stage == Stage::router;
   const bool follows_gate = row.role == MatrixRole::up && !list->empty() && list->back().role == MatrixRole::gate;
   list->push_back({row.role, row.stage, pattern, index, n, k, has_bias, out, alpha, is_exact, expert,
-                   follows_gate && !c.has_sparse_gate(index), row.order ? row.order(c) : RowOrder{}, row.divided_by});
+                   follows_gate && l.gate_sparsity == 0.0f, row.order ? row.order(c, l) : RowOrder{}, row.divided_by});
 }
 
-// Appends the matrices of a part. index: of the layer, or of the AltUp input - 1.
 void add_part(Config c, Part part, int64_t index, int64_t expert, std::vector<MatrixTensor>* list) {
   for (const MatrixRow& row : kMatrixRows) {
-    if (row.part == part) add(c, row, index, expert, list);
+    if (row.part == part) add(c, c.layer[part == Part::expert ? index : 0], row, index, expert, list);
   }
 }
 
@@ -265,11 +264,12 @@ std::span<const VectorRow> vector_rows() { return kVectorRows; }
 RoleRange roles_of(Stage stage) { return kStageRoles[static_cast<size_t>(stage)]; }
 
 std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t layer) {
+  const LayerConfig& of = config.layer[layer];
   std::vector<MatrixTensor> list;
   for (const MatrixRow& row : kMatrixRows) {
-    if (has_part(config, layer, row.part)) add(config, row, layer, kNoExpert, &list);
+    if (has_part(of, row.part)) add(config, of, row, layer, kNoExpert, &list);
   }
-  const int64_t experts = has_part(config, layer, Part::experts) ? config.experts.count : 0;
+  const int64_t experts = has_part(of, Part::experts) ? config.experts.count : 0;
   for (int64_t i = 0; i < experts; ++i) add_part(config, Part::expert, layer, i, &list);
   return list;
 }
@@ -278,7 +278,7 @@ std::vector<MatrixTensor> model_matrices(const ModelConfig& config) {
   std::vector<MatrixTensor> list;
   for (const MatrixRow& row : kMatrixRows) {
     const int64_t count = row.part == Part::model ? 1 : row.part == Part::altup ? config.altup.inputs - 1 : 0;
-    for (int64_t i = 0; i < count; ++i) add(config, row, i, kNoExpert, &list);
+    for (int64_t i = 0; i < count; ++i) add(config, config.layer[0], row, i, kNoExpert, &list);
   }
   return list;
 }
@@ -306,7 +306,7 @@ Division division_of(const ModelConfig& config, const MatrixTensor& matrix, cons
       // The head is divided by whole panels even in tests, since each panel has one most likely id.
       return {matrix.n, matrix.role == MatrixRole::head ? kPanelColumns : shares.unit};
     case kv_heads:
-      return {matrix.n, matrix.n / config.kv_heads};
+      return {matrix.n, matrix.n / config.layer[matrix.layer].kv_heads};
     case nothing:
     case first:
       break;
@@ -320,15 +320,18 @@ RowRange own_rows(const ModelConfig& config, const MatrixTensor& matrix, const S
 }
 
 std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer) {
+  const LayerConfig& of = config.layer[layer];
   std::vector<VectorTensor> list;
   for (const VectorRow& row : kVectorRows) {
     const std::string& pattern = config.name(row.key);
-    const int64_t rows = row.rows ? row.rows(config, layer) : 1;
-    const int64_t n = has_part(config, layer, row.part) && !pattern.empty() ? row.n(config, layer) * rows : 0;
+    const int64_t rows = row.rows ? row.rows(config, of) : 1;
+    const int64_t n = has_part(of, row.part) && !pattern.empty() ? row.n(config, of) * rows : 0;
     if (n == 0) continue;
     const std::string module = module_name(pattern, layer);
-    const RowOrder order = row.form == F::head_norm ? rotated(config, config.head_dim) : RowOrder{};
-    list.push_back({row.role, module + std::string(row.suffix), n, row.form, row.synthetic, rows, false, order});
+    const bool is_head_norm = row.form == F::head_norm;
+    list.push_back({row.role, module + std::string(row.suffix), n, row.form, row.synthetic,
+                    is_head_norm ? n / of.head_dim : rows, false,
+                    is_head_norm ? rotated(config, of.head_dim) : RowOrder{}});
     const bool is_conv = row.form == F::convolution;
     if (!(is_conv ? config.recurrence.conv_bias : row.form == F::norm && config.norm_bias)) continue;
     list.push_back({row.role, module + ".bias", is_conv ? config.recurrence.channels() : n, F::plain, 0.1f, 1, true});

@@ -213,7 +213,7 @@ struct VectorTensor {
   int64_t n;
   VectorForm form = VectorForm::plain;
   float synthetic = 1.0f;  // all numbers in models of random weights
-  int64_t rows = 1;        // of a small matrix
+  int64_t rows = 1;        // of a small matrix; heads of a head_norm
   bool is_bias = false;    // else the weights
   RowOrder order = {};     // of the numbers
 };
@@ -235,8 +235,8 @@ enum class Part : uint8_t {
   mtp
 };
 
-using SizeRule = int64_t (*)(const ModelConfig& config, int64_t layer);
-using OrderRule = RowOrder (*)(const ModelConfig& config);
+using SizeRule = int64_t (*)(const ModelConfig& config, const LayerConfig& layer);
+using OrderRule = RowOrder (*)(const ModelConfig& config, const LayerConfig& layer);
 using BiasRule = bool (*)(const ModelConfig& config);
 
 // A layer lacks a tensor if it lacks the part, if the family names no such module, or if a size is 0.

@@ -72,7 +72,7 @@ struct VectorReader {
 
   // Weights of every head: the rows of one tensor, or one tensor per head.
   Error read_head_rows(const VectorTensor& spec, std::span<float>* out) {
-    const int64_t dims = model->config.head_dim, heads = spec.n / dims;
+    const int64_t heads = spec.rows, dims = spec.n / heads;
     const float offset = model->config.norm_offset;
     if (spec.name.find("{}") == std::string::npos) return read_vector(spec.name, {heads, dims}, offset, out);
     *out = new_vector(spec.n);

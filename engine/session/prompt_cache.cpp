@@ -63,7 +63,9 @@ uint64_t hash_model(const Model& model, const KvShape& kv, const RecurrentState&
   if (!read_text_file(fs::path(model.checkpoint.folder) / "config.json", int64_t{1} << 24, &config)) {
     hash = combine(hash, std::as_bytes(std::span(config)));
   }
-  const int64_t sizes[] = {static_cast<int64_t>(kv.type), kv.layers, kv.kv_heads, kv.head_dim, kAttentionChunk};
+  const KvLayerShape& first = kv.layers[0];  // the config, whose text is hashed, determines the others
+  const int64_t sizes[] = {static_cast<int64_t>(first.type), std::ssize(kv.layers), first.kv_heads, first.head_dim,
+                           kAttentionChunk};
   for (const int64_t size : sizes) hash = combine(hash, size);
   return combine(hash, state.bytes());
 }

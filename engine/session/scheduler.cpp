@@ -113,7 +113,7 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
     sequence.snapshots.pool = &s->snapshots;
   }
   // Behind all local allocations.
-  if (Error e = s->followers.open(model.exchange, {rows, context, shape.type, s->pool.blocks()})) return e;
+  if (Error e = s->followers.open(model.exchange, {rows, context, shape.type(), s->pool.blocks()})) return e;
   s->segments.reserve(sequences);
   s->segment_requests.reserve(sequences);
   s->draws.reserve(sequences);

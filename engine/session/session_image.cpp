@@ -17,10 +17,10 @@ int64_t padded_ids(int64_t tokens) { return round_up(tokens, 2); }
 ImageHeader header_of(const Session& session) {
   const KvShape& cache = session.pool.shape;
   ImageHeader header = {.magic = {},
-                        .layers = cache.layers,
-                        .kv_heads = cache.kv_heads,
-                        .head_dim = cache.head_dim,
-                        .kv_type = static_cast<int64_t>(cache.type),
+                        .layers = std::ssize(cache.layers),
+                        .kv_heads = cache.layers[0].kv_heads,
+                        .head_dim = cache.layers[0].head_dim,
+                        .kv_type = static_cast<int64_t>(cache.type()),
                         .state_bytes = session.sequence.state.bytes(),
                         .tokens = 0,
                         .held = 0,

@@ -22,7 +22,7 @@ namespace pinion {
 
 struct ImageHeader {
   char magic[8];
-  int64_t layers, kv_heads, head_dim, kv_type;  // of the KV cache
+  int64_t layers, kv_heads, head_dim, kv_type;  // of the KV cache; sizes of its first layer
   int64_t state_bytes;                          // of the recurrent state; 0: none
   int64_t tokens;
   int64_t held;

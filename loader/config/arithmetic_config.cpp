@@ -103,16 +103,15 @@ void read_multipliers(JsonFields& rules, std::string_view name, JsonFields& file
 
 // If the field is absent, the first ten layers of a model with more than ten are sparse.
 void read_gate_sparsity(const std::string& field, JsonFields& file, ModelConfig* out) {
-  for (const double fraction : file.numbers(field, 0.0, 0.999999)) {
-    out->gate_sparsity.push_back(static_cast<float>(fraction));
-  }
+  std::vector<double> fractions = file.numbers(field, 0.0, 0.999999);
   if (!file.has(field)) {
-    out->gate_sparsity.assign(out->layers, 0.0f);
-    if (out->layers > 10) std::fill_n(out->gate_sparsity.begin(), 10, 0.95f);
+    fractions.assign(out->layers, 0.0);
+    if (out->layers > 10) std::fill_n(fractions.begin(), 10, 0.95);
   }
-  if (std::ssize(out->gate_sparsity) != out->layers) {
-    file.fail(field, "wrong length", std::to_string(out->layers), std::to_string(out->gate_sparsity.size()));
+  if (std::ssize(fractions) != out->layers) {
+    return file.fail(field, "wrong length", std::to_string(out->layers), std::to_string(fractions.size()));
   }
+  for (int64_t i = 0; i < out->layers; ++i) out->layer[i].gate_sparsity = static_cast<float>(fractions[i]);
 }
 
 void read_residual_inputs(JsonFields& file, AltupConfig* out) {
@@ -157,7 +156,8 @@ void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->attention_gate = family.boolean("attention_gate", false);
   read_activation(family, file, out);
   out->embedding_scale = read_scale(family, "embedding_scale", file, 1.0f);
-  out->score_scale = read_scale(family, "score_scale", file, 1.0f / std::sqrt(static_cast<float>(out->head_dim)));
+  out->score_scale =
+      read_scale(family, "score_scale", file, 1.0f / std::sqrt(static_cast<float>(out->layer[0].head_dim)));
   out->score_cap = read_cap(family, "score_cap", file);
   out->branch_scale = read_scale(family, "branch_scale", file, 1.0f);
   out->logit_scale = read_scale(family, "logit_scale", file, 1.0f);

@@ -114,7 +114,7 @@ Rope read_rope(JsonFields& rope, const RopeContext& context, const ModelConfig& 
   r.theta = rope.number("rope_theta", context.theta, 1.0, 1e15);
   r.original_max_positions = rope.integer("original_max_position_embeddings", config.max_positions, 1, kMaxPositions);
   r.original_max_positions = context.original_max_positions.value_or(r.original_max_positions);
-  read_rotated_dims(rope, context, config.latent.rank > 0 ? config.latent.rope_dims : config.head_dim, &r);
+  read_rotated_dims(rope, context, config.latent.rank > 0 ? config.latent.rope_dims : config.layer[0].head_dim, &r);
   read_factors(rope, config.max_positions, &r);
   check_defined(rope, r);
   if (rope.has("attention_factor")) r.attention_factor = rope.number("attention_factor", {}, 0.0, 1e6);
@@ -171,7 +171,7 @@ std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const 
       if (rule == "pattern") sliding[i] = (i + 1) % period != 0;
       if (rule == "pattern_after_first") sliding[i] = i % period != 0;
       if (sliding[i] && !enabled) file.fail("sliding_window", "missing, but the family has sliding layers");
-      if (rule == "without_rope") sliding[i] = enabled && config.layer_ropes[i] == kNoRope;
+      if (rule == "without_rope") sliding[i] = enabled && config.layer[i].rope == kNoRope;
     } else if (types[i] == "sliding_attention") {
       sliding[i] = true;
       if (!enabled) file.fail("layer_types", "sliding layers without a window");
@@ -183,17 +183,15 @@ std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const 
 }
 
 void read_windows(JsonFields& family, JsonFields& file, ModelConfig* out) {
-  out->windows.assign(out->layers, 0);
   const std::string rule = family.text("windows");
   if (rule == "none") return;
   const int64_t window = file.integer("sliding_window", 0, 0, kMaxPositions);
-  if (rule == "all") {
-    std::ranges::fill(out->windows, window);
-    return;
+  std::vector<bool> sliding(out->layers, true);
+  if (rule != "all") {
+    const bool enabled = file.boolean("use_sliding_window", true) && window > 0;
+    sliding = sliding_layers(rule, file, *out, enabled);
   }
-  const bool enabled = file.boolean("use_sliding_window", true) && window > 0;
-  const std::vector<bool> sliding = sliding_layers(rule, file, *out, enabled);
-  for (size_t i = 0; i < sliding.size(); i++) out->windows[i] = sliding[i] ? window : 0;
+  for (size_t i = 0; i < sliding.size(); i++) out->layer[i].window = sliding[i] ? window : 0;
 }
 
 // SmolLM3: no_rope_layers has a 1 for a layer *with* a rotation; if it is absent, every n-th layer has none.
@@ -201,7 +199,7 @@ void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig*
   JsonFields rule = family.fields("rope_if");
   const bool rotates =
       family.boolean("rope", true) && (rule.object.empty() || file.text(rule.text("field"), "") == rule.text("is"));
-  out->layer_ropes.assign(out->layers, rotates ? 0 : kNoRope);
+  for (LayerConfig& layer : out->layer) layer.rope = rotates ? 0 : kNoRope;
   if (!family.boolean("no_rope_layers", false)) return;
   std::vector<int64_t> with_rope = file.integers("no_rope_layers", 0, 1);
   const int64_t interval = file.integer("no_rope_layer_interval", {}, 1, kMaxLayers);
@@ -212,21 +210,21 @@ void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig*
     file.fail("no_rope_layers", "wrong length", std::to_string(out->layers), std::to_string(with_rope.size()));
     return;
   }
-  for (int64_t i = 0; i < out->layers; i++) out->layer_ropes[i] = with_rope[i] ? 0 : kNoRope;
+  for (int64_t i = 0; i < out->layers; i++) out->layer[i].rope = with_rope[i] ? 0 : kNoRope;
 }
 
 }  // namespace
 
-void read_latent(JsonFields& file, ModelConfig* out) {
+void read_latent(JsonFields& file, ModelConfig* out, LayerConfig* layer) {
   LatentConfig& latent = out->latent;
   latent.rank = file.integer("kv_lora_rank", {}, 1, kMaxK);
   latent.query_rank = file.integer("q_lora_rank", 0, 1, kMaxK);
   latent.rope_dims = file.integer("qk_rope_head_dim", {}, 2, kMaxHeadDim);
-  out->head_dim = latent.rope_dims + file.integer("qk_nope_head_dim", {}, 1, kMaxHeadDim);
-  latent.value_dim = file.integer("v_head_dim", std::max<int64_t>(1, out->hidden_size / out->heads), 1, kMaxHeadDim);
-  if (out->kv_heads != out->heads) {
-    file.fail("num_key_value_heads", "not supported with latent attention", std::to_string(out->heads),
-              std::to_string(out->kv_heads));
+  layer->head_dim = latent.rope_dims + file.integer("qk_nope_head_dim", {}, 1, kMaxHeadDim);
+  layer->value_dim = file.integer("v_head_dim", std::max<int64_t>(1, out->hidden_size / layer->heads), 1, kMaxHeadDim);
+  if (layer->kv_heads != layer->heads) {
+    file.fail("num_key_value_heads", "not supported with latent attention", std::to_string(layer->heads),
+              std::to_string(layer->kv_heads));
   }
 }
 
@@ -275,9 +273,9 @@ void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
   read_windows(family, file, out);
   const std::string rule = family.text("rope_where_sliding", "");
   const bool only_sliding_have_rope = rule == "always" || (rule == "with_window" && file.has("sliding_window"));
-  for (size_t i = 0; i < out->windows.size(); i++) {
-    if (out->ropes.size() > 1) out->layer_ropes[i] = out->windows[i] > 0;
-    if (only_sliding_have_rope && out->windows[i] == 0) out->layer_ropes[i] = kNoRope;
+  for (LayerConfig& layer : out->layer) {
+    if (out->ropes.size() > 1) layer.rope = layer.window > 0;
+    if (only_sliding_have_rope && layer.window == 0) layer.rope = kNoRope;
   }
 }
 
@@ -287,11 +285,11 @@ void read_shared_kv(JsonFields& family, JsonFields& file, ModelConfig* out) {
   if (field.empty()) return;
   const int64_t first = out->layers - file.integer(field, 0, 0, kMaxLayers);
   if (first <= 0 || first == out->layers) return;  // if all would share, none does, as in transformers
-  for (int64_t i = 0; i < out->layers; ++i) {
-    int64_t owner = std::min(i, first - 1);
-    while (i >= first && owner >= 0 && out->windows[owner] != out->windows[i]) --owner;
+  for (int64_t i = first; i < out->layers; ++i) {
+    int64_t owner = first - 1;
+    while (owner >= 0 && out->layer[owner].window != out->layer[i].window) --owner;
     if (owner < 0) return file.fail(field, "no earlier layer has keys and values for layer " + std::to_string(i));
-    out->kv_layers.push_back(i >= first ? owner : i);
+    out->layer[i].kv_layer = owner;
   }
 }
 

@@ -40,21 +40,21 @@ Error check_other_fields(JsonFields& file, JsonFields& family, ModelConfig* out)
 
 // --- attention_config.cpp: latent attention, rotary embeddings, windows, shared keys and values.
 
-// Fills latent and head_dim in a family with latent attention.
-void read_latent(JsonFields& file, ModelConfig* out);
+// Fills latent, and the dimensions of heads in `layer`, in a family with latent attention.
+void read_latent(JsonFields& file, ModelConfig* out, LayerConfig* layer);
 
-// Fills ropes, from rope_theta and rope_scaling or from rope_parameters. head_dim and max_positions must be known.
+// Fills ropes, from rope_theta and rope_scaling or from rope_parameters. Sizes must be known.
 void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out);
 
-// Fills layer_ropes and windows, after read_ropes and read_recurrence.
+// Fills the layers' ropes and windows, after read_ropes and read_recurrence.
 void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out);
 
-// Fills kv_layers, after read_layers.
+// Fills kv_layer, after read_layers.
 void read_shared_kv(JsonFields& family, JsonFields& file, ModelConfig* out);
 
 // --- arithmetic_config.cpp: biases, norms, activations, scales, and what Gemma 3n adds to a layer.
 
-// head_dim must be known.
+// Sizes must be known.
 void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out);
 
 // Fills output_scales, and the input scales of the recurrence; after read_recurrence.

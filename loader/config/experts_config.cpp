@@ -104,7 +104,8 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   if (rules.boolean("optional", false) && file.integer("num_local_experts", {}, 0, kMaxExperts) == 0) return;
   ExpertsConfig& experts = out->experts;
   const bool by_type = rules.text("layers") == "by_type";
-  if (by_type && experts.layers.empty()) return;
+  const auto has_experts = [&] { return std::ranges::any_of(out->layer, &LayerConfig::has_experts); };
+  if (by_type && !has_experts()) return;
   // Transformers 5 writes num_local_experts for every family; older files and the family's defaults use another name.
   const std::string older_name = rules.text("count", "num_experts");
   const bool has_older = file.has(older_name);
@@ -133,10 +134,11 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   experts.stacked = rules.boolean("stacked", false);
   const std::string normalised = rules.text("normalised", "");
   experts.normalised = normalised.empty() || file.boolean(normalised);
-  if (!by_type) experts.layers = layers_with_experts(rules, file, out->layers);
-  if (std::ranges::find(experts.layers, true) == experts.layers.end()) {
-    file.fail("mlp_only_layers", "leaves no layer with experts");
+  if (!by_type) {
+    const std::vector<bool> with = layers_with_experts(rules, file, out->layers);
+    for (int64_t i = 0; i < out->layers; ++i) out->layer[i].has_experts = with[i];
   }
+  if (!has_experts()) file.fail("mlp_only_layers", "leaves no layer with experts");
   if (!family.error) family.error = rules.error;
 }
 

@@ -54,12 +54,12 @@ std::vector<std::string> assumed_sizes(const Json& defaults, const Json& given) 
   return names;
 }
 
-void read_head_dim(JsonFields& file, ModelConfig* out) {
-  if (!file.has("head_dim") && out->hidden_size % out->heads != 0) {
+void read_head_dim(JsonFields& file, int64_t hidden_size, LayerConfig* out) {
+  if (!file.has("head_dim") && hidden_size % out->heads != 0) {
     file.fail("num_attention_heads", "does not divide hidden_size", {},
-              std::to_string(out->heads) + " and " + std::to_string(out->hidden_size));
+              std::to_string(out->heads) + " and " + std::to_string(hidden_size));
   }
-  out->head_dim = file.integer("head_dim", out->hidden_size / out->heads);
+  out->head_dim = out->value_dim = file.integer("head_dim", hidden_size / out->heads);
 }
 
 // LFM2: the mlp's width is two thirds of the config's times a factor, rounded up to a multiple.
@@ -70,22 +70,43 @@ int64_t adjusted_size(JsonFields& file, int64_t size) {
   size = std::max<int64_t>(1, 2 * size / 3);
   if (factor == 0.0) return size;  // null
   size = static_cast<int64_t>(factor * static_cast<double>(size));
-  return (size + step - 1) / step * step;
+  size = (size + step - 1) / step * step;
+  if (size < 1 || size > kMaxK) {
+    file.fail("block_ffn_dim_multiplier", "mlp out of range", "1 to " + std::to_string(kMaxK), std::to_string(size));
+  }
+  return size;
 }
 
 void read_intermediate_size(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const std::string field = family.text("intermediate_size", "intermediate_size");
-  if (!family.boolean("intermediate_sizes", false)) {
-    out->intermediate_size = file.integer(field, {}, 1, kMaxK);
-    return;
+  std::vector<int64_t> sizes;
+  if (family.boolean("intermediate_sizes", false)) {
+    sizes = file.integers(field, 1, kMaxK);
+  } else {
+    sizes = {file.integer(field, {}, 1, kMaxK)};
   }
-  const std::vector<int64_t> sizes = file.integers(field, 1, kMaxK);
-  const bool is_list = sizes.size() > 1;
-  if (sizes.empty() || (is_list && std::ssize(sizes) != out->layers)) {
+  if (family.boolean("adjusts_intermediate_size", false)) sizes[0] = adjusted_size(file, sizes[0]);
+  if (sizes.size() == 1) sizes.resize(out->layers, sizes[0]);
+  if (std::ssize(sizes) != out->layers) {
     return file.fail(field, "wrong length", "1 or " + std::to_string(out->layers), std::to_string(sizes.size()));
   }
-  out->intermediate_size = std::ranges::max(sizes);
-  if (is_list) out->intermediate_sizes = sizes;
+  for (int64_t i = 0; i < out->layers; ++i) out->layer[i].mlp_size = sizes[i];
+}
+
+void check_heads(JsonFields& file, const LayerConfig& layer) {
+  if (layer.heads % layer.kv_heads != 0) {
+    file.fail("num_key_value_heads", "does not divide num_attention_heads", {},
+              std::to_string(layer.kv_heads) + " and " + std::to_string(layer.heads));
+  }
+  if (layer.head_dim < 2 || layer.head_dim > kMaxHeadDim || layer.head_dim % 2 != 0) {
+    file.fail("head_dim", "out of range", "an even number from 2 to " + std::to_string(kMaxHeadDim),
+              std::to_string(layer.head_dim));
+  }
+  const int64_t widest = std::max(layer.head_dim, layer.value_dim);
+  if (!file.error && layer.heads * widest > kMaxK) {
+    file.fail("head_dim", "attention too wide", "at most " + std::to_string(kMaxK) + " for all heads",
+              std::to_string(layer.heads * widest));
+  }
 }
 
 void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
@@ -94,31 +115,15 @@ void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const std::optional<int64_t> absent = listed > 0 ? std::optional(listed) : std::nullopt;
   out->layers = file.integer("num_hidden_layers", absent, 1, kMaxLayers);
   out->hidden_size = file.integer("hidden_size", {}, 1, kMaxK);
-  read_intermediate_size(family, file, out);
-  if (family.boolean("adjusts_intermediate_size", false)) {
-    out->intermediate_size = adjusted_size(file, out->intermediate_size);
-    if (out->intermediate_size < 1 || out->intermediate_size > kMaxK) {
-      file.fail("block_ffn_dim_multiplier", "mlp out of range", "1 to " + std::to_string(kMaxK),
-                std::to_string(out->intermediate_size));
-    }
-  }
-  out->heads = file.integer("num_attention_heads", {}, 1, kMaxK);
   out->qkv_by_head = family.boolean("qkv_by_head", false);
-  out->kv_heads = out->qkv_by_head ? out->heads : file.integer("num_key_value_heads", out->heads, 1, kMaxK);
-  if (out->heads % out->kv_heads != 0) {
-    file.fail("num_key_value_heads", "does not divide num_attention_heads", {},
-              std::to_string(out->kv_heads) + " and " + std::to_string(out->heads));
-  }
-  family.boolean("latent_attention", false) ? read_latent(file, out) : read_head_dim(file, out);
-  if (out->head_dim < 2 || out->head_dim > kMaxHeadDim || out->head_dim % 2 != 0) {
-    file.fail("head_dim", "out of range", "an even number from 2 to " + std::to_string(kMaxHeadDim),
-              std::to_string(out->head_dim));
-  }
-  const int64_t widest = std::max(out->head_dim, out->value_dim());
-  if (!file.error && out->heads * widest > kMaxK) {
-    file.fail("head_dim", "attention too wide", "at most " + std::to_string(kMaxK) + " for all heads",
-              std::to_string(out->heads * widest));
-  }
+  LayerConfig layer;
+  layer.heads = file.integer("num_attention_heads", {}, 1, kMaxK);
+  layer.kv_heads = out->qkv_by_head ? layer.heads : file.integer("num_key_value_heads", layer.heads, 1, kMaxK);
+  const bool is_latent = family.boolean("latent_attention", false);
+  is_latent ? read_latent(file, out, &layer) : read_head_dim(file, out->hidden_size, &layer);
+  check_heads(file, layer);
+  out->layer.assign(out->layers, layer);
+  read_intermediate_size(family, file, out);
   out->vocab_size = file.integer("vocab_size", {}, 1, kMaxVocabulary);
   out->max_positions = file.integer("max_position_embeddings", {}, 1, kMaxPositions);
   out->norm_eps = static_cast<float>(file.number(family.text("norm_eps", "rms_norm_eps"), {}, 0.0, 1.0));
@@ -145,15 +150,13 @@ Error read_quantization_config(JsonFields& family, JsonFields& file, ModelConfig
 
 }  // namespace
 
-int64_t attention_layers(const ModelConfig& config) { return std::ranges::count(config.attends, true); }
-
-int64_t cached_layers(const ModelConfig& config) {
-  int64_t count = 0;
-  for (int64_t i = 0; i < config.layers; ++i) count += config.attends[i] && config.owns_kv(i);
-  return count;
+int64_t attention_layers(const ModelConfig& config) {
+  return std::ranges::count(config.layer, true, &LayerConfig::attends);
 }
 
-int64_t recurrent_layers(const ModelConfig& config) { return std::ranges::count(config.recurrent, true); }
+int64_t recurrent_layers(const ModelConfig& config) {
+  return std::ranges::count(config.layer, true, &LayerConfig::recurrent);
+}
 
 Error with_assumed_sizes(const ModelConfig& config, Error e) {
   if (!e || config.assumed_sizes.empty()) return e;

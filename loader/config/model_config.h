@@ -56,7 +56,6 @@ struct LatentConfig {
   int64_t rank = 0;        // width of the latent; 0: plain attention
   int64_t query_rank = 0;  // width of the latent of queries; 0: queries are projected from the layer's input
   int64_t rope_dims = 0;   // rotated elements of a head; packed first, stored last in the file
-  int64_t value_dim = 0;   // width of a head's value
   float norm_eps = 1e-6f;  // of the norms of both latents; config.json's rms_norm_eps does not apply to them
 };
 
@@ -87,10 +86,9 @@ struct ExpertsConfig {
   // of a group is the sum of its group_best highest scores.
   int64_t groups = 1, groups_kept = 1, group_best = 1;
   bool router_bias = false;
-  bool fused = false;        // the experts of a layer share tensors, transposed (loader/quant/fused_experts.h)
-  bool stacked = false;      // the experts of a layer share tensors [experts, rows, inputs]
-  bool mxfp4 = false;        // fused experts are MXFP4 codes
-  std::vector<bool> layers;  // [layers] true: has experts; empty if the model has none
+  bool fused = false;    // the experts of a layer share tensors, transposed (loader/quant/fused_experts.h)
+  bool stacked = false;  // the experts of a layer share tensors [experts, rows, inputs]
+  bool mxfp4 = false;    // fused experts are MXFP4 codes
 
   // Bytes (or parameters) of the experts that `tokens` tokens can activate, out of `all` bytes of all experts.
   int64_t max_active(int64_t all, int64_t tokens) const {
@@ -162,16 +160,36 @@ struct MtpConfig {
   bool dedicated_embedding = false;  // the layer has its own embedding and head
 };
 
+constexpr int32_t kNoRope = -1;
+constexpr int64_t kOwnKv = -1;
+
+// One layer. Everything that may differ from layer to layer is resolved when the config is read.
+struct LayerConfig {
+  bool attends = true;       // has attention
+  bool recurrent = false;    // has a recurrent state, usually instead of attention
+  bool has_mlp = true;       // or experts
+  bool has_experts = false;  // instead of an mlp, except for the shared expert
+  int64_t heads = 0;
+  int64_t kv_heads = 0;        // divides heads
+  int64_t head_dim = 0;        // of queries and keys, even
+  int64_t value_dim = 0;       // of values; not head_dim in latent attention
+  int64_t mlp_size = 0;        // intermediate size
+  int64_t window = 0;          // positions that a token attends to, including its own; 0: all
+  int32_t rope = 0;            // index in ModelConfig::ropes; kNoRope: no positional encoding
+  int64_t kv_layer = kOwnKv;   // the earlier layer whose keys and values it reads
+  float gate_sparsity = 0.0f;  // fraction of the gate's outputs to set to zero
+
+  bool owns_kv() const { return kv_layer == kOwnKv; }
+  int64_t group() const { return heads / kv_heads; }      // query heads of a kv head
+  int64_t attended() const { return heads * value_dim; }  // width of the heads' outputs
+};
+
 struct ModelConfig {
   std::string family;        // "llama": the name of the file in configs/models
   std::string architecture;  // "LlamaForCausalLM": as in config.json
   int64_t layers = 0;
+  std::vector<LayerConfig> layer;  // [layers]
   int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;            // the largest of all layers
-  std::vector<int64_t> intermediate_sizes;  // [layers] empty: the same in all layers
-  int64_t heads = 0;
-  int64_t kv_heads = 0;  // divides heads
-  int64_t head_dim = 0;  // of queries and keys, even; also of values, except in latent attention
   int64_t vocab_size = 0;
   int64_t max_positions = 0;
 
@@ -202,15 +220,8 @@ struct ModelConfig {
   OutputScales output_scales;
   int64_t laurel_rank = 0;  // LAuReL (Gemma 3n): a low-rank branch beside attention; 0: none
 
-  std::vector<bool> attends;         // [layers] has attention
-  std::vector<bool> recurrent;       // [layers] has a recurrent state, usually instead of attention
-  std::vector<bool> mlps;            // [layers] has an mlp or experts; empty: all have
-  std::vector<int64_t> windows;      // [layers] positions that a token attends to, including its own; 0: all
-  std::vector<int64_t> kv_layers;    // [layers] the layer whose keys and values it reads; empty: its own
-  std::vector<float> gate_sparsity;  // [layers] fraction of the gate's outputs to set to zero; empty: none
-  std::vector<Rope> ropes;           // one, or one for layers without a window and one for layers with a window
-  std::vector<int32_t> layer_ropes;  // [layers] index in ropes; kNoRope: no positional encoding
-  bool rope_interleaved = false;     // the file stores the two elements of a rotated pair next to each other (GPT-J)
+  std::vector<Rope> ropes;        // one, or one for layers without a window and one for layers with a window
+  bool rope_interleaved = false;  // the file stores the two elements of a rotated pair next to each other (GPT-J)
 
   Recurrence recurrence;  // of all recurrent layers
   LatentConfig latent;
@@ -240,18 +251,15 @@ struct ModelConfig {
   int64_t qk_norm_rows(int64_t of_heads) const {
     return qk_norm == QkNorm::all_heads || qk_norm == QkNorm::layer_norm_heads ? of_heads : 1;
   }
-  int64_t value_dim() const { return latent.rank > 0 ? latent.value_dim : head_dim; }
-  int64_t query_stride() const { return (attention_gate ? 2 : 1) * head_dim; }  // rows of q for a head
-  bool has_mlp(int64_t layer) const { return mlps.empty() || mlps[layer]; }
-  bool owns_kv(int64_t layer) const { return kv_layers.empty() || kv_layers[layer] == layer; }
-  int64_t mlp_size(int64_t layer) const {
-    return intermediate_sizes.empty() ? intermediate_size : intermediate_sizes[layer];
+  // Rows of q for a head of a layer.
+  int64_t query_stride(const LayerConfig& of) const { return (attention_gate ? 2 : 1) * of.head_dim; }
+  // The largest value of a size in any layer.
+  template <class Size>  // a field or a method of LayerConfig
+  int64_t largest(Size size) const {
+    return std::invoke(size, std::ranges::max(layer, {}, size));
   }
-  bool has_sparse_gate(int64_t layer) const { return !gate_sparsity.empty() && gate_sparsity[layer] > 0.0f; }
-  bool has_experts(int64_t layer) const { return experts.count > 0 && experts.layers[layer]; }
 };
 
-constexpr int32_t kNoRope = -1;
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxExperts = 4096;
 constexpr int64_t kMaxExpertGroups = 64;  // also the limit of group_best
@@ -262,7 +270,6 @@ constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 int64_t attention_layers(const ModelConfig& config);
-int64_t cached_layers(const ModelConfig& config);  // attention layers with keys and values of their own
 int64_t recurrent_layers(const ModelConfig& config);
 
 // Appends the assumed sizes to an error about sizes or tensors: a wrong assumption may be the cause.

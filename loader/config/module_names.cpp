@@ -40,7 +40,7 @@ void skip_unread_kv(ModelConfig* out) {
   for (int64_t i = 0; i < out->layers; ++i) {
     for (const char* key : {"k", "v", "k_norm"}) {
       const std::string& module = out->name(key);
-      if (!out->owns_kv(i) && !module.empty()) out->tensors.unread.push_back(module_name(module, i) + ".");
+      if (!out->layer[i].owns_kv() && !module.empty()) out->tensors.unread.push_back(module_name(module, i) + ".");
     }
   }
 }
@@ -183,12 +183,10 @@ Error mtp_config(const ModelConfig& model, ModelConfig* out) {
   }
   ModelConfig c = model;
   c.layers = 1;
-  c.attends = {true};
-  c.recurrent = {false};
   c.recurrence = {};
-  c.windows = {0};
   c.ropes.resize(1);
-  c.layer_ropes = {0};
+  c.layer = {c.layer[0]};
+  c.layer[0].attends = true, c.layer[0].recurrent = false, c.layer[0].window = 0, c.layer[0].rope = 0;
   for (auto& [key, name] : c.names) {
     if (const size_t at = name.find("{}"); at != name.npos) name.replace(0, at + 2, c.name("mtp_layer"));
   }

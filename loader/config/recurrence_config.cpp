@@ -150,10 +150,9 @@ void read_layer_types(const std::vector<std::string>& known, const std::vector<s
     if (type == std::end(kLayerTypes) || std::ranges::find(known, types[i]) == known.end()) {
       return file.fail("layer_types", "unknown layer type", joined(known, " or "), brief(types[i]));
     }
-    out->attends[i] = type->attends;
-    out->recurrent[i] = type->recurs;
-    if (type->has_experts) out->experts.layers.resize(types.size());
-    if (type->has_experts) out->experts.layers[i] = true;
+    out->layer[i].attends = type->attends;
+    out->layer[i].recurrent = type->recurs;
+    out->layer[i].has_experts = type->has_experts;
   }
 }
 
@@ -163,10 +162,9 @@ void read_layer_rule(const std::vector<int64_t>& attending, int64_t interval, Js
     return file.fail("layer_types", "missing field");
   }
   for (int64_t i = 0; i < out->layers; ++i) {
-    const bool attends =
-        attending.empty() ? (i + 1) % interval == 0 : std::ranges::find(attending, i) != attending.end();
-    out->attends[i] = attends;
-    out->recurrent[i] = !attends;
+    const bool is_listed = std::ranges::find(attending, i) != attending.end();
+    out->layer[i].attends = attending.empty() ? (i + 1) % interval == 0 : is_listed;
+    out->layer[i].recurrent = !out->layer[i].attends;
   }
 }
 
@@ -175,8 +173,6 @@ void read_layer_rule(const std::vector<int64_t>& attending, int64_t interval, Js
 int64_t listed_layers(JsonFields& file) { return std::ssize(layer_types(file)); }
 
 void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
-  out->attends.assign(out->layers, true);
-  out->recurrent.assign(out->layers, false);
   JsonFields rule = family.fields("recurrence");
   if (rule.object.empty()) return;
   const std::string name = rule.text("kind");
@@ -188,15 +184,14 @@ void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const std::vector<int64_t> attending = file.integers("full_attn_idxs", 0, kMaxLayers);
   const int64_t interval = file.integer("full_attention_interval", 1, 1, kMaxLayers);
   if (rule.boolean("beside_attention", false)) {
-    out->recurrent.assign(out->layers, true);
+    for (LayerConfig& layer : out->layer) layer.recurrent = true;
   } else if (types.empty()) {
     read_layer_rule(attending, interval, file, out);
   } else {
     read_layer_types(known, types, file, out);
   }
   if (rule.boolean("one_branch", false)) {
-    out->mlps.resize(out->layers);
-    for (int64_t i = 0; i < out->layers; ++i) out->mlps[i] = !out->attends[i] && !out->recurrent[i];
+    for (LayerConfig& layer : out->layer) layer.has_mlp = !layer.attends && !layer.recurrent;
   }
   if (!family.error) family.error = rule.error;
   // Granite's files without Mamba layers still contain its fields, with arbitrary numbers.

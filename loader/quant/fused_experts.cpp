@@ -65,7 +65,7 @@ Error bind_fused_experts(const Checkpoint& checkpoint, const ModelConfig& config
 void find_stacked_experts(const Checkpoint& checkpoint, ModelConfig* config) {
   const std::string &gate_up = config->name("stacked_gate_up"), &down = config->name("stacked_down");
   if (gate_up.empty()) return;
-  const auto first = std::ranges::find(config->experts.layers, true) - config->experts.layers.begin();
+  const auto first = std::ranges::find(config->layer, true, &LayerConfig::has_experts) - config->layer.begin();
   if (!checkpoint.find(module_name(gate_up, first))) return;
   config->experts.stacked = true;
   config->names["expert_gate"] = config->names["expert_up"] = gate_up;

@@ -44,7 +44,7 @@ TEST(Altup, SharedLayersReadAnEarlierCache) {
   const std::vector<Layer>& layers = model->layers;
   for (const auto& [layer, owner] : {std::pair{3, 2}, std::pair{4, 1}}) {
     const Layer &own = layers[static_cast<size_t>(owner)], &shared = layers[static_cast<size_t>(layer)];
-    EXPECT_FALSE(shared.owns_kv);
+    EXPECT_FALSE(shared.owns_kv());
     EXPECT_EQ(shared.slot, own.slot);
     EXPECT_EQ(shared.window, own.window);
     EXPECT_EQ(shared[MatrixRole::k].weight.n + shared[MatrixRole::v].weight.n, 0);

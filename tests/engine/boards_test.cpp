@@ -84,9 +84,9 @@ TEST(Boards, GathersOfAPassAreRecorded) {
     const ModelConfig& c = shared.config;
     EXPECT_EQ(exchange.traffic.gathers, 4 * c.layers + 2);
     ASSERT_EQ(std::ssize(exchange.traffic.sizes), exchange.traffic.gathers);
-    EXPECT_EQ(exchange.traffic.sizes[0], c.heads * c.head_dim * 4);
+    EXPECT_EQ(exchange.traffic.sizes[0], c.layer[0].heads * c.layer[0].head_dim * 4);
     EXPECT_EQ(exchange.traffic.sizes[1], c.hidden_size * 4);
-    EXPECT_EQ(exchange.traffic.sizes[2], c.intermediate_size * 4);
+    EXPECT_EQ(exchange.traffic.sizes[2], c.layer[0].mlp_size * 4);
     EXPECT_EQ(exchange.traffic.sizes[exchange.traffic.sizes.size() - 2], -c.vocab_size * 4);
     exchange.traffic.sizes.clear();
     ASSERT_FALSE(evaluate(*session, some_tokens(1, 100), false, logits.data(), 3));

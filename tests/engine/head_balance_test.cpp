@@ -11,7 +11,6 @@ namespace {
 
 ModelConfig config_of(QkNorm norm, int64_t rope_dims) {
   ModelConfig config;
-  config.heads = 4, config.kv_heads = 2, config.head_dim = 4;
   config.qk_norm = norm;
   config.ropes.resize(1);
   config.ropes[0].dims = rope_dims;
@@ -21,7 +20,7 @@ ModelConfig config_of(QkNorm norm, int64_t rope_dims) {
 Layer balanced(const ModelConfig& config, const std::vector<float>& q_norm, const std::vector<float>& k_norm) {
   Layer layer;
   layer[VectorRole::q_norm].weight = q_norm.data(), layer[VectorRole::k_norm].weight = k_norm.data();
-  layer.rope = 0;
+  layer.heads = 4, layer.kv_heads = 2, layer.head_dim = 4;
   balance_heads(config, &layer);
   return layer;
 }

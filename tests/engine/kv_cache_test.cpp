@@ -15,10 +15,7 @@ namespace {
 ModelConfig config_of(int64_t layers, int64_t kv_heads, int64_t head_dim) {
   ModelConfig config;
   config.layers = layers;
-  config.attends.assign(static_cast<size_t>(layers), true);
-  config.recurrent.assign(static_cast<size_t>(layers), false);
-  config.kv_heads = kv_heads;
-  config.head_dim = head_dim;
+  config.layer.assign(static_cast<size_t>(layers), {.kv_heads = kv_heads, .head_dim = head_dim});
   return config;
 }
 
@@ -38,9 +35,9 @@ Cache make(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int6
 
 TEST(KvCache, NoSlotForLayersThatShareKeys) {
   ModelConfig config = config_of(5, 2, 16);
-  EXPECT_EQ(kv_shape_of(config, KvType::q8).layers, 5);
-  config.kv_layers = {0, 1, 2, 2, 1};
-  EXPECT_EQ(kv_shape_of(config, KvType::q8).layers, 3);
+  EXPECT_EQ(kv_shape_of(config, KvType::q8).layers.size(), 5u);
+  config.layer[3].kv_layer = 2, config.layer[4].kv_layer = 1;
+  EXPECT_EQ(kv_shape_of(config, KvType::q8).layers.size(), 3u);
   EXPECT_EQ(kv_shape_of(config, KvType::bf16).bytes(256), 3 * 2 * 2 * 256 * 16 * 2);
 }
 
@@ -50,7 +47,7 @@ TEST(KvCache, HandWorked) {
   for (size_t i = 0; i < 20; ++i) key[i] = static_cast<float>(i + 1), value[i] = -static_cast<float>(i + 1);
 
   Cache floats = make(2, 3, 20, KvType::f32, 512);
-  EXPECT_EQ(floats.shape().head_dim, 32);
+  EXPECT_EQ(floats.layer(0).head_dim, 32);
   EXPECT_EQ(floats.shape().bytes(257), 2 * 2 * 3 * 2 * 256 * 32 * 4);
   floats.write(300, 1, 2, key.data(), value.data(), 20);
   const auto* f = reinterpret_cast<const float*>(floats.keys(1, 1, 2));
@@ -131,10 +128,10 @@ TEST(KvCache, PadsAnyWidth) {
     cache.write(3, 0, 0, key.data(), value.data(), count);
     const auto* keys = reinterpret_cast<const bf16*>(cache.keys(0, 0, 0));
     const auto* values = reinterpret_cast<const bf16*>(cache.values(0, 0, 0));
-    for (int64_t i = 0; i < cache.shape().head_dim; ++i) {
+    for (int64_t i = 0; i < cache.layer(0).head_dim; ++i) {
       const bf16 k = i < count ? to_operand(key[i]) : bf16{}, v = i < count ? to_operand(value[i]) : bf16{};
-      EXPECT_EQ(keys[key_at<bf16>(3, i, cache.shape().head_dim)].bits, k.bits) << i << " of " << count;
-      EXPECT_EQ(values[value_at<bf16>(3, i, cache.shape().head_dim)].bits, v.bits) << i << " of " << count;
+      EXPECT_EQ(keys[key_at<bf16>(3, i, cache.layer(0).head_dim)].bits, k.bits) << i << " of " << count;
+      EXPECT_EQ(values[value_at<bf16>(3, i, cache.layer(0).head_dim)].bits, v.bits) << i << " of " << count;
     }
   }
 }
@@ -142,8 +139,8 @@ TEST(KvCache, PadsAnyWidth) {
 // A chunk of q8, head_dim 80: a panel of 64 columns of values and one of 16.
 TEST(KvCache, CodesHandWorked) {
   Cache cache = make(2, 3, 80, KvType::q8, 512);
-  EXPECT_EQ(cache.shape().head_bytes(), 2 * 256 * 80 + 2 * 256 * 4 + 128);
-  EXPECT_EQ(cache.shape().bytes(257), 2 * 2 * 3 * cache.shape().head_bytes());
+  EXPECT_EQ(cache.layer(0).head_bytes(), 2 * 256 * 80 + 2 * 256 * 4 + 128);
+  EXPECT_EQ(cache.shape().bytes(257), 2 * 2 * 3 * cache.layer(0).head_bytes());
   std::vector<float> key(80), value(80);
   key[0] = 127, key[79] = -3;
   value[1] = 12.7f, value[64] = -0.2f;

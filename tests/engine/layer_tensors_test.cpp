@@ -23,10 +23,9 @@ std::vector<std::filesystem::path> family_folders() {
 // hidden 4, 2 heads and 1 kv head of 2, intermediate 6, vocabulary 10, 1 layer, by hand.
 TEST(LayerTensors, SmallModel) {
   ModelConfig c;
-  c.layers = 1, c.hidden_size = 4, c.heads = 2, c.kv_heads = 1, c.head_dim = 2, c.intermediate_size = 6;
+  c.layers = 1, c.hidden_size = 4;
+  c.layer = {{.heads = 2, .kv_heads = 1, .head_dim = 2, .value_dim = 2, .mlp_size = 6}};
   c.vocab_size = 10;
-  c.attends = {true};
-  c.recurrent = {false};
   c.qkv_bias = true;
   c.branch_scale = 0.5f;
   c.o_bias = true;
@@ -70,9 +69,8 @@ TEST(LayerTensors, SmallModel) {
 // 2 heads of 4 in one tensor; each head has rows of q, k and v.
 TEST(LayerTensors, FusedQkvByHead) {
   ModelConfig c;
-  c.layers = 1, c.hidden_size = 8, c.heads = c.kv_heads = 2, c.head_dim = 4, c.intermediate_size = 6;
-  c.attends = {true};
-  c.recurrent = {false};
+  c.layers = 1, c.hidden_size = 8;
+  c.layer = {{.heads = 2, .kv_heads = 2, .head_dim = 4, .value_dim = 4, .mlp_size = 6}};
   c.qkv_by_head = true;
   c.names = {{"q", "l.{}.qkv"}, {"k", "l.{}.qkv"}, {"v", "l.{}.qkv"}};
   const std::vector<MatrixTensor> matrices = layer_matrices(c, 0);
@@ -86,13 +84,12 @@ TEST(LayerTensors, FusedQkvByHead) {
 // 2 heads with 2 rotated and 4 unrotated elements of keys and 3 of values; latents of 5 and 7.
 TEST(LayerTensors, LatentAttention) {
   ModelConfig c;
-  c.layers = 1, c.hidden_size = 8, c.heads = c.kv_heads = 2, c.head_dim = 6, c.intermediate_size = 6;
-  c.attends = {true};
-  c.recurrent = {false};
+  c.layers = 1, c.hidden_size = 8;
+  c.layer = {{.heads = 2, .kv_heads = 2, .head_dim = 6, .value_dim = 3, .mlp_size = 6}};
   c.ropes.resize(1);
   c.ropes[0].dims = 2;
   c.rope_interleaved = true;
-  c.latent = {.rank = 5, .query_rank = 7, .rope_dims = 2, .value_dim = 3};
+  c.latent = {.rank = 5, .query_rank = 7, .rope_dims = 2};
   c.names = {{"q_a", "l.{}.q_a"},   {"q_a_norm", "l.{}.q_norm"},   {"q_b", "l.{}.q_b"}, {"kv_a", "l.{}.kv_a"},
              {"kv_b", "l.{}.kv_b"}, {"kv_a_norm", "l.{}.kv_norm"}, {"o", "l.{}.o"},     {"gate", "l.{}.gate"},
              {"up", "l.{}.up"},     {"down", "l.{}.down"}};
@@ -128,9 +125,8 @@ TEST(LayerTensors, LatentAttention) {
 // and 2 of a.
 TEST(LayerTensors, FusedDeltaByKeyHead) {
   ModelConfig c;
-  c.layers = 1, c.hidden_size = 8, c.heads = c.kv_heads = 2, c.head_dim = 4, c.intermediate_size = 6;
-  c.attends = {false};
-  c.recurrent = {true};
+  c.layers = 1, c.hidden_size = 8;
+  c.layer = {{.attends = false, .recurrent = true, .heads = 2, .kv_heads = 2, .head_dim = 4, .mlp_size = 6}};
   c.recurrence = {.key_heads = 2, .value_heads = 4, .key_dim = 3, .value_dim = 2, .taps = 4, .by_key_head = true};
   c.names = {{"state_qkv", "l.{}.qkvz"}, {"state_z", "l.{}.qkvz"}, {"state_b", "l.{}.ba"}, {"state_a", "l.{}.ba"}};
   const std::vector<MatrixTensor> matrices = layer_matrices(c, 0);

@@ -333,7 +333,7 @@ TEST(Mtp, SessionMemoryCountsHiddenRows) {
   // The size in the out-of-memory error includes the hidden states and the model's own session.
   for (Model* one : {pair.model.get(), pair.layer.get()}) {
     one->config.max_positions = kMaxPositions;
-    one->config.kv_heads = one->config.heads = 1024;
+    for (LayerConfig& of : one->config.layer) of.kv_heads = of.heads = 1024;
     const auto wanted = [&](SessionOptions options) {
       std::unique_ptr<Session> huge;
       options.prefill_chunk = int64_t{1} << 24;

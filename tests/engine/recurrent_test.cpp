@@ -232,7 +232,7 @@ TEST_F(Recurrent, AttentionModelsReuseAnyPrefix) {
 // One of three layers attends.
 TEST_F(Recurrent, CacheHoldsAttentionLayersOnly) {
   const Recurrence& d = model->config.recurrence;
-  EXPECT_EQ(session->pool.shape.layers, 1);
+  EXPECT_EQ(session->pool.shape.layers.size(), 1u);
   EXPECT_EQ(session->sequence.state.layers, 2);
   EXPECT_EQ(session->sequence.state.bytes(), 2 * 4 * (4 * round_up(d.channels(), 16) + d.value_heads * d.key_dim * 32));
 }
@@ -248,12 +248,12 @@ TEST_F(Recurrent, ShortConvStateIsItsInputs) {
 // Layers that attend and recur have both; layers that do neither have nothing.
 TEST_F(Recurrent, CachesAndStatesHaveSeparateSlots) {
   load("falcon_h1");
-  EXPECT_EQ(session->pool.shape.layers, 2);
+  EXPECT_EQ(session->pool.shape.layers.size(), 2u);
   EXPECT_EQ(session->sequence.state.layers, 2);
   EXPECT_EQ(model->layers[1].slot, 1);
   EXPECT_EQ(model->layers[1].state_slot, 1);
   load("nemotron_h");  // M-M*-
-  EXPECT_EQ(session->pool.shape.layers, 1);
+  EXPECT_EQ(session->pool.shape.layers.size(), 1u);
   EXPECT_EQ(session->sequence.state.layers, 2);
   EXPECT_EQ(model->layers[2].state_slot, 1);
   EXPECT_EQ(model->layers[3].slot, 0);

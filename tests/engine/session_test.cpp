@@ -335,15 +335,15 @@ void expect_old_texts_ignored(const Model& model, KvType kv) {
   const std::span<const int32_t> all = ids;
   KvCache& cache = session->sequence.cache;
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<float> damage(static_cast<size_t>(model.config.head_dim), nan);
+  const std::vector<float> damage(static_cast<size_t>(model.config.layer[0].head_dim), nan);
   const auto reset_with_nan = [&] {
     rewind(session->sequence, 0);
     take_blocks(&cache, 60);
     for (int64_t position = 0; position < 60; ++position) {
-      for (int64_t layer = 0; layer < cache.shape().layers; ++layer) {
-        for (int64_t head = 0; head < cache.shape().kv_heads; ++head) {
+      for (int64_t layer = 0; layer < std::ssize(cache.shape().layers); ++layer) {
+        for (int64_t head = 0; head < cache.layer(layer).kv_heads; ++head) {
           if (kv == KvType::q8) {
-            std::vector<float> key(static_cast<size_t>(cache.shape().head_dim), nan), value = key;
+            std::vector<float> key(static_cast<size_t>(cache.layer(layer).head_dim), nan), value = key;
             cache.write_codes(best_kernels(), position, layer, head, key.data(), value.data());
           } else {
             cache.write(position, layer, head, damage.data(), damage.data(), std::ssize(damage));

@@ -1,6 +1,7 @@
 // Biases, norms, activations, scales and residual vectors of single families.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -38,12 +39,13 @@ TEST(Gemma2, ScalesCapsAndPattern) {
   EXPECT_EQ(config.logit_cap, 30.0f);
   EXPECT_EQ(config.norm_offset, 1.0f);
   EXPECT_EQ(config.activation, Activation::gelu_tanh) << "hidden_activation, not hidden_act";
-  EXPECT_EQ(config.windows, (Windows{4096, 0, 4096, 0}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{4096, 0, 4096, 0}));
   EXPECT_EQ(read("Gemma2ForCausalLM", R"({"attn_logit_softcapping": null})").score_cap, 0.0f);
-  EXPECT_EQ(read("Gemma2ForCausalLM", R"({"sliding_window": 5, "layer_types": ["full_attention", "full_attention",
-      "full_attention", "sliding_attention"]})")
-                .windows,
-            (Windows{0, 0, 0, 5}));
+  EXPECT_EQ(
+      by_layer(read("Gemma2ForCausalLM", R"({"sliding_window": 5, "layer_types": ["full_attention", "full_attention",
+      "full_attention", "sliding_attention"]})"),
+               &LayerConfig::window),
+      (Windows{0, 0, 0, 5}));
   EXPECT_EQ(message("Gemma2ForCausalLM", R"({"use_bidirectional_attention": true})"),
             "config.json: fields not supported for family gemma2: \"use_bidirectional_attention\"");
 }
@@ -69,7 +71,7 @@ TEST(VaultGemma, TwoNormsPerLayer) {
   const ModelConfig config = read("VaultGemmaForCausalLM", R"({"sliding_window": 9})");
   EXPECT_EQ(config.name("attention_out_norm") + config.name("mlp_out_norm"), "");
   EXPECT_EQ(config.name("mlp_norm"), "model.layers.{}.pre_feedforward_layernorm");
-  EXPECT_EQ(config.windows, (Windows{9, 0, 9, 0}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{9, 0, 9, 0}));
   EXPECT_EQ(config.score_cap, 50.0f) << "transformers' default";
 }
 
@@ -133,31 +135,32 @@ TEST(Gemma3n, Defaults) {
   EXPECT_EQ(config.norm_offset, 0.0f);
   EXPECT_EQ(config.logit_cap, 30.0f);
   EXPECT_TRUE(config.value_norm);
-  EXPECT_EQ(config.windows, (Windows{512, 512, 512, 512})) << "only every fifth layer has full attention";
-  EXPECT_EQ(config.layer_ropes, (Ropes{1, 1, 1, 1}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{512, 512, 512, 512}))
+      << "only every fifth layer has full attention";
+  EXPECT_EQ(by_layer(config, &LayerConfig::rope), (Ropes{1, 1, 1, 1}));
   EXPECT_EQ(config.ropes[0].theta, 1e6);
   EXPECT_EQ(config.ropes[1].theta, 1e4);
-  EXPECT_EQ(config.intermediate_size, 172);
-  EXPECT_TRUE(config.intermediate_sizes.empty());
-  EXPECT_EQ(config.gate_sparsity, std::vector<float>(4, 0.0f)) << "only models with more than ten layers are sparse";
-  EXPECT_TRUE(config.kv_layers.empty()) << "15 of 4 layers would share";
-  EXPECT_EQ(cached_layers(config), 4);
+  EXPECT_EQ(config.layer[0].mlp_size, 172);
+  EXPECT_EQ(by_layer(config, &LayerConfig::gate_sparsity), std::vector<float>(4, 0.0f))
+      << "only models with more than ten layers are sparse";
+  EXPECT_EQ(by_layer(config, &LayerConfig::kv_layer), Windows(4, kOwnKv)) << "15 of 4 layers would share";
+  EXPECT_EQ(std::ranges::count(config.layer, true, &LayerConfig::owns_kv), 4);
 }
 
 TEST(Gemma3n, PublishedConfig) {
   const ModelConfig config = read(kArchitecture, R"({"num_hidden_layers": 30, "num_kv_shared_layers": 10})");
-  EXPECT_EQ(cached_layers(config), 20);
-  EXPECT_TRUE(config.owns_kv(19));
-  EXPECT_FALSE(config.owns_kv(20));
+  EXPECT_EQ(std::ranges::count(config.layer, true, &LayerConfig::owns_kv), 20);
+  EXPECT_TRUE(config.layer[19].owns_kv());
+  EXPECT_FALSE(config.layer[20].owns_kv());
   for (const int64_t layer : {20, 21, 22, 23, 25, 28}) {
-    EXPECT_EQ(config.kv_layers[layer], 18) << "the last sliding layer with its own";
+    EXPECT_EQ(config.layer[static_cast<size_t>(layer)].kv_layer, 18) << "the last sliding layer with its own";
   }
-  for (const int64_t layer : {24, 29}) EXPECT_EQ(config.kv_layers[layer], 19);
+  for (const int64_t layer : {24, 29}) EXPECT_EQ(config.layer[static_cast<size_t>(layer)].kv_layer, 19);
   EXPECT_EQ(config.tensors.unread.size(), 30u) << "k_proj, v_proj and k_norm of ten layers";
   EXPECT_EQ(config.tensors.unread[0], "model.layers.20.self_attn.k_proj.");
-  EXPECT_TRUE(config.has_sparse_gate(9));
-  EXPECT_FALSE(config.has_sparse_gate(10));
-  EXPECT_EQ(config.gate_sparsity[0], 0.95f);
+  EXPECT_TRUE(config.layer[9].gate_sparsity > 0.0f);
+  EXPECT_FALSE(config.layer[10].gate_sparsity > 0.0f);
+  EXPECT_EQ(config.layer[0].gate_sparsity, 0.95f);
 }
 
 TEST(Gemma3n, TextConfigBesideOtherModels) {
@@ -168,10 +171,9 @@ TEST(Gemma3n, TextConfigBesideOtherModels) {
                       "num_kv_shared_layers": 0}})";
   const ModelConfig config = read("Gemma3nForConditionalGeneration", outer);
   EXPECT_EQ(config.layers, 2);
-  EXPECT_EQ(config.mlp_size(0), 96);
-  EXPECT_EQ(config.mlp_size(1), 128);
-  EXPECT_EQ(config.intermediate_size, 128);
-  EXPECT_TRUE(config.kv_layers.empty());
+  EXPECT_EQ(config.layer[0].mlp_size, 96);
+  EXPECT_EQ(config.layer[1].mlp_size, 128);
+  EXPECT_EQ(by_layer(config, &LayerConfig::kv_layer), Windows(2, kOwnKv));
   EXPECT_EQ(config.tensors.renamed.at(0).first, "model.language_model.");
 }
 

@@ -11,7 +11,9 @@ namespace pinion {
 namespace {
 
 TEST(SmolLM3, LayersWithoutRope) {
-  const auto ropes = [](const char* changes) { return read("SmolLM3ForCausalLM", changes).layer_ropes; };
+  const auto ropes = [](const char* changes) {
+    return by_layer(read("SmolLM3ForCausalLM", changes), &LayerConfig::rope);
+  };
   EXPECT_EQ(ropes("{}"), (Ropes{0, 0, 0, kNoRope}));
   EXPECT_EQ(ropes(R"({"no_rope_layer_interval": 2})"), (Ropes{0, kNoRope, 0, kNoRope}));
   EXPECT_EQ(ropes(R"({"no_rope_layers": [0, 1, 1, 0, 1], "no_rope_layer_interval": 2})"),
@@ -20,9 +22,11 @@ TEST(SmolLM3, LayersWithoutRope) {
             "config.json: no_rope_layers: wrong length: want 4, have 2");
   EXPECT_EQ(message("SmolLM3ForCausalLM", R"({"no_rope_layers": [1, 1, 2, 1]})"),
             "config.json: no_rope_layers: out of range: want an integer from 0 to 1, have 2");
-  EXPECT_EQ(read("SmolLM3ForCausalLM", R"({"use_sliding_window": true, "sliding_window": 9})").windows,
+  EXPECT_EQ(by_layer(read("SmolLM3ForCausalLM", R"({"use_sliding_window": true, "sliding_window": 9})"),
+                     &LayerConfig::window),
             (Windows{0, 0, 0, 9}));
-  EXPECT_EQ(read("SmolLM3ForCausalLM", R"({"sliding_window": 9})").windows, (Windows{0, 0, 0, 0}));
+  EXPECT_EQ(by_layer(read("SmolLM3ForCausalLM", R"({"sliding_window": 9})"), &LayerConfig::window),
+            (Windows{0, 0, 0, 0}));
   EXPECT_EQ(message("LlamaForCausalLM", R"({"no_rope_layers": [1, 1, 1, 1]})"), "")
       << "transformers' Llama does not read it";
 }
@@ -34,7 +38,7 @@ TEST(Phi3, FusedTensorsAndPartialRotation) {
   EXPECT_EQ(config.name("v"), config.name("q"));
   EXPECT_EQ(config.name("gate"), config.name("up"));
   EXPECT_EQ(config.ropes[0].dims, 6);
-  EXPECT_EQ(config.windows, (Windows{20, 20, 20, 20}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{20, 20, 20, 20}));
   EXPECT_EQ(message("Phi3ForCausalLM", R"({"partial_rotary_factor": 0.4})"),
             "config.json: rope_parameters: partial_rotary_factor: out of range: want an even number of rotated "
             "elements, have 3");
@@ -91,8 +95,8 @@ TEST(Gemma3, RopesByLayerTypeInBothSpellings) {
           "factor": 8, "rope_theta": 3e5}, "sliding_attention": {"rope_type": "default", "rope_theta": 5000}}})"};
   for (const char* spelling : spellings) {
     const ModelConfig config = read("Gemma3ForCausalLM", spelling);
-    EXPECT_EQ(config.windows, (Windows{9, 9, 0, 9}));
-    EXPECT_EQ(config.layer_ropes, (Ropes{1, 1, 0, 1}));
+    EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{9, 9, 0, 9}));
+    EXPECT_EQ(by_layer(config, &LayerConfig::rope), (Ropes{1, 1, 0, 1}));
     ASSERT_EQ(config.ropes.size(), 2u);
     EXPECT_EQ(config.ropes[0].kind, RopeKind::linear);
     EXPECT_EQ(config.ropes[0].theta, 3e5);
@@ -135,16 +139,18 @@ TEST(Exaone4, RopeOnlyInSlidingLayers) {
   const char* as_32b = R"({"sliding_window": 9, "sliding_window_pattern": "LLLG", "layer_types": ["sliding_attention",
       "sliding_attention", "sliding_attention", "full_attention"]})";
   const ModelConfig config = read("Exaone4ForCausalLM", as_32b);
-  EXPECT_EQ(config.windows, (Windows{9, 9, 9, 0}));
-  EXPECT_EQ(config.layer_ropes, (Ropes{0, 0, 0, kNoRope}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{9, 9, 9, 0}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::rope), (Ropes{0, 0, 0, kNoRope}));
   EXPECT_EQ(config.qk_norm, QkNorm::heads);
   EXPECT_EQ(config.name("attention_norm") + config.name("mlp_norm"), "");
   const char* as_1_2b = R"({"sliding_window": null, "sliding_window_pattern": null, "layer_types": ["full_attention",
       "full_attention", "full_attention", "full_attention"]})";
-  EXPECT_EQ(read("Exaone4ForCausalLM", as_1_2b).windows, Windows(4, 0));
-  EXPECT_EQ(read("Exaone4ForCausalLM", as_1_2b).layer_ropes, Ropes(4, 0)) << "without a window all layers have a rope";
-  EXPECT_EQ(read("Exaone4ForCausalLM").windows, (Windows{4096, 4096, 4096, 0})) << "transformers' defaults";
-  EXPECT_EQ(read("Exaone4ForCausalLM").layer_ropes, (Ropes{0, 0, 0, kNoRope}));
+  EXPECT_EQ(by_layer(read("Exaone4ForCausalLM", as_1_2b), &LayerConfig::window), Windows(4, 0));
+  EXPECT_EQ(by_layer(read("Exaone4ForCausalLM", as_1_2b), &LayerConfig::rope), Ropes(4, 0))
+      << "without a window all layers have a rope";
+  EXPECT_EQ(by_layer(read("Exaone4ForCausalLM"), &LayerConfig::window), (Windows{4096, 4096, 4096, 0}))
+      << "transformers' defaults";
+  EXPECT_EQ(by_layer(read("Exaone4ForCausalLM"), &LayerConfig::rope), (Ropes{0, 0, 0, kNoRope}));
   EXPECT_EQ(message("Exaone4ForCausalLM", R"({"sliding_window_pattern": "LLLG"})"),
             "config.json: sliding_window_pattern: wrong type: want an integer from 1 to 1024, have \"LLLG\"")
       << "transformers fails, too";
@@ -156,8 +162,8 @@ TEST(Olmo3, YarnOnlyInFullAttentionLayers) {
   const char* as_published = R"({"rope_theta": 500000, "sliding_window": 9, "rope_scaling": {"rope_type": "yarn",
       "factor": 8, "original_max_position_embeddings": 64, "attention_factor": 1.25, "beta_fast": 32, "beta_slow": 1}})";
   const ModelConfig config = read("Olmo3ForCausalLM", as_published);
-  EXPECT_EQ(config.windows, (Windows{9, 9, 9, 0}));
-  EXPECT_EQ(config.layer_ropes, (Ropes{1, 1, 1, 0}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{9, 9, 9, 0}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::rope), (Ropes{1, 1, 1, 0}));
   EXPECT_EQ(config.ropes[0].kind, RopeKind::yarn);
   EXPECT_EQ(config.ropes[0].original_max_positions, 64);
   EXPECT_EQ(config.ropes[1].kind, RopeKind::none);
@@ -169,7 +175,7 @@ TEST(Olmo3, YarnOnlyInFullAttentionLayers) {
 
 TEST(Cwm, EveryFourthLayerHasFullAttention) {
   const ModelConfig config = read("CwmForCausalLM", R"({"num_hidden_layers": 6, "rope_theta": 5000})");
-  EXPECT_EQ(config.windows, (Windows{0, 8192, 8192, 8192, 0, 8192}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{0, 8192, 8192, 8192, 0, 8192}));
   EXPECT_EQ(config.ropes[0].kind, RopeKind::llama3) << "transformers' default";
   EXPECT_EQ(config.ropes[0].theta, 1e6) << "including its base";
   EXPECT_EQ(config.eos_ids, (std::vector<int64_t>{128001, 128008, 128009}));
@@ -178,7 +184,7 @@ TEST(Cwm, EveryFourthLayerHasFullAttention) {
       "sliding_attention"]})");
   EXPECT_EQ(given.ropes[0].kind, RopeKind::linear);
   EXPECT_EQ(given.ropes[0].theta, 5000);
-  EXPECT_EQ(given.windows, (Windows{9, 0, 0, 9}));
+  EXPECT_EQ(by_layer(given, &LayerConfig::window), (Windows{9, 0, 0, 9}));
 }
 
 TEST(RopeInterleaved, DependsOnTheFamily) {

@@ -10,7 +10,9 @@
 namespace pinion {
 namespace {
 
-std::vector<bool> expert_layers(const char* changes) { return read("Qwen3MoeForCausalLM", changes).experts.layers; }
+std::vector<bool> expert_layers(const char* changes) {
+  return by_layer(read("Qwen3MoeForCausalLM", changes), &LayerConfig::has_experts);
+}
 TEST(Qwen3Moe, ExpertLayers) {
   const ModelConfig config = read("Qwen3MoeForCausalLM", R"({"num_experts": 6, "num_experts_per_tok": 2,
       "moe_intermediate_size": 40, "norm_topk_prob": true, "output_router_logits": true,
@@ -22,7 +24,7 @@ TEST(Qwen3Moe, ExpertLayers) {
   EXPECT_FALSE(read("Qwen3MoeForCausalLM").experts.normalised) << "transformers' default";
   EXPECT_EQ(module_name(config.name("expert_down"), 3, 5), "model.layers.3.mlp.experts.5.down_proj");
   EXPECT_EQ(module_name(config.name("router"), 3), "model.layers.3.mlp.gate");
-  EXPECT_EQ(config.windows, Windows(4, 0)) << "sliding_window needs use_sliding_window";
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), Windows(4, 0)) << "sliding_window needs use_sliding_window";
   EXPECT_EQ(expert_layers("{}"), (std::vector<bool>{true, true, true, true}));
   EXPECT_EQ(expert_layers(R"({"decoder_sparse_step": 2})"), (std::vector<bool>{false, true, false, true}));
   EXPECT_EQ(expert_layers(R"({"decoder_sparse_step": 2, "mlp_only_layers": [0, 3]})"),
@@ -53,12 +55,12 @@ TEST(Mixtral, AllLayersHaveExperts) {
   const ModelConfig config = read("MixtralForCausalLM", R"({"num_local_experts": 6, "router_jitter_noise": 0.1})");
   EXPECT_EQ(config.experts.count, 6);
   EXPECT_EQ(config.experts.per_token, 2);
-  EXPECT_EQ(config.experts.inner_size, config.intermediate_size);
+  EXPECT_EQ(config.experts.inner_size, config.layer[0].mlp_size);
   EXPECT_TRUE(config.experts.normalised);
-  EXPECT_TRUE(config.has_experts(0) && config.has_experts(3));
+  EXPECT_TRUE(config.layer[0].has_experts && config.layer[3].has_experts);
   EXPECT_EQ(module_name(config.name("expert_up"), 0, 5), "model.layers.0.block_sparse_moe.experts.5.w3");
   EXPECT_EQ(config.ropes.at(0).theta, 1e6);
-  EXPECT_EQ(read("MixtralForCausalLM", R"({"sliding_window": 20})").windows, Windows(4, 20));
+  EXPECT_EQ(by_layer(read("MixtralForCausalLM", R"({"sliding_window": 20})"), &LayerConfig::window), Windows(4, 20));
 }
 
 // The config of gpt-oss-20b with other sizes.
@@ -77,7 +79,7 @@ TEST(GptOss, PublishedConfig) {
   EXPECT_TRUE(config.experts.fused && config.experts.mxfp4 && config.experts.normalised);
   EXPECT_EQ(config.experts.inner_size, 172);
   EXPECT_FALSE(config.quantization) << "MXFP4 experts are no Quantization";
-  EXPECT_EQ(config.windows, (Windows{128, 0, 128, 0}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{128, 0, 128, 0}));
   EXPECT_EQ(config.ropes[0].kind, RopeKind::yarn);
   EXPECT_FALSE(config.ropes[0].truncate);
   EXPECT_EQ(config.ropes[0].theta, 150000);
@@ -92,11 +94,11 @@ TEST(GptOss, DefaultsMatchTransformers) {
   EXPECT_EQ(config.ropes[0].kind, RopeKind::yarn);
   EXPECT_EQ(config.ropes[0].factor, 32);
   EXPECT_EQ(config.ropes[0].theta, 150000);
-  EXPECT_EQ(config.windows, (Windows{128, 0, 128, 0}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{128, 0, 128, 0}));
   EXPECT_EQ(read("GptOssForCausalLM", R"({"swiglu_limit": 5.5})").activation_limit, 5.5f);
-  EXPECT_EQ(read("GptOssForCausalLM", R"({"layer_types": ["full_attention", "full_attention", "full_attention",
-      "sliding_attention"], "sliding_window": 9})")
-                .windows,
+  EXPECT_EQ(by_layer(read("GptOssForCausalLM", R"({"layer_types": ["full_attention", "full_attention", "full_attention",
+      "sliding_attention"], "sliding_window": 9})"),
+                     &LayerConfig::window),
             (Windows{0, 0, 0, 9}));
 }
 
@@ -124,7 +126,7 @@ TEST(Olmoe, AllLayersHaveExperts) {
   const ModelConfig config = read("OlmoeForCausalLM", R"({"clip_qkv": null, "num_experts": 6, "num_local_experts": 6,
       "num_experts_per_tok": 2, "router_aux_loss_coef": 0.01})");
   EXPECT_EQ(config.experts.count, 6);
-  EXPECT_EQ(config.experts.inner_size, config.intermediate_size);
+  EXPECT_EQ(config.experts.inner_size, config.layer[0].mlp_size);
   EXPECT_FALSE(config.experts.normalised);
   EXPECT_EQ(config.qk_norm, QkNorm::all_heads);
   EXPECT_EQ(read("OlmoeForCausalLM").experts.per_token, 8) << "transformers' default";
@@ -147,14 +149,15 @@ TEST(GraniteMoeHybrid, WithoutMambaAndExperts) {
       "layer_types": ["attention", "attention", "attention", "attention"], "position_embedding_type": "rope",
       "mamba_n_heads": 4, "mamba_d_head": 32, "normalization_function": "rmsnorm", "attention_multiplier": 0.015625})";
   const ModelConfig config = read("GraniteMoeHybridForCausalLM", published);
-  EXPECT_EQ(config.intermediate_size, 40) << "intermediate_size is the experts' size";
+  EXPECT_EQ(config.layer[0].mlp_size, 40) << "intermediate_size is the experts' size";
   EXPECT_EQ(config.name("gate"), config.name("up"));
-  EXPECT_EQ(config.layer_ropes, Ropes(4, 0));
+  EXPECT_EQ(by_layer(config, &LayerConfig::rope), Ropes(4, 0));
   EXPECT_EQ(config.experts.count, 0);
   EXPECT_EQ(config.ignored_fields, std::vector<std::string>{"normalization_function"});
   EXPECT_EQ(recurrent_layers(config), 0);
   const char* types = R"({"layer_types": ["attention", "attention", "attention", "attention"]})";
-  EXPECT_EQ(read("GraniteMoeHybridForCausalLM", types).layer_ropes, Ropes(4, kNoRope)) << "transformers' default";
+  EXPECT_EQ(by_layer(read("GraniteMoeHybridForCausalLM", types), &LayerConfig::rope), Ropes(4, kNoRope))
+      << "transformers' default";
   EXPECT_EQ(message("GraniteMoeHybridForCausalLM", "{}"), "config.json: layer_types: missing field")
       << "transformers would make all layers Mamba";
 }
@@ -167,7 +170,7 @@ TEST(Qwen2Moe, SharedExpert) {
   EXPECT_EQ(config.experts.shared_size, 40);
   EXPECT_FALSE(config.experts.normalised);
   EXPECT_FALSE(config.experts.sigmoid);
-  EXPECT_TRUE(config.has_experts(0) && !config.has_experts(1));
+  EXPECT_TRUE(config.layer[0].has_experts && !config.layer[1].has_experts);
   EXPECT_EQ(config.name("shared_weight"), "model.layers.{}.mlp.shared_expert_gate");
   EXPECT_TRUE(config.qkv_bias && !config.o_bias) << "transformers' defaults";
   EXPECT_EQ(message("Qwen2MoeForCausalLM", R"({"use_sliding_window": true})"),
@@ -206,7 +209,7 @@ TEST(Glm4Moe, SigmoidRouting) {
   EXPECT_EQ(config.experts.shared_size, 48);
   EXPECT_TRUE(config.experts.sigmoid && config.experts.normalised);
   EXPECT_EQ(config.experts.scale, 1.5f);
-  EXPECT_EQ(config.experts.layers, (std::vector<bool>{false, true, true, true}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::has_experts), (std::vector<bool>{false, true, true, true}));
   EXPECT_EQ(config.qk_norm, QkNorm::none);
   EXPECT_TRUE(config.qkv_bias && !config.o_bias);
   EXPECT_EQ(config.ropes[0].dims, 4);
@@ -225,7 +228,7 @@ TEST(Qwen35Moe, AllLayersHaveExperts) {
   EXPECT_EQ(config.experts.inner_size, 24);
   EXPECT_EQ(config.experts.shared_size, 40);
   EXPECT_TRUE(config.experts.normalised);
-  EXPECT_TRUE(config.recurrent[0] && !config.recurrent[3]);
+  EXPECT_TRUE(config.layer[0].recurrent && !config.layer[3].recurrent);
   EXPECT_EQ(config.norm_offset, 1.0f);
   EXPECT_EQ(config.name("stacked_gate_up"), "model.layers.{}.mlp.experts.gate_up_proj");
   EXPECT_EQ(config.name("mtp_fc"), "") << "its MTP layer has experts, which are not supported";

@@ -120,7 +120,7 @@ TEST(FusedExperts, GateAndUpAreSplitByExpert) {
 // The tensors in the file decide between stacked and single experts.
 TEST(StackedExperts, UsedIfTheFileHasThem) {
   ModelConfig c;
-  c.experts.layers = {false, true};
+  c.layer = {{.has_experts = false}, {.has_experts = true}};
   c.names["expert_gate"] = "l.{}.e.{}.gate", c.names["expert_up"] = "l.{}.e.{}.up",
   c.names["expert_down"] = "l.{}.e.{}.down";
   c.names["stacked_gate_up"] = "l.{}.e.gate_up", c.names["stacked_down"] = "l.{}.e.down";

@@ -24,8 +24,8 @@ std::string changed(const char* config, const char* changes) {
 
 TEST(DeepseekV2, AttentionAndExperts) {
   const ModelConfig config = read("DeepseekV2ForCausalLM", kV2Lite);
-  EXPECT_EQ(config.head_dim, 24) << "head_dim is ignored";
-  EXPECT_EQ(config.value_dim(), 20);
+  EXPECT_EQ(config.layer[0].head_dim, 24) << "head_dim is ignored";
+  EXPECT_EQ(config.layer[0].value_dim, 20);
   EXPECT_EQ(config.latent.rank, 48);
   EXPECT_EQ(config.latent.query_rank, 0);
   EXPECT_EQ(config.latent.rope_dims, 8);
@@ -34,7 +34,7 @@ TEST(DeepseekV2, AttentionAndExperts) {
   EXPECT_TRUE(config.rope_interleaved);
   const double magnitude = 0.1 * 0.707 * std::log(40.0) + 1.0;
   EXPECT_NEAR(config.score_scale, magnitude * magnitude / std::sqrt(24.0), 1e-6);
-  EXPECT_EQ(config.experts.layers, (std::vector<bool>{false, true, true, true}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::has_experts), (std::vector<bool>{false, true, true, true}));
   EXPECT_EQ(config.experts.shared_size, 48);
   EXPECT_EQ(config.experts.groups, 1);
   EXPECT_FALSE(config.experts.normalised);
@@ -42,7 +42,7 @@ TEST(DeepseekV2, AttentionAndExperts) {
   const std::string plain = changed(kV2Lite, R"({"rope_scaling": null, "v_head_dim": null, "q_lora_rank": 40})");
   const ModelConfig other = read("DeepseekV2ForCausalLM", plain.c_str());
   EXPECT_EQ(other.score_scale, 1.0f / std::sqrt(24.0f));
-  EXPECT_EQ(other.value_dim(), 8) << "hidden_size / heads";
+  EXPECT_EQ(other.layer[0].value_dim, 8) << "hidden_size / heads";
   EXPECT_EQ(other.latent.query_rank, 40);
 }
 
@@ -113,10 +113,10 @@ TEST(Glm4MoeLite, LayerTypes) {
   const std::string plain = changed(kV3, R"({"n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
       "partial_rotary_factor": 1.0})");
   const auto with = [&](const char* changes) { return changed(plain.c_str(), changes); };
-  EXPECT_EQ(read("Glm4MoeLiteForCausalLM", with("{}").c_str()).experts.layers,
+  EXPECT_EQ(by_layer(read("Glm4MoeLiteForCausalLM", with("{}").c_str()), &LayerConfig::has_experts),
             (std::vector<bool>{false, true, true, true}));
   const std::string typed = with(R"({"mlp_layer_types": ["sparse", "dense", "dense", "sparse"]})");
-  EXPECT_EQ(read("Glm4MoeLiteForCausalLM", typed.c_str()).experts.layers,
+  EXPECT_EQ(by_layer(read("Glm4MoeLiteForCausalLM", typed.c_str()), &LayerConfig::has_experts),
             (std::vector<bool>{true, false, false, true}));
   const auto message_of = [&](const char* changes) { return message("Glm4MoeLiteForCausalLM", with(changes).c_str()); };
   EXPECT_EQ(message_of(R"({"mlp_layer_types": ["sparse"]})"),
@@ -132,8 +132,8 @@ TEST(MiniCpm3, ScalesFromTwoFields) {
   EXPECT_EQ(config.embedding_scale, 12.0f);
   EXPECT_EQ(config.branch_scale, 1.5f) << "3 / sqrt(4)";
   EXPECT_EQ(config.logit_scale, 0.25f);
-  EXPECT_EQ(config.value_dim(), 8);
-  EXPECT_EQ(config.head_dim, 12);
+  EXPECT_EQ(config.layer[0].value_dim, 8);
+  EXPECT_EQ(config.layer[0].head_dim, 12);
   EXPECT_FALSE(config.rope_interleaved);
   EXPECT_TRUE(config.tied_head);
 }

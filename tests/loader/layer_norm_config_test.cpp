@@ -20,9 +20,9 @@ TEST(Starcoder2, LayerNormWithoutGate) {
   EXPECT_EQ(config.name("gate"), "");
   EXPECT_EQ(config.name("up"), "model.layers.{}.mlp.c_fc");
   EXPECT_EQ(config.activation, Activation::gelu_tanh);
-  EXPECT_EQ(config.windows, Windows(4, 9));
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), Windows(4, 9));
   EXPECT_TRUE(config.tied_head) << "transformers' default";
-  EXPECT_EQ(read("Starcoder2ForCausalLM").windows, Windows(4, 0));
+  EXPECT_EQ(by_layer(read("Starcoder2ForCausalLM"), &LayerConfig::window), Windows(4, 0));
   EXPECT_FALSE(read("Starcoder2ForCausalLM", R"({"use_bias": false})").mlp_bias);
 }
 
@@ -34,7 +34,7 @@ TEST(Phi, BranchesShareANorm) {
   const ModelConfig config = read("PhiForCausalLM", published);
   EXPECT_TRUE(config.parallel_branches && config.shared_norm && config.layer_norm && config.norm_bias);
   EXPECT_TRUE(config.head_bias && config.qkv_bias && config.o_bias && config.mlp_bias);
-  EXPECT_EQ(config.kv_heads, config.heads);
+  EXPECT_EQ(config.layer[0].kv_heads, config.layer[0].heads);
   EXPECT_EQ(config.ropes[0].dims, 16);
   EXPECT_EQ(config.activation, Activation::gelu_tanh);
   EXPECT_EQ(read("PhiForCausalLM").ropes[0].dims, 4) << "half of a head, by default";
@@ -67,16 +67,18 @@ TEST(Cohere2, FullAttentionLayersHaveNoRope) {
       "use_embedding_sharing": true, "use_gated_activation": true, "use_parallel_block": true, "use_qk_norm": false,
       "cache_implementation": "hybrid", "logit_scale": 0.25, "rope_scaling": null})";
   const ModelConfig config = read("Cohere2ForCausalLM", published);
-  EXPECT_EQ(config.windows, (Windows{9, 9, 9, 0}));
-  EXPECT_EQ(config.layer_ropes, (Ropes{0, 0, 0, kNoRope}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{9, 9, 9, 0}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::rope), (Ropes{0, 0, 0, kNoRope}));
   EXPECT_TRUE(config.parallel_branches && config.shared_norm && config.rope_interleaved);
-  EXPECT_EQ(read("Cohere2ForCausalLM").windows, (Windows{4096, 4096, 4096, 0})) << "transformers' defaults";
+  EXPECT_EQ(by_layer(read("Cohere2ForCausalLM"), &LayerConfig::window), (Windows{4096, 4096, 4096, 0}))
+      << "transformers' defaults";
   const char* types = R"({"sliding_window": 9, "layer_types": ["full_attention", "sliding_attention",
       "sliding_attention", "full_attention"]})";
-  EXPECT_EQ(read("Cohere2ForCausalLM", types).layer_ropes, (Ropes{kNoRope, 0, 0, kNoRope}));
+  EXPECT_EQ(by_layer(read("Cohere2ForCausalLM", types), &LayerConfig::rope), (Ropes{kNoRope, 0, 0, kNoRope}));
   const char* full = R"({"sliding_window": null, "layer_types": ["full_attention", "full_attention", "full_attention",
       "full_attention"]})";
-  EXPECT_EQ(read("Cohere2ForCausalLM", full).layer_ropes, Ropes(4, kNoRope)) << "with or without a window";
+  EXPECT_EQ(by_layer(read("Cohere2ForCausalLM", full), &LayerConfig::rope), Ropes(4, kNoRope))
+      << "with or without a window";
 }
 
 TEST(StableLm, ParallelBranchesByField) {
@@ -112,7 +114,7 @@ TEST(GptNeox, QkvRowsAlternateByHead) {
   EXPECT_EQ(other.activation, Activation::gelu_tanh);
   EXPECT_EQ(other.ropes[0].dims, 2) << "a quarter, by default";
   const ModelConfig ignores = read("GPTNeoXForCausalLM", R"({"num_key_value_heads": 4})");
-  EXPECT_EQ(ignores.kv_heads, 8) << "transformers does not read the field";
+  EXPECT_EQ(ignores.layer[0].kv_heads, 8) << "transformers does not read the field";
   EXPECT_EQ(ignores.ignored_fields, std::vector<std::string>{"num_key_value_heads"});
 }
 

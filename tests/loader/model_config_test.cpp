@@ -9,6 +9,7 @@
 #include "configs/families.h"
 #include "loader/config/config_parts.h"
 #include "loader/files/json.h"
+#include "tests/loader/by_layer.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {
@@ -52,7 +53,7 @@ TEST(ModelConfig, AllFamiliesAreReadable) {
       json["model_type"] = description["model_types"][0];
       const ModelConfig config = read(json);
       EXPECT_EQ(config.family, family.name);
-      EXPECT_EQ(config.windows.size(), 4u);
+      EXPECT_EQ(config.layer.size(), 4u);
     }
     for (const Json& type : description["model_types"]) {
       Json json = small("", common.dump().c_str());
@@ -103,10 +104,10 @@ TEST(ModelConfig, ReadsLlama) {
   EXPECT_EQ(config.architecture, "LlamaForCausalLM");
   EXPECT_EQ(config.layers, 4);
   EXPECT_EQ(config.hidden_size, 64);
-  EXPECT_EQ(config.intermediate_size, 172);
-  EXPECT_EQ(config.heads, 8);
-  EXPECT_EQ(config.kv_heads, 4);
-  EXPECT_EQ(config.head_dim, 8);
+  EXPECT_EQ(config.layer[0].mlp_size, 172);
+  EXPECT_EQ(config.layer[0].heads, 8);
+  EXPECT_EQ(config.layer[0].kv_heads, 4);
+  EXPECT_EQ(config.layer[0].head_dim, 8);
   EXPECT_EQ(config.vocab_size, 512);
   EXPECT_EQ(config.max_positions, 512);
   EXPECT_EQ(config.norm_eps, 1e-5f);
@@ -117,8 +118,8 @@ TEST(ModelConfig, ReadsLlama) {
   EXPECT_EQ(config.score_scale, 1.0f / std::sqrt(8.0f));
   EXPECT_EQ(config.embedding_scale * config.branch_scale * config.logit_scale, 1.0f);
   EXPECT_EQ(config.score_cap + config.logit_cap + config.norm_offset, 0.0f);
-  EXPECT_EQ(config.windows, (std::vector<int64_t>(4, 0)));
-  EXPECT_EQ(config.layer_ropes, (std::vector<int32_t>(4, 0)));
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (std::vector<int64_t>(4, 0)));
+  EXPECT_EQ(by_layer(config, &LayerConfig::rope), (std::vector<int32_t>(4, 0)));
   EXPECT_EQ(config.ropes.size(), 1u);
   EXPECT_EQ(config.ropes[0].dims, 8);
   EXPECT_EQ(config.bos_id, 1);
@@ -138,29 +139,34 @@ TEST(ModelConfig, SwitchesFollowFamilyAndConfig) {
   const ModelConfig qwen3 = read(small("Qwen3ForCausalLM", R"({"head_dim": 32})"));
   EXPECT_EQ(qwen3.qk_norm, QkNorm::heads);
   EXPECT_FALSE(qwen3.qkv_bias);
-  EXPECT_EQ(qwen3.head_dim, 32);
+  EXPECT_EQ(qwen3.layer[0].head_dim, 32);
   EXPECT_EQ(qwen3.name("q_norm"), "model.layers.{}.self_attn.q_norm");
 }
 
 TEST(ModelConfig, AbsentFieldsUseFamilyDefaults) {
   Json json = small("MistralForCausalLM");
   json.erase("num_key_value_heads");
-  EXPECT_EQ(read(json).kv_heads, 8);
+  EXPECT_EQ(read(json).layer[0].kv_heads, 8);
   json = small("LlamaForCausalLM");
   json.erase("num_key_value_heads");
-  EXPECT_EQ(read(json).kv_heads, 8) << "as many as heads";
-  EXPECT_EQ(read(small("Qwen3ForCausalLM")).head_dim, 128);
-  EXPECT_EQ(read(small("Qwen3ForCausalLM", R"({"head_dim": null})")).head_dim, 8);
+  EXPECT_EQ(read(json).layer[0].kv_heads, 8) << "as many as heads";
+  EXPECT_EQ(read(small("Qwen3ForCausalLM")).layer[0].head_dim, 128);
+  EXPECT_EQ(read(small("Qwen3ForCausalLM", R"({"head_dim": null})")).layer[0].head_dim, 8);
   EXPECT_FALSE(read(small("Qwen2ForCausalLM")).bos_id.has_value());
 }
 
 TEST(ModelConfig, Windows) {
   using V = std::vector<int64_t>;
-  EXPECT_EQ(read(small("MistralForCausalLM", R"({"sliding_window": 16})")).windows, (V{16, 16, 16, 16}));
-  EXPECT_EQ(read(small("MistralForCausalLM", R"({"sliding_window": null})")).windows, (V{0, 0, 0, 0}));
-  EXPECT_EQ(read(small("MistralForCausalLM")).windows, (V{4096, 4096, 4096, 4096})) << "transformers' default";
+  EXPECT_EQ(by_layer(read(small("MistralForCausalLM", R"({"sliding_window": 16})")), &LayerConfig::window),
+            (V{16, 16, 16, 16}));
+  EXPECT_EQ(by_layer(read(small("MistralForCausalLM", R"({"sliding_window": null})")), &LayerConfig::window),
+            (V{0, 0, 0, 0}));
+  EXPECT_EQ(by_layer(read(small("MistralForCausalLM")), &LayerConfig::window), (V{4096, 4096, 4096, 4096}))
+      << "transformers' default";
   for (const char* qwen : {"Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
-    const auto windows = [&](const char* changes) { return read(small(qwen, changes)).windows; };
+    const auto windows = [&](const char* changes) {
+      return by_layer(read(small(qwen, changes)), &LayerConfig::window);
+    };
     EXPECT_EQ(windows(R"({"sliding_window": 16, "max_window_layers": 2})"), (V{0, 0, 0, 0}));
     EXPECT_EQ(windows(R"({"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 3})"),
               (V{0, 0, 0, 16}));

@@ -6,6 +6,7 @@
 
 #include "loader/config/model_config.h"
 #include "loader/files/json.h"
+#include "tests/loader/by_layer.h"
 
 namespace pinion {
 namespace {
@@ -36,7 +37,7 @@ using Layers = std::vector<bool>;
 
 TEST(Qwen35, LayersAndTheirShape) {
   const ModelConfig config = read();
-  EXPECT_EQ(config.recurrent, (Layers{true, true, true, false, true}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::recurrent), (Layers{true, true, true, false, true}));
   EXPECT_EQ(attention_layers(config), 1);
   EXPECT_EQ(config.recurrence.key_heads, 2);
   EXPECT_EQ(config.recurrence.value_heads, 4);
@@ -50,10 +51,12 @@ TEST(Qwen35, LayersAndTheirShape) {
 }
 
 TEST(Qwen35, AttentionLayers) {
-  EXPECT_EQ(read(R"({"full_attention_interval": 2})").recurrent, (Layers{true, false, true, false, true}));
+  EXPECT_EQ(by_layer(read(R"({"full_attention_interval": 2})"), &LayerConfig::recurrent),
+            (Layers{true, false, true, false, true}));
   const char* types = R"({"full_attention_interval": 2, "layer_types": ["full_attention", "linear_attention",
       "linear_attention", "full_attention", "full_attention"]})";
-  EXPECT_EQ(read(types).recurrent, (Layers{false, true, true, false, false})) << "layer_types wins";
+  EXPECT_EQ(by_layer(read(types), &LayerConfig::recurrent), (Layers{false, true, true, false, false}))
+      << "layer_types wins";
   EXPECT_EQ(message(R"({"layer_types": ["full_attention"]})"),
             "config.json: layer_types: wrong length: want 5, have 1");
   EXPECT_EQ(message(R"({"layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention",
@@ -128,14 +131,14 @@ constexpr const char* kLfm2 =
 
 TEST(Lfm2, PublishedConfig) {
   const ModelConfig config = read("{}", kLfm2);
-  EXPECT_EQ(config.recurrent, (Layers{true, true, false, true, false}));
-  EXPECT_EQ(config.attends, (Layers{false, false, true, false, true}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::recurrent), (Layers{true, true, false, true, false}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::attends), (Layers{false, false, true, false, true}));
   EXPECT_EQ(config.recurrence.kind, RecurrenceKind::short_conv);
   EXPECT_EQ(config.recurrence.channels(), 64);
   EXPECT_EQ(config.recurrence.value_width(), 64);
   EXPECT_EQ(config.recurrence.taps, 3);
   EXPECT_FALSE(config.recurrence.has_heads() || config.recurrence.conv_bias);
-  EXPECT_EQ(config.intermediate_size, 288) << "two thirds of 416, rounded up to a multiple of 16";
+  EXPECT_EQ(config.layer[0].mlp_size, 288) << "two thirds of 416, rounded up to a multiple of 16";
   EXPECT_TRUE(config.tied_head);
   EXPECT_EQ(config.ropes[0].theta, 1e6);
   EXPECT_EQ(config.norm_eps, 1e-5f);
@@ -145,12 +148,12 @@ TEST(Lfm2, RenamedFields) {
   const char* newer = R"({"layer_types": ["conv", "full_attention", "conv", "conv", "full_attention"],
       "block_auto_adjust_ff_dim": false, "tie_embedding": false, "conv_bias": true})";
   const ModelConfig config = read(newer, kLfm2);
-  EXPECT_EQ(config.recurrent, (Layers{true, false, true, true, false})) << "layer_types wins";
-  EXPECT_EQ(config.intermediate_size, 416);
+  EXPECT_EQ(by_layer(config, &LayerConfig::recurrent), (Layers{true, false, true, true, false})) << "layer_types wins";
+  EXPECT_EQ(config.layer[0].mlp_size, 416);
   EXPECT_FALSE(config.tied_head);
   EXPECT_TRUE(config.recurrence.conv_bias && config.recurrence.proj_bias && config.recurrence.out_bias);
-  EXPECT_EQ(read(R"({"block_ffn_dim_multiplier": 1.5})", kLfm2).intermediate_size, 416) << "415.5 before rounding";
-  EXPECT_EQ(read(R"({"block_ffn_dim_multiplier": null})", kLfm2).intermediate_size, 277) << "nothing is rounded up";
+  EXPECT_EQ(read(R"({"block_ffn_dim_multiplier": 1.5})", kLfm2).layer[0].mlp_size, 416) << "415.5 before rounding";
+  EXPECT_EQ(read(R"({"block_ffn_dim_multiplier": null})", kLfm2).layer[0].mlp_size, 277) << "nothing is rounded up";
   EXPECT_EQ(message(R"({"layer_types": ["conv", "linear_attention", "conv", "conv", "full_attention"]})", kLfm2),
             "config.json: layer_types: unknown layer type: want conv or full_attention, have \"linear_attention\"");
   EXPECT_EQ(message(R"({"full_attn_idxs": [7]})", kLfm2), "config.json: layer_types: no attention layer");
@@ -162,7 +165,7 @@ TEST(Lfm2Moe, FirstLayersHaveNoExperts) {
   const char* changes = R"({"architectures": ["Lfm2MoeForCausalLM"], "model_type": "lfm2_moe", "num_experts": 8,
       "num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_dense_layers": 2, "routed_scaling_factor": 1.5})";
   const ModelConfig config = read(changes, kLfm2);
-  EXPECT_EQ(config.experts.layers, (Layers{false, false, true, true, true}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::has_experts), (Layers{false, false, true, true, true}));
   EXPECT_TRUE(config.experts.sigmoid && config.experts.normalised);
   EXPECT_EQ(config.experts.scale, 1.5f);
 }
@@ -179,15 +182,15 @@ constexpr const char* kGraniteH =
 TEST(Mamba2, GraniteConfig) {
   const ModelConfig config = read("{}", kGraniteH);
   const Recurrence& r = config.recurrence;
-  EXPECT_EQ(config.recurrent, (Layers{true, false, true}));
-  EXPECT_EQ(config.attends, (Layers{false, true, false}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::recurrent), (Layers{true, false, true}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::attends), (Layers{false, true, false}));
   EXPECT_EQ(r.kind, RecurrenceKind::mamba2);
   EXPECT_EQ(r.value_width(), 128);
   EXPECT_EQ(r.channels(), 128 + 2 * 32);
   EXPECT_EQ(r.norm_groups, 1);
   EXPECT_EQ(r.norm_width(), 128);
   EXPECT_TRUE(r.conv_bias && !r.proj_bias && !r.out_bias);
-  EXPECT_TRUE(config.mlps.empty());
+  EXPECT_EQ(by_layer(config, &LayerConfig::has_mlp), Layers(3, true));
   EXPECT_EQ(config.experts.count, 0);
   EXPECT_EQ(read(R"({"mamba_d_head": "auto"})", kGraniteH).recurrence.value_dim, 16);
   EXPECT_EQ(read(R"({"num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 24})", kGraniteH)
@@ -237,8 +240,8 @@ TEST(FalconH1, AllLayersHaveAttentionAndRecurrence) {
       "normalization_function": null, "position_embedding_type": null, "num_local_experts": null,
       "num_experts_per_tok": null, "shared_intermediate_size": null})";
   const ModelConfig config = read(changes, kGraniteH);
-  EXPECT_EQ(config.attends, Layers(3, true));
-  EXPECT_EQ(config.recurrent, Layers(3, true));
+  EXPECT_EQ(by_layer(config, &LayerConfig::attends), Layers(3, true));
+  EXPECT_EQ(by_layer(config, &LayerConfig::recurrent), Layers(3, true));
   const Recurrence& r = config.recurrence;
   EXPECT_EQ(r.norm_width(), 0) << "without mamba_rms_norm";
   const OutputScales& s = config.output_scales;
@@ -270,20 +273,20 @@ constexpr const char* kNemotronH = R"({"architectures": ["NemotronHForCausalLM"]
 
 TEST(NemotronH, LayersHaveOneBranch) {
   const ModelConfig config = read("{}", kNemotronH);
-  EXPECT_EQ(config.recurrent, (Layers{true, false, true, false, false}));
-  EXPECT_EQ(config.attends, (Layers{false, false, false, true, false}));
-  EXPECT_EQ(config.mlps, (Layers{false, true, false, false, true}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::recurrent), (Layers{true, false, true, false, false}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::attends), (Layers{false, false, false, true, false}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::has_mlp), (Layers{false, true, false, false, true}));
   EXPECT_EQ(config.recurrence.value_width(), 160) << "whatever expand says";
   EXPECT_EQ(config.recurrence.norm_groups, 2);
   EXPECT_EQ(config.activation, Activation::relu_squared);
-  EXPECT_EQ(config.layer_ropes, std::vector<int32_t>(5, kNoRope));
+  EXPECT_EQ(by_layer(config, &LayerConfig::rope), std::vector<int32_t>(5, kNoRope));
   EXPECT_EQ(config.experts.count, 0);
   const ModelConfig mixture = read(R"({"hybrid_override_pattern": "MEM*E", "n_routed_experts": 6,
       "num_experts_per_tok": 3, "moe_intermediate_size": 24, "moe_shared_expert_intermediate_size": 40,
       "routed_scaling_factor": 2.5})",
                                    kNemotronH);
-  EXPECT_EQ(mixture.experts.layers, (Layers{false, true, false, false, true}));
-  EXPECT_EQ(mixture.mlps, mixture.experts.layers);
+  EXPECT_EQ(by_layer(mixture, &LayerConfig::has_experts), (Layers{false, true, false, false, true}));
+  EXPECT_EQ(by_layer(mixture, &LayerConfig::has_mlp), by_layer(mixture, &LayerConfig::has_experts));
   EXPECT_EQ(mixture.experts.shared_size, 40);
   EXPECT_EQ(mixture.name("expert_gate"), "");
   const char* listed = R"({"hybrid_override_pattern": null, "num_hidden_layers": null,

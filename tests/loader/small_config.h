@@ -10,6 +10,7 @@
 
 #include "loader/config/model_config.h"
 #include "loader/files/json.h"
+#include "tests/loader/by_layer.h"
 
 namespace pinion {
 

@@ -18,7 +18,7 @@ TEST(Gemma3, TextConfigBesideAVisionModel) {
   ASSERT_EQ(parse_model_config(outer, "config.json", &config).message(), "");
   EXPECT_EQ(config.hidden_size, 96);
   EXPECT_EQ(config.layers, 7);
-  EXPECT_EQ(config.heads, 8) << "the family's default";
+  EXPECT_EQ(config.layer[0].heads, 8) << "the family's default";
   EXPECT_EQ(config.eos_ids, (std::vector<int64_t>{1, 106}));
   EXPECT_FALSE(config.tensors.skipped.empty() || config.tensors.renamed.empty());
   EXPECT_EQ(message("Gemma3ForConditionalGeneration", R"({"text_config": {"use_bidirectional_attention": true}})"),
@@ -63,11 +63,11 @@ TEST(Qwen2Vl, MropeIsAPlainRopeForText) {
     EXPECT_EQ(config.ropes[0].kind, RopeKind::none);
     EXPECT_EQ(config.ropes[0].theta, 3e5);
     EXPECT_TRUE(config.qkv_bias && !config.o_bias);
-    EXPECT_EQ(config.windows, Windows(4, 0));
+    EXPECT_EQ(by_layer(config, &LayerConfig::window), Windows(4, 0));
   }
-  EXPECT_EQ(read("Qwen2VLForConditionalGeneration", R"({"use_sliding_window": true, "sliding_window": 9,
-      "max_window_layers": 2})")
-                .windows,
+  EXPECT_EQ(by_layer(read("Qwen2VLForConditionalGeneration", R"({"use_sliding_window": true, "sliding_window": 9,
+      "max_window_layers": 2})"),
+                     &LayerConfig::window),
             (Windows{0, 0, 9, 9}));
   EXPECT_EQ(message("Qwen2ForCausalLM", R"({"rope_scaling": {"type": "mrope", "mrope_section": [1, 2, 1]}})"),
             "config.json: rope_scaling: rope_type: unknown kind: want default, linear, dynamic, yarn, llama3 or "
@@ -80,7 +80,7 @@ TEST(Qwen3Vl, NoWindows) {
       "mrope_section": [2, 1, 1], "rope_type": "default"}}})");
   EXPECT_EQ(config.ropes[0].theta, 5e6);
   EXPECT_EQ(config.qk_norm, QkNorm::heads);
-  EXPECT_EQ(config.windows, Windows(4, 0));
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), Windows(4, 0));
   EXPECT_FALSE(config.tensors.skipped.empty() || config.tensors.renamed.empty());
 }
 
