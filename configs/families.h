@@ -56,7 +56,11 @@ namespace pinion {
 //   attention_gate               true: q holds a gate next to each query
 //   latent_attention             true: see LatentConfig. modules then have kv_a, kv_a_norm and kv_b instead of k and v,
 //                                and q_a, q_a_norm and q_b for queries with a latent of their own
+//   full_layer_heads             true: layers without a window have other heads: global_head_dim and, with
+//                                attention_k_eq_v, num_global_key_value_heads; then they have no v, since their values
+//                                are keys before norm and rope
 //   shared_kv                    FIELD with the number of layers, at the end, that read keys and values of earlier ones
+//   shared_kv_wide_mlp           FIELD: such layers have mlps of twice the size
 //   sinks                        (in modules) a tensor with one extra softmax score for each head
 //   rope                         false: no layer has positional encoding
 //   rope_if                      {field, is}: no layer has it unless the field has this value
@@ -73,6 +77,7 @@ namespace pinion {
 //     layers                     the layers with experts: all, all_but_first, types_or_all_but_first, sparse_step (see
 //                                loader/config/experts_config.cpp) or by_type (the type moe of `recurrence`)
 //     dense_count                FIELD of all_but_first; default: first_k_dense_replace
+//     if                         FIELD that switches experts on
 //     optional                   true: num_local_experts may be 0
 //     count, per_token           FIELD, if they have other names
 //     size                       FIELD with the experts' intermediate size
@@ -90,6 +95,9 @@ namespace pinion {
 //                                before up's, and [experts, hidden, size]
 //   router, expert_gate, expert_up, expert_down    (in modules)
 //   stacked_gate_up, stacked_down          (in modules) tensors as in `stacked`, without .weight; used if present
+//   expert_norm, expert_out_norm, shared_out_norm, router_scale, expert_scale    (in modules) experts beside an mlp,
+//                                which has the names of the shared expert: norms of both, weights of the norm of the
+//                                router's input, factors of the experts' weights
 //   router_correction                      (in modules) a tensor added to the scores for the choice only
 //
 // Recurrent layers:
@@ -106,6 +114,7 @@ namespace pinion {
 //   altup_...                    (in modules) AltUp, see AltupConfig: altup_in and altup_out of the model, the others
 //                                of each layer
 //   layer_gate                   (in modules) per-layer embeddings, see LayerInputConfig
+//   layer_scalar                 (in modules) a factor of the residual stream behind each layer
 //   laurel_left                  (in modules) LAuReL: a low-rank branch beside attention,
 //                                laurel_norm(laurel_right(laurel_left(x)))
 //   gate_sparsity                FIELD with the fraction of each layer's gate outputs to set to zero

@@ -84,8 +84,8 @@ ModelSummary summarise(Model& model, std::span<const PackJob> jobs, KvType kv) {
 }
 
 // By RopeKind.
-constexpr std::string_view kRopeNames[] = {"plain", "linear", "dynamic", "yarn", "llama3", "longrope"};
-static_assert(std::size(kRopeNames) == static_cast<size_t>(RopeKind::longrope) + 1);
+constexpr std::string_view kRopeNames[] = {"plain", "linear", "dynamic", "yarn", "llama3", "longrope", "proportional"};
+static_assert(std::size(kRopeNames) == static_cast<size_t>(RopeKind::proportional) + 1);
 
 // Compares the weights with the free memory; "positions" is the part of the context whose KV cache fits as well.
 OrderedJson fits_json(const ModelConfig& config, const RunOptions& run, const ModelSummary& summary,

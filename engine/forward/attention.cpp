@@ -128,7 +128,8 @@ void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, co
   const int64_t position = segment.position + token;
   float *key = local->key.data(), *value = local->value.data();
   make_key(p, s, layer, row, kv_head, key);
-  std::copy_n(s.v.data() + (row * layer.kv_heads + kv_head) * values, values, value);
+  const std::vector<float>& from = layer.values_are_keys ? s.k : s.v;
+  std::copy_n(from.data() + (row * layer.kv_heads + kv_head) * values, values, value);
   if (layer.v_norm) p.kernels.rms_norm(value, layer.v_norm, values, c.norm_eps, value);
   if (cache_shape(p, layer).type != KvType::q8) {
     const bool is_last = token + 1 == segment.size();

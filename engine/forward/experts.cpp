@@ -74,6 +74,7 @@ void choose_experts(std::span<const float> logits, const RoutingRule& rule, std:
   }
   for (size_t i = 0; i < experts.size(); ++i) {
     weights[i] = static_cast<float>(score(experts[i]) / sum * double{rule.scale});
+    if (rule.scales) weights[i] *= rule.scales[experts[i]];
   }
 }
 
@@ -153,6 +154,7 @@ const Choices& choose(Worker& worker, const Pass& p, ExpertScratch& s, const Lay
                             .sigmoid = c.sigmoid,
                             .correction = layer[VectorRole::router_correction].weight,
                             .scale = c.scale,
+                            .scales = layer[VectorRole::expert_scale].weight,
                             .groups = c.groups,
                             .groups_kept = c.groups_kept,
                             .group_best = c.group_best};
@@ -184,7 +186,8 @@ void pack_tokens(const Pass& p, const Layer& layer, const ExpertInputs& inputs) 
     for (int64_t r = 0; r < count; ++r) {
       const float* x = p.activations.x.data() + tokens[group.first + first + r] * c.hidden_size;
       float* row = out + r * c.hidden_size;
-      if (const Vector& norm = layer[VectorRole::mlp_norm]; norm.weight) {
+      const Vector& own = layer[VectorRole::expert_norm];
+      if (const Vector& norm = own.weight ? own : layer[VectorRole::mlp_norm]; norm.weight) {
         normalize(p, norm, x, row);
       } else {
         std::copy_n(x, c.hidden_size, row);
@@ -240,8 +243,10 @@ void add_shared(const Pass& p, const Choices& choices, int64_t column, int64_t c
 // Adds the experts' outputs to the residual stream. A task adds all experts to its columns in a fixed order: the shared
 // expert first, then the others in ascending order.
 template <class InputOf>
-void down(const Multiplier& m, const Pass& p, const Layer& layer, const Choices& choices, const ExpertGroups& groups,
-          InputOf input_of) {
+void down(const Multiplier& m, const Pass& p, ExpertScratch& s, const Layer& layer, const Choices& choices,
+          const ExpertGroups& groups, InputOf input_of) {
+  const bool is_apart = layer[VectorRole::expert_norm].weight;
+  float* sums = is_apart ? s.sums.data() : p.activations.x.data();
   const int64_t hidden = p.model.config.hidden_size;
   const Epilogue scaled = {.alpha = p.model.config.branch_scale};
   const Kernels& kernels = m.table();
@@ -251,7 +256,8 @@ void down(const Multiplier& m, const Pass& p, const Layer& layer, const Choices&
   m.worker.for_each_run(panel_count(any_down.weight.n), panels_per_claim(p.rows), [&](PanelRange run) {
     const int64_t begin = run.first * kPanelColumns, column = any_down.first + begin;
     const int64_t columns = std::min(run.count * kPanelColumns, any_down.weight.n - begin);
-    if (p.model.config.experts.shared_size > 0) add_shared(p, choices, column, columns);
+    for (int64_t row = 0; is_apart && row < p.rows; ++row) std::fill_n(sums + row * hidden + column, columns, 0.0f);
+    if (!is_apart && p.model.config.experts.shared_size > 0) add_shared(p, choices, column, columns);
     for (int64_t i = 0; i < std::ssize(groups.experts); ++i) {
       const ExpertRows& group = groups.experts[i];
       const Input in = input_of(i);
@@ -260,7 +266,7 @@ void down(const Multiplier& m, const Pass& p, const Layer& layer, const Choices&
                  kPanelColumns);
         for (int64_t r = 0; r < rows; ++r) {
           const int64_t entry = group.first + first + r;
-          float* x = p.activations.x.data() + groups.tokens[entry] * hidden + column;
+          float* x = sums + groups.tokens[entry] * hidden + column;
           const float* value = values + r * kPanelColumns;
           for (int64_t c = 0; c < columns; ++c) x[c] += groups.weights[entry] * value[c];
         }
@@ -268,7 +274,7 @@ void down(const Multiplier& m, const Pass& p, const Layer& layer, const Choices&
     }
   });
   m.worker.barrier();
-  gather(m.worker, p, p.activations.x.data(), p.rows, any_down.rows);
+  gather(m.worker, p, sums, p.rows, any_down.rows);
 }
 
 }  // namespace
@@ -298,7 +304,7 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
                 [&](int64_t) { return in.single(y.values, 0); });
     begin_stage(worker, p, Stage::down_input);
     for (int64_t i = 0; i < std::ssize(groups.experts); ++i) activated.quantize(row(i), i);
-    down(begin_stage(worker, p, Stage::down), p, layer, choices, groups,
+    down(begin_stage(worker, p, Stage::down), p, s, layer, choices, groups,
          [&](int64_t i) { return activated.single(row(i), i); });
     return;
   }
@@ -306,7 +312,8 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
   gate_and_up(begin_stage(worker, p, Stage::gate_up), p, layer, groups, [&](int64_t i) { return in.packed(i); });
   begin_stage(worker, p, Stage::down_input);
   activated.pack([&](const ExpertRows& group, int64_t first, int64_t, float*) { return row(group.first + first); });
-  down(begin_stage(worker, p, Stage::down), p, layer, choices, groups, [&](int64_t i) { return activated.packed(i); });
+  down(begin_stage(worker, p, Stage::down), p, s, layer, choices, groups,
+       [&](int64_t i) { return activated.packed(i); });
 }
 
 void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tokens, ScratchSizer* sizer,
@@ -328,6 +335,9 @@ void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tok
   const int64_t block = std::max(kernels.s8_shape.rows, kernels.f32_shape.rows);
   sizer->make(&out->router, tokens * c.count);
   if (c.shared_size > 0) sizer->make(&out->shared_weight, tokens);
+  const bool is_apart =
+      std::ranges::any_of(model.layers, [](const Layer& l) { return l[VectorRole::expert_norm].weight; });
+  if (is_apart) sizer->make(&out->sums, tokens * model.config.hidden_size);
   make_choices(&out->choices, tokens);
   sizer->make(&activations->activation, entries * c.inner_size);
   activations->inputs.make(sizer, forms, rows, widest);

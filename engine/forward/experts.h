@@ -24,6 +24,7 @@ struct RoutingRule {
   bool sigmoid = false;               // score = 1 / (1 + exp(-logit)); else exp(logit)
   const float* correction = nullptr;  // [experts] added to the sigmoids to choose experts, not to weigh them; or null
   float scale = 1;                    // of the weights
+  const float* scales = nullptr;      // [experts] further factors of the weights; or null
   // Consecutive experts form groups, at most kMaxExpertGroups. Only experts of the `groups_kept` best groups may be
   // chosen. A group's score is the sum of its `group_best` largest logits (or corrected scores); ties go to the lower
   // index.
@@ -69,6 +70,7 @@ struct LocalExpertScratch {
 struct ExpertScratch {
   std::vector<float> router;         // [M][experts] logits
   std::vector<float> shared_weight;  // [M] logit of the shared expert's weight
+  std::vector<float> sums;           // [M][hidden] outputs of experts beside an mlp
   Choices choices;                   // of several tokens
   std::vector<LocalExpertScratch> workers;
 };
@@ -83,6 +85,7 @@ void route(Worker& worker, const Pass& pass, ExpertScratch& scratch, const Layer
 // x += weight * the shared expert's output, which is in Activations::branch; then
 // x += branch_scale * sum of weight * down(activation(gate y, up y)) over the token's experts in ascending order.
 // y: as for route(), used for a single token. Several tokens are normed again from x for each of their experts.
+// Experts beside an mlp (with an expert_norm) write their sum to ExpertScratch::sums instead of adding it to x.
 void add_experts(Worker& worker, const Pass& pass, ExpertScratch& scratch, const Layer& layer, const Input& y);
 
 }  // namespace pinion

@@ -89,8 +89,21 @@ void join_hidden(Worker& worker, const Pass& p) {
   project(m, both, {{&mtp.fc, p.activations.x.data()}});
 }
 
-// x += scale W in, or x += scale norm(W in) in families with a norm after the branch.
-void add_branch(const Multiplier& m, const Pass& p, const Input& in, const Linear& linear, const Vector& norm) {
+// x = factor (x + scale norm(branch)).
+void add_normed(Worker& worker, const Pass& p, const Vector& norm, float factor) {
+  const ModelConfig& c = p.model.config;
+  worker.for_each(p.rows, [&](int64_t row) {
+    float* x = p.activations.x.data() + row * c.hidden_size;
+    float* branch = p.activations.branch.data() + row * c.hidden_size;
+    normalize(p, norm, branch, branch);
+    for (int64_t i = 0; i < c.hidden_size; ++i) x[i] = (x[i] + c.branch_scale * branch[i]) * factor;
+  });
+  worker.barrier();
+}
+
+// x += scale W in, or x = factor (x + scale norm(W in)) in families with a norm after the branch.
+void add_branch(const Multiplier& m, const Pass& p, const Input& in, const Linear& linear, const Vector& norm,
+                float factor = 1.0f) {
   const ModelConfig& c = p.model.config;
   Activations& s = p.activations;
   if (!norm.weight) {
@@ -99,13 +112,7 @@ void add_branch(const Multiplier& m, const Pass& p, const Input& in, const Linea
   }
   project(m, in, {{&linear, s.branch.data()}});
   gather(m.worker, p, s.branch.data(), p.rows, linear.rows);
-  m.worker.for_each(p.rows, [&](int64_t row) {
-    float* x = s.x.data() + row * c.hidden_size;
-    float* branch = s.branch.data() + row * c.hidden_size;
-    normalize(p, norm, branch, branch);
-    for (int64_t i = 0; i < c.hidden_size; ++i) x[i] += c.branch_scale * branch[i];
-  });
-  m.worker.barrier();
+  add_normed(m.worker, p, norm, factor);
 }
 
 void trace_x(const Worker& worker, const Pass& p, TracePoint after) {
@@ -133,14 +140,56 @@ void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer
   }
 }
 
+// The layer's factor of x behind its last branch.
+float factor_of(const Layer& layer) {
+  const float* scalar = layer[VectorRole::layer_scalar].weight;
+  return scalar ? *scalar : 1.0f;
+}
+
+// Per-layer embeddings without AltUp are a branch behind the mlp.
+bool has_input_branch(const ModelConfig& c) { return c.layer_input.size > 0 && c.altup.inputs == 0; }
+
+float factor_after_mlp(const Pass& p, const Layer& layer) {
+  return has_input_branch(p.model.config) ? 1.0f : factor_of(layer);
+}
+
 void add_down(Worker& worker, const Pass& p, const Layer& layer, int64_t index) {
   const Input in = activated_input(worker, p, layer, index);
-  add_branch(begin_stage(worker, p, Stage::down), p, in, layer[MatrixRole::down], layer[VectorRole::mlp_out_norm]);
+  add_branch(begin_stage(worker, p, Stage::down), p, in, layer[MatrixRole::down], layer[VectorRole::mlp_out_norm],
+             factor_after_mlp(p, layer));
+}
+
+// Experts beside an mlp (Gemma 4): both have norms of their own, and so has their sum.
+void add_mlp_and_experts(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, const Input& y, int64_t index) {
+  const Linear& down = layer[MatrixRole::down];
+  const int64_t width = p.model.config.hidden_size;
+  float* branch = p.activations.branch.data();
+  activate(worker, p, layer, y, index);
+  const Input in = activated_input(worker, p, layer, index);
+  project(begin_stage(worker, p, Stage::down), in, {{&down, branch}});
+  gather(worker, p, branch, p.rows, down.rows);
+  const Multiplier m = begin_stage(worker, p, Stage::router);
+  route(worker, p, s.experts, layer,
+        normalized(m, p, layer[VectorRole::router_scale], forms_of(layer, {Stage::router})));
+  const bool is_single = p.rows == 1;
+  add_experts(worker, p, s.experts, layer,
+              is_single ? normalized(m, p, layer[VectorRole::expert_norm], {.values = true}) : Input{});
+  worker.for_each(p.rows, [&](int64_t row) {
+    float *to = branch + row * width, *sum = s.experts.sums.data() + row * width;
+    normalize(p, layer[VectorRole::shared_out_norm], to, to);
+    normalize(p, layer[VectorRole::expert_out_norm], sum, sum);
+    for (int64_t i = 0; i < width; ++i) to[i] += sum[i];
+  });
+  worker.barrier();
+  add_normed(worker, p, layer[VectorRole::mlp_out_norm], factor_after_mlp(p, layer));
 }
 
 void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
-  const Input y = normalized(begin_stage(worker, p, Stage::mlp_norm), p, layer[VectorRole::mlp_norm],
-                             forms_of(layer, {Stage::router, Stage::gate_up}));
+  const bool is_apart = layer[VectorRole::expert_norm].weight;  // the router reads another input
+  const Input y =
+      normalized(begin_stage(worker, p, Stage::mlp_norm), p, layer[VectorRole::mlp_norm],
+                 is_apart ? forms_of(layer, {Stage::gate_up}) : forms_of(layer, {Stage::router, Stage::gate_up}));
+  if (is_apart) return add_mlp_and_experts(worker, p, s, layer, y, index);
   if (layer.experts.empty()) {
     activate(worker, p, layer, y, index);
     return add_down(worker, p, layer, index);
@@ -208,6 +257,11 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
         trace_x(worker, p, {i, Stage::o});
       }
       if (layer.has_mlp) add_mlp(worker, p, s, layer, i);
+    }
+    if (has_input_branch(c)) {
+      project_layer_input(worker, p, s.layer_inputs, layer, i, p.activations.x.data(), nullptr,
+                          p.activations.branch.data());
+      add_normed(worker, p, layer[VectorRole::layer_out_norm], factor_of(layer));
     }
     trace_x(worker, p, {i, Stage::down});
     if (c.altup.inputs > 0) correct_altup(worker, p, s.altup, s.layer_inputs, layer, i);

@@ -67,13 +67,14 @@ void project_layer_input(Worker& worker, const Pass& p, LayerInputScratch& s, co
                          const float* x, const float* scale, float* out) {
   const int64_t n = p.model.config.hidden_size;
   const Multiplier m = begin_stage(worker, p, Stage::layer_gate);
-  const Input scaled =
-      prepare(m, p.rows, n, forms_of(layer, {Stage::layer_gate}), [&](int64_t first, int64_t count, float* rows) {
-        for (int64_t r = 0; r < count; ++r) {
-          for (int64_t i = 0; i < n; ++i) rows[r * n + i] = x[(first + r) * n + i] * scale[i];
-        }
-        return rows;
-      });
+  const InputForms forms = forms_of(layer, {Stage::layer_gate});
+  const Input scaled = prepare(m, p.rows, n, forms, [&](int64_t first, int64_t count, float* rows) -> const float* {
+    if (!scale) return x + first * n;
+    for (int64_t r = 0; r < count; ++r) {
+      for (int64_t i = 0; i < n; ++i) rows[r * n + i] = x[(first + r) * n + i] * scale[i];
+    }
+    return rows;
+  });
   trace_input(worker, p.trace, index, Stage::layer_gate, scaled);
   project(m, scaled, {{&layer[MatrixRole::layer_gate], s.gates.data()}});
   const Input gated = gated_input(worker, p, s, layer, index);

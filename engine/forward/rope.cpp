@@ -98,6 +98,9 @@ RopeFrequencies rope_frequencies(const Rope& rope, int64_t max_positions, int64_
     case RopeKind::none:
     case RopeKind::dynamic:
       break;
+    case RopeKind::proportional:
+      std::fill(inverse.begin() + rope.turning / 2, inverse.end(), 0.0);
+      [[fallthrough]];
     case RopeKind::linear:
       for (double& f : inverse) f /= rope.factor;
       break;
@@ -160,6 +163,7 @@ int64_t context_length(const ModelConfig& config) {
     case RopeKind::none:
     case RopeKind::llama3:
     case RopeKind::longrope:
+    case RopeKind::proportional:
       break;
   }
   return config.max_positions;

@@ -14,6 +14,7 @@ using LayerOf = const LayerConfig&;
 constexpr SizeRule kHidden = [](Config c, LayerOf) { return c.hidden_size; };
 constexpr SizeRule kTwiceHidden = [](Config c, LayerOf) { return 2 * c.hidden_size; };
 constexpr SizeRule kVocabulary = [](Config c, LayerOf) { return c.vocab_size; };
+constexpr SizeRule kOne = [](Config, LayerOf) { return int64_t{1}; };
 constexpr SizeRule kHeads = [](Config, LayerOf l) { return l.heads; };
 constexpr SizeRule kAllHeads = [](Config, LayerOf l) { return l.heads * l.head_dim; };
 constexpr SizeRule kQueries = [](Config c, LayerOf l) {
@@ -22,6 +23,7 @@ constexpr SizeRule kQueries = [](Config c, LayerOf l) {
 constexpr SizeRule kKeys = [](Config c, LayerOf l) {
   return c.latent.rank > 0 || !l.owns_kv() ? 0 : l.kv_heads * l.head_dim;
 };
+constexpr SizeRule kValues = [](Config c, LayerOf l) { return l.values_are_keys ? 0 : kKeys(c, l); };
 constexpr SizeRule kAttended = [](Config, LayerOf l) { return l.attended(); };
 constexpr SizeRule kQueryRank = [](Config c, LayerOf) { return c.latent.query_rank; };
 constexpr SizeRule kLatentRank = [](Config c, LayerOf) { return c.latent.rank; };
@@ -57,6 +59,7 @@ constexpr SizeRule kShared = [](Config c, LayerOf) { return c.experts.shared_siz
 constexpr SizeRule kOneIfShared = [](Config c, LayerOf) { return int64_t{c.experts.shared_size > 0}; };
 constexpr SizeRule kLayerInput = [](Config c, LayerOf) { return c.layer_input.size; };
 constexpr SizeRule kLayerInputs = [](Config c, LayerOf) { return c.layers * c.layer_input.size; };
+constexpr SizeRule kLayerOut = [](Config c, LayerOf) { return c.layer_input.size > 0 ? c.hidden_size : 0; };
 constexpr SizeRule kAltup = [](Config c, LayerOf) { return c.altup.inputs; };
 constexpr SizeRule kAltupPairs = [](Config c, LayerOf) { return c.altup.inputs * c.altup.inputs; };
 
@@ -143,7 +146,7 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::latent_k_rope, "kv_a", P::attention, S::qkv, nothing, kLatentRope, kHidden, kLatentRopeOrder},
     {M::q, "q", P::attention, S::qkv, kv_heads, kQueries, kHidden, kQueryOrder, kQkvBias, &O::qkv},
     {M::k, "k", P::attention, S::qkv, kv_heads, kKeys, kHidden, kKeyOrder, kQkvBias, &O::qkv, &O::key},
-    {M::v, "v", P::attention, S::qkv, kv_heads, kKeys, kHidden, kValueOrder, kQkvBias, &O::qkv},
+    {M::v, "v", P::attention, S::qkv, kv_heads, kValues, kHidden, kValueOrder, kQkvBias, &O::qkv},
     {M::latent_q, "q_b", P::attention, S::q_latent, kv_heads, kAllHeads, kQueryRank, kQueryOrder},
     {M::latent_k, "kv_b", P::attention, S::kv_latent, kv_heads, kLatentKeys, kLatentRank, kLatentKeyOrder},
     {M::latent_v, "kv_b", P::attention, S::kv_latent, kv_heads, kAttended, kLatentRank, kLatentValueOrder},
@@ -160,7 +163,7 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::gate, "gate", P::mlp, S::gate_up, panels, kMlp, kHidden, {}, kMlpBias, {}, &O::gate},
     {M::up, "up", P::mlp, S::gate_up, panels, kMlp, kHidden, {}, kMlpBias},
     {M::down, "down", P::mlp, S::down, panels, kHidden, kMlp, {}, kMlpBias, {}, &O::down},
-    {M::router, "router", P::experts, S::router, nothing, kExperts, kHidden, {}, kRouterBias},
+    {M::router, "router", P::experts, S::router, nothing, kExperts, kHidden, {}, kRouterBias, &O::router},
     {M::shared_weight, "shared_weight", P::experts, S::router, nothing, kOneIfShared, kHidden},
     {M::gate, "shared_gate", P::experts, S::gate_up, panels, kShared, kHidden, {}, kMlpBias},
     {M::up, "shared_up", P::experts, S::gate_up, panels, kShared, kHidden, {}, kMlpBias},
@@ -197,15 +200,21 @@ constexpr VectorRow kVectorRows[] = {
     {V::altup_prediction, "altup_prediction", ".weight", P::layer, kAltup, F::matrix, 1.0f, kAltupPairs},
     {V::altup_correction, "altup_correction", ".weight", P::layer, kAltup, F::matrix, 1.0f, kAltup},
     {V::altup_scale, "altup_scale", "", P::layer, kHidden, F::altup_scale},
-    {V::layer_out_norm, "layer_out_norm", ".weight", P::layer, kHidden, F::rms_norm},
+    {V::layer_out_norm, "layer_out_norm", ".weight", P::layer, kLayerOut, F::rms_norm},
+    {V::layer_scalar, "layer_scalar", "", P::layer, kOne, F::plain},
     {V::mlp_norm, "mlp_norm", ".weight", P::branch, kMlpNorm, F::norm},
+    {V::router_scale, "router_scale", "", P::experts, kHidden, F::plain},
     {V::router_correction, "router_correction", "", P::experts, kExperts, F::plain},
+    {V::expert_scale, "expert_scale", "", P::experts, kExperts, F::plain},
+    {V::expert_norm, "expert_norm", ".weight", P::experts, kHidden, F::rms_norm},
+    {V::expert_out_norm, "expert_out_norm", ".weight", P::experts, kHidden, F::rms_norm},
+    {V::shared_out_norm, "shared_out_norm", ".weight", P::experts, kHidden, F::rms_norm},
     {V::xielu_alpha_p, "xielu", ".alpha_p", P::mlp, kXielu, F::softplus},
     {V::xielu_alpha_n, "xielu", ".alpha_n", P::mlp, kXielu, F::softplus},
     {V::xielu_beta, "xielu", ".beta", P::mlp, kXielu, F::scalar},
     {V::xielu_eps, "xielu", ".eps", P::mlp, kXielu, F::scalar},
     {V::down_norm, "down_norm", ".weight", P::mlp, kMlp, F::rms_norm},
-    {V::mlp_out_norm, "mlp_out_norm", ".weight", P::mlp, kHidden, F::norm},
+    {V::mlp_out_norm, "mlp_out_norm", ".weight", P::branch, kHidden, F::norm},
 };
 
 constexpr auto kStageRoles = [] {

@@ -19,8 +19,8 @@ namespace pinion {
 // The stages of a pass, in their order. Profiles and traces have one entry per stage. A layer has only the stages of
 // its tensors: o if it has attention, state_out if it has a recurrent state. q_latent and kv_latent project the latents
 // of DeepSeek's attention. An `_input` stage merges or norms the input of the next matrix, then quantises or packs it.
-// The router stage chooses experts and, for several tokens, groups them by expert. altup, laurel, layer_gate and
-// layer_out belong to Gemma 3n.
+// The router stage chooses experts and, for several tokens, groups them by expert. altup and laurel belong to Gemma
+// 3n, layer_gate and layer_out to Gemma 3n and 4.
 enum class Stage : uint8_t {
   embed,
   altup,
@@ -168,7 +168,12 @@ enum class VectorRole : uint8_t {
   latent_q_norm,
   latent_kv_norm,
   sinks,
+  router_scale,  // weights of the norm of the router's input
   router_correction,
+  expert_scale,  // factors of the weights of experts
+  expert_norm,   // of the experts' input, beside an mlp
+  expert_out_norm,
+  shared_out_norm,  // of the mlp's output, beside experts
   state_conv,
   state_rate,
   state_step,
@@ -189,9 +194,10 @@ enum class VectorRole : uint8_t {
   altup_prediction,
   altup_correction,
   altup_scale,
-  layer_out_norm
+  layer_out_norm,
+  layer_scalar  // factor of the residual stream behind the layer
 };
-constexpr auto kVectorRoles = static_cast<size_t>(VectorRole::layer_out_norm) + 1;
+constexpr auto kVectorRoles = static_cast<size_t>(VectorRole::layer_scalar) + 1;
 
 // The numbers of a vector's weights in the file.
 enum class VectorForm : uint8_t {

@@ -125,7 +125,7 @@ void read_residual_inputs(JsonFields& file, AltupConfig* out) {
 
 void read_layer_inputs(JsonFields& file, ModelConfig* out) {
   LayerInputConfig& input = out->layer_input;
-  input.size = file.integer("hidden_size_per_layer_input", {}, 1, kMaxK);
+  input.size = file.integer("hidden_size_per_layer_input", {}, out->altup.inputs > 0 ? 1 : 0, kMaxK);
   out->output_scales.layer_input = 1.0f / std::sqrt(static_cast<float>(out->hidden_size));
   input.vocab_size = file.integer("vocab_size_per_layer_input", {}, 1, kMaxVocabulary);
   if (!file.error && out->layers * input.size > kMaxK) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
 
 #include "kernels/base/math.h"
 #include "kernels/layout.h"
@@ -15,8 +16,13 @@ struct RopeKindRow {
 };
 
 constexpr RopeKindRow kRopeKinds[] = {
-    {"default", RopeKind::none}, {"linear", RopeKind::linear}, {"dynamic", RopeKind::dynamic},
-    {"yarn", RopeKind::yarn},    {"llama3", RopeKind::llama3}, {"longrope", RopeKind::longrope},
+    {"default", RopeKind::none},
+    {"linear", RopeKind::linear},
+    {"dynamic", RopeKind::dynamic},
+    {"yarn", RopeKind::yarn},
+    {"llama3", RopeKind::llama3},
+    {"longrope", RopeKind::longrope},
+    {"proportional", RopeKind::proportional},
     {"su", RopeKind::longrope},  // the first name of longrope
 };
 
@@ -34,6 +40,11 @@ struct RopeContext {
 
 void read_rotated_dims(JsonFields& rope, const RopeContext& context, int64_t head_dim, Rope* r) {
   const double fraction = rope.number("partial_rotary_factor", context.partial, 0.0, 1.0);
+  if (r->kind == RopeKind::proportional) {
+    r->dims = head_dim;
+    r->turning = 2 * static_cast<int64_t>(static_cast<double>(head_dim) * fraction / 2.0);
+    return;
+  }
   if (fraction != 1.0 && !context.may_be_partial) rope.fail("partial_rotary_factor", "not supported", "1");
   r->dims = static_cast<int64_t>(static_cast<double>(head_dim) * fraction);
   if (r->dims < 2 || r->dims % 2 != 0) {
@@ -66,7 +77,7 @@ void read_longrope(JsonFields& rope, Rope* r) {
 // `factor`, and the ends of llama3's ramp.
 void read_factors(JsonFields& rope, int64_t max_positions, Rope* r) {
   std::optional<double> factor;
-  if (r->kind == RopeKind::none) factor = 1.0;
+  if (r->kind == RopeKind::none || r->kind == RopeKind::proportional) factor = 1.0;
   if (r->kind == RopeKind::yarn || r->kind == RopeKind::longrope) {
     factor = static_cast<double>(max_positions) / static_cast<double>(r->original_max_positions);
   }
@@ -99,7 +110,7 @@ void check_defined(JsonFields& rope, const Rope& r) {
 }
 
 // Fields of other kinds are read, too, and have no effect, as in transformers.
-Rope read_rope(JsonFields& rope, const RopeContext& context, const ModelConfig& config) {
+Rope read_rope(JsonFields& rope, const RopeContext& context, const ModelConfig& config, int64_t head_dim) {
   Rope r;
   const std::string old_name = rope.text("type", "default");
   std::string name = rope.text("rope_type", old_name);
@@ -107,14 +118,15 @@ Rope read_rope(JsonFields& rope, const RopeContext& context, const ModelConfig& 
   name = context.aliases.value(name, name);
   const auto row = std::ranges::find(kRopeKinds, name, &RopeKindRow::name);
   if (row == std::end(kRopeKinds)) {
-    rope.fail("rope_type", "unknown kind", "default, linear, dynamic, yarn, llama3 or longrope", brief(name));
+    rope.fail("rope_type", "unknown kind", "default, linear, dynamic, yarn, llama3, longrope or proportional",
+              brief(name));
     return r;
   }
   r.kind = row->kind;
   r.theta = rope.number("rope_theta", context.theta, 1.0, 1e15);
   r.original_max_positions = rope.integer("original_max_position_embeddings", config.max_positions, 1, kMaxPositions);
   r.original_max_positions = context.original_max_positions.value_or(r.original_max_positions);
-  read_rotated_dims(rope, context, config.latent.rank > 0 ? config.latent.rope_dims : config.layer[0].head_dim, &r);
+  read_rotated_dims(rope, context, config.latent.rank > 0 ? config.latent.rope_dims : head_dim, &r);
   read_factors(rope, config.max_positions, &r);
   check_defined(rope, r);
   if (rope.has("attention_factor")) r.attention_factor = rope.number("attention_factor", {}, 0.0, 1e6);
@@ -213,6 +225,31 @@ void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig*
   for (int64_t i = 0; i < out->layers; i++) out->layer[i].rope = with_rope[i] ? 0 : kNoRope;
 }
 
+// Layers without a window have other heads (Gemma 4). Transformers 5.24 lists them by layer.
+void read_full_heads(JsonFields& file, ModelConfig* out) {
+  out->layer.back().window = 0, out->layer.back().rope = 0;  // whatever the file says, as in transformers
+  const bool keys_are_values = file.boolean("attention_k_eq_v");
+  const int64_t head_dim = file.integer("global_head_dim", {}, 2, kMaxHeadDim);
+  const int64_t kv_heads = file.integer("num_global_key_value_heads", 0, 1, kMaxK);
+  JsonFields listed = file.fields("per_layer_config");
+  for (int64_t i = 0; i < out->layers; ++i) {
+    LayerConfig& layer = out->layer[i];
+    layer.values_are_keys = keys_are_values && layer.window == 0;
+    JsonFields own = listed.fields(std::to_string(i));
+    if (listed.object.empty() && layer.window == 0) {
+      layer.head_dim = head_dim;
+      if (keys_are_values && kv_heads > 0) layer.kv_heads = kv_heads;
+    }
+    layer.head_dim = layer.value_dim = own.integer("head_dim", layer.head_dim, 2, kMaxHeadDim);
+    layer.kv_heads = own.integer("num_key_value_heads", layer.kv_heads, 1, kMaxK);
+    for (const std::string& name : own.unread()) own.fail(name, "not supported for single layers");
+    if (!listed.error) listed.error = own.error;
+    check_heads(file, layer);
+  }
+  for (const std::string& name : listed.unread()) listed.fail(name, "no such layer");
+  if (!file.error) file.error = listed.error;
+}
+
 }  // namespace
 
 void read_latent(JsonFields& file, ModelConfig* out, LayerConfig* layer) {
@@ -244,8 +281,14 @@ void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   JsonFields parameters = file.fields("rope_parameters");
   JsonFields scaling = file.fields("rope_scaling");
   const auto add = [&](const JsonFields& fields) {
+    std::set<int64_t> widths;  // of the heads that it rotates
+    for (const LayerConfig& layer : out->layer) {
+      if (layer.rope == std::ssize(out->ropes)) widths.insert(layer.head_dim);
+    }
+    if (widths.size() > 1) file.fail("head_dim", "differs among layers that share a rope");
     JsonFields rope{fields.object, fields.where, file.error};
-    out->ropes.push_back(read_rope(rope, context, *out));
+    const int64_t head_dim = widths.empty() ? out->layer[0].head_dim : *widths.begin();
+    out->ropes.push_back(read_rope(rope, context, *out, head_dim));
     file.error = rope.error;
   };
   if (family.boolean("ropes_by_layer_type", false)) {
@@ -274,14 +317,16 @@ void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const std::string rule = family.text("rope_where_sliding", "");
   const bool only_sliding_have_rope = rule == "always" || (rule == "with_window" && file.has("sliding_window"));
   for (LayerConfig& layer : out->layer) {
-    if (out->ropes.size() > 1) layer.rope = layer.window > 0;
+    if (family.boolean("ropes_by_layer_type", false)) layer.rope = layer.window > 0;
     if (only_sliding_have_rope && layer.window == 0) layer.rope = kNoRope;
   }
+  if (family.boolean("full_layer_heads", false)) read_full_heads(file, out);
 }
 
 // The last layers share the keys and values of the last earlier layer with the same window.
 void read_shared_kv(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const std::string field = family.text("shared_kv", "");
+  const bool widens = family.has("shared_kv_wide_mlp") && read_switch(family, "shared_kv_wide_mlp", file);
   if (field.empty()) return;
   const int64_t first = out->layers - file.integer(field, 0, 0, kMaxLayers);
   if (first <= 0 || first == out->layers) return;  // if all would share, none does, as in transformers
@@ -289,7 +334,13 @@ void read_shared_kv(JsonFields& family, JsonFields& file, ModelConfig* out) {
     int64_t owner = first - 1;
     while (owner >= 0 && out->layer[owner].window != out->layer[i].window) --owner;
     if (owner < 0) return file.fail(field, "no earlier layer has keys and values for layer " + std::to_string(i));
-    out->layer[i].kv_layer = owner;
+    LayerConfig& layer = out->layer[i];
+    layer.kv_layer = owner;
+    if (out->layer[owner].head_dim != layer.head_dim || out->layer[owner].kv_heads != layer.kv_heads) {
+      return file.fail(field, "layer " + std::to_string(i) + " shares keys of other heads than its own");
+    }
+    if (widens) layer.mlp_size *= 2;
+    if (layer.mlp_size > kMaxK) file.fail(field, "mlp too wide", "at most " + std::to_string(kMaxK));
   }
 }
 

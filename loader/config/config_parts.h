@@ -38,15 +38,18 @@ bool read_switch(JsonFields& family, std::string_view name, JsonFields& file);
 // lists all others in ignored_fields.
 Error check_other_fields(JsonFields& file, JsonFields& family, ModelConfig* out);
 
+// Fails unless the layer's heads have a supported shape (model_config.cpp).
+void check_heads(JsonFields& file, const LayerConfig& layer);
+
 // --- attention_config.cpp: latent attention, rotary embeddings, windows, shared keys and values.
 
 // Fills latent, and the dimensions of heads in `layer`, in a family with latent attention.
 void read_latent(JsonFields& file, ModelConfig* out, LayerConfig* layer);
 
-// Fills ropes, from rope_theta and rope_scaling or from rope_parameters. Sizes must be known.
+// Fills ropes, from rope_theta and rope_scaling or from rope_parameters; after read_layers.
 void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out);
 
-// Fills the layers' ropes and windows, after read_ropes and read_recurrence.
+// Fills the layers' windows, heads, and indices of ropes; after read_recurrence.
 void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out);
 
 // Fills kv_layer, after read_layers.

@@ -1,6 +1,7 @@
 #include "loader/config/config_parts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "kernels/layout.h"
@@ -101,6 +102,10 @@ Error read_mxfp4_experts(JsonFields& quantization, ExpertsConfig* out) {
 void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   JsonFields rules = family.fields("experts");
   if (rules.object.empty()) return;
+  if (const std::string field = rules.text("if", ""); !field.empty() && !file.boolean(field)) {
+    for (const char* name : {"count", "per_token", "size"}) file.find(rules.text(name, ""));  // without effect
+    return;
+  }
   if (rules.boolean("optional", false) && file.integer("num_local_experts", {}, 0, kMaxExperts) == 0) return;
   ExpertsConfig& experts = out->experts;
   const bool by_type = rules.text("layers") == "by_type";
@@ -125,6 +130,9 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
         experts.inner_size * file.integer(count, {}, 0, kMaxK / std::max<int64_t>(1, experts.inner_size));
   }
   read_groups(rules, file, &experts);
+  if (family.fields("modules").has("router_scale")) {
+    out->output_scales.router = 1.0f / std::sqrt(static_cast<float>(out->hidden_size));
+  }
   experts.sigmoid = rules.boolean("sigmoid", false);
   if (const std::string scale = rules.text("scale", ""); !scale.empty()) {
     experts.scale = static_cast<float>(file.number(scale, {}, 1e-6, 1e6));

@@ -93,22 +93,6 @@ void read_intermediate_size(JsonFields& family, JsonFields& file, ModelConfig* o
   for (int64_t i = 0; i < out->layers; ++i) out->layer[i].mlp_size = sizes[i];
 }
 
-void check_heads(JsonFields& file, const LayerConfig& layer) {
-  if (layer.heads % layer.kv_heads != 0) {
-    file.fail("num_key_value_heads", "does not divide num_attention_heads", {},
-              std::to_string(layer.kv_heads) + " and " + std::to_string(layer.heads));
-  }
-  if (layer.head_dim < 2 || layer.head_dim > kMaxHeadDim || layer.head_dim % 2 != 0) {
-    file.fail("head_dim", "out of range", "an even number from 2 to " + std::to_string(kMaxHeadDim),
-              std::to_string(layer.head_dim));
-  }
-  const int64_t widest = std::max(layer.head_dim, layer.value_dim);
-  if (!file.error && layer.heads * widest > kMaxK) {
-    file.fail("head_dim", "attention too wide", "at most " + std::to_string(kMaxK) + " for all heads",
-              std::to_string(layer.heads * widest));
-  }
-}
-
 void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   // Transformers 5 omits the number in families with layer types.
   const int64_t listed = file.has("num_hidden_layers") ? 0 : listed_layers(file);
@@ -149,6 +133,22 @@ Error read_quantization_config(JsonFields& family, JsonFields& file, ModelConfig
 }
 
 }  // namespace
+
+void check_heads(JsonFields& file, const LayerConfig& layer) {
+  if (layer.heads % layer.kv_heads != 0) {
+    file.fail("num_key_value_heads", "does not divide num_attention_heads", {},
+              std::to_string(layer.kv_heads) + " and " + std::to_string(layer.heads));
+  }
+  if (layer.head_dim < 2 || layer.head_dim > kMaxHeadDim || layer.head_dim % 2 != 0) {
+    file.fail("head_dim", "out of range", "an even number from 2 to " + std::to_string(kMaxHeadDim),
+              std::to_string(layer.head_dim));
+  }
+  const int64_t widest = std::max(layer.head_dim, layer.value_dim);
+  if (!file.error && layer.heads * widest > kMaxK) {
+    file.fail("head_dim", "attention too wide", "at most " + std::to_string(kMaxK) + " for all heads",
+              std::to_string(layer.heads * widest));
+  }
+}
 
 int64_t attention_layers(const ModelConfig& config) {
   return std::ranges::count(config.layer, true, &LayerConfig::attends);
@@ -204,10 +204,10 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   read_sizes(family, file, &config);
   if (file.error) return with_assumed_sizes(config, file.error);
   read_arithmetic(family, file, &config);
-  read_ropes(family, file, &config);
   read_recurrence(family, file, &config);
   read_output_scales(family, file, &config);
   read_layers(family, file, &config);
+  read_ropes(family, file, &config);
   read_shared_kv(family, file, &config);
   read_altup(family, file, &config);
   read_experts(family, file, &config);

@@ -19,14 +19,16 @@
 
 namespace pinion {
 
-enum class RopeKind : uint8_t { none, linear, dynamic, yarn, llama3, longrope };  // none: no context extension
+// none: no context extension; proportional: only some pairs of a whole head turn (Gemma 4)
+enum class RopeKind : uint8_t { none, linear, dynamic, yarn, llama3, longrope, proportional };
 
 // Rotary embedding. Names as in transformers' modeling_rope_utils.py; the kinds in brackets use the field.
 struct Rope {
   RopeKind kind = RopeKind::none;
   double theta = 10000.0;
   int64_t dims = 0;                        // rotated elements of a head, its first ones; even
-  double factor = 1.0;                     // [linear, dynamic, yarn, llama3, longrope] context extension
+  int64_t turning = 0;                     // [proportional] of `dims`: the frequencies of the others are 0
+  double factor = 1.0;                     // [all but none] context extension
   int64_t original_max_positions = 0;      // [yarn, llama3, longrope] context length of pretraining
   double low_freq_factor = 0.0;            // [llama3]
   double high_freq_factor = 0.0;           // [llama3]
@@ -144,6 +146,7 @@ struct OutputScales {
   float gate = 1.0f, down = 1.0f;
   float state_z = 1.0f, state_a = 1.0f, state_out = 1.0f;
   float layer_input = 1.0f;  // Gemma 3n: 1 / sqrt(hidden_size)
+  float router = 1.0f;       // Gemma 4: the same
 };
 
 // "model.layers.{}.mlp.up_proj", 3 -> "model.layers.3.mlp.up_proj"
@@ -170,14 +173,15 @@ struct LayerConfig {
   bool has_mlp = true;       // or experts
   bool has_experts = false;  // instead of an mlp, except for the shared expert
   int64_t heads = 0;
-  int64_t kv_heads = 0;        // divides heads
-  int64_t head_dim = 0;        // of queries and keys, even
-  int64_t value_dim = 0;       // of values; not head_dim in latent attention
-  int64_t mlp_size = 0;        // intermediate size
-  int64_t window = 0;          // positions that a token attends to, including its own; 0: all
-  int32_t rope = 0;            // index in ModelConfig::ropes; kNoRope: no positional encoding
-  int64_t kv_layer = kOwnKv;   // the earlier layer whose keys and values it reads
-  float gate_sparsity = 0.0f;  // fraction of the gate's outputs to set to zero
+  int64_t kv_heads = 0;          // divides heads
+  int64_t head_dim = 0;          // of queries and keys, even
+  int64_t value_dim = 0;         // of values; not head_dim in latent attention
+  bool values_are_keys = false;  // values are the keys before norm and rope; there is no v
+  int64_t mlp_size = 0;          // intermediate size
+  int64_t window = 0;            // positions that a token attends to, including its own; 0: all
+  int32_t rope = 0;              // index in ModelConfig::ropes; kNoRope: no positional encoding
+  int64_t kv_layer = kOwnKv;     // the earlier layer whose keys and values it reads
+  float gate_sparsity = 0.0f;    // fraction of the gate's outputs to set to zero
 
   bool owns_kv() const { return kv_layer == kOwnKv; }
   int64_t group() const { return heads / kv_heads; }      // query heads of a kv head

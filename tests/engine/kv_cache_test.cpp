@@ -41,6 +41,22 @@ TEST(KvCache, NoSlotForLayersThatShareKeys) {
   EXPECT_EQ(kv_shape_of(config, KvType::bf16).bytes(256), 3 * 2 * 2 * 256 * 16 * 2);
 }
 
+// Layers with other heads follow one another in a block.
+TEST(KvCache, HeadsByLayer) {
+  ModelConfig config = config_of(3, 2, 16);
+  config.layer[1].head_dim = 40, config.layer[1].kv_heads = 1;  // padded to 48
+  const KvShape shape = kv_shape_of(config, KvType::bf16);
+  const int64_t narrow = 2 * 2 * 256 * 16 * 2, wide = 2 * 256 * 48 * 2;
+  EXPECT_EQ(shape.layers[1].offset, narrow);
+  EXPECT_EQ(shape.layers[1].head_dim, 48);
+  EXPECT_EQ(shape.layers[2].offset, narrow + wide);
+  EXPECT_EQ(shape.block_bytes(), 2 * narrow + wide);
+  const KvShape second = kv_shape_of(config, KvType::bf16, {.rank = 1, .ranks = 2});
+  EXPECT_EQ(second.layers[0].first_kv_head, 1);
+  EXPECT_EQ(second.layers[1].kv_heads, 0) << "the first board has the only head";
+  EXPECT_EQ(second.block_bytes(), narrow);
+}
+
 // 20 numbers of head_dim 32: position 300 is slot 44 of chunk 1, lane 12 of the third group of 16 positions.
 TEST(KvCache, HandWorked) {
   std::vector<float> key(20), value(20);

@@ -234,7 +234,10 @@ TEST(LayerTensors, MapToDistinctMembers) {
                            "families/deepseek_v2",
                            "families/minicpm3",
                            "families/gemma3n",
-                           "families/gemma3n_streams"}) {
+                           "families/gemma3n_streams",
+                           "families/gemma4",
+                           "families/gemma4_e2b",
+                           "families/gemma4_moe"}) {
     std::unique_ptr<Model> model;
     const std::string folder = PINION_TEST_DATA "/" + std::string(name);
     ASSERT_EQ(load_model(folder, {.quant = Quant::w8a8}, &model).message(), "");

@@ -82,6 +82,13 @@ TEST(Routing, SigmoidWeights) {
   expect_near(shares.weights, {2 * 0.8f / 1.4f, 2 * 0.6f / 1.4f});
 }
 
+TEST(Routing, ScalesOfExpertsApplyLast) {
+  const Floats scales = {9, 0.5f, 9, 3};
+  const Chosen chosen = choose(kLogits, 2, RoutingRule{.scales = scales.data()});
+  EXPECT_EQ(chosen.experts, (Indices{1, 3})) << "they do not affect the choice";
+  expect_near(chosen.weights, {4.0f / 12.0f, 12.0f / 12.0f});
+}
+
 TEST(Routing, CorrectionAffectsTheChoiceOnly) {
   const Floats correction = {0.25f, -1.0f, 0.0f, 0.125f};
   const Chosen chosen =

@@ -88,6 +88,18 @@ TEST(SameBits, RecurrentLayers) {
   }
 }
 
+// Other heads in full layers, values that are keys, shared keys, experts beside the mlp.
+TEST(SameBits, Gemma4) {
+  for (const std::string family : {"gemma4", "gemma4_e2b", "gemma4_moe"}) {
+    for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
+      std::unique_ptr<Model> model;
+      ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
+      EXPECT_EQ(model->layers[1].experts.size(), family == "gemma4_moe" ? 6u : 0u);
+      expect_one_result(*model, 60, quant == Quant::none ? KvType::f32 : KvType::q8);
+    }
+  }
+}
+
 // AltUp inputs, sparse gates, and layers that share keys and values.
 TEST(SameBits, Altup) {
   for (const std::string family : {"gemma3n", "gemma3n_streams"}) {

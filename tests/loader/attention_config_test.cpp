@@ -229,5 +229,56 @@ TEST(Hunyuan, AlphaScalesTheBase) {
             "config.json: use_cla: not supported: want false, have true");
 }
 
+// Full layers have heads of their own: by two fields, or by layer since transformers 5.24.
+TEST(Gemma4, HeadsOfFullLayersInBothSpellings) {
+  const std::string common = R"("num_hidden_layers": 6, "sliding_window": 9, "attention_k_eq_v": true,)"
+                             R"("hidden_size_per_layer_input": 0, )";
+  const std::string published = common + R"("global_head_dim": 24, "num_global_key_value_heads": 1)";
+  const std::string listed = common + R"("per_layer_config": {"5": {"head_dim": 24, "num_key_value_heads": 1}})";
+  for (const std::string& changes : {published, listed}) {
+    const ModelConfig config = read("Gemma4ForCausalLM", ("{" + changes + "}").c_str());
+    EXPECT_EQ(by_layer(config, &LayerConfig::head_dim), (Windows{8, 8, 8, 8, 8, 24}));
+    EXPECT_EQ(by_layer(config, &LayerConfig::value_dim), (Windows{8, 8, 8, 8, 8, 24}));
+    EXPECT_EQ(by_layer(config, &LayerConfig::kv_heads), (Windows{4, 4, 4, 4, 4, 1}));
+    EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{9, 9, 9, 9, 9, 0}));
+    EXPECT_EQ(by_layer(config, &LayerConfig::rope), (Ropes{1, 1, 1, 1, 1, 0}));
+    EXPECT_TRUE(config.layer[5].values_are_keys && !config.layer[4].values_are_keys);
+    EXPECT_EQ(config.ropes[0].kind, RopeKind::proportional);
+    EXPECT_EQ(config.ropes[0].dims, 24);
+    EXPECT_EQ(config.ropes[0].turning, 6) << "a quarter";
+    EXPECT_EQ(config.ropes[1].dims, 8);
+    EXPECT_EQ(config.experts.count, 0);
+  }
+  EXPECT_EQ(read("Gemma4ForCausalLM", R"({"num_global_key_value_heads": 1, "num_hidden_layers": 6})").layer[5].kv_heads,
+            4)
+      << "only if values are keys";
+  EXPECT_NE(
+      message("Gemma4ForCausalLM", R"({"per_layer_config": {"1": {"sliding_window": 3}}})").find("sliding_window"),
+      std::string::npos);
+  EXPECT_NE(message("Gemma4ForCausalLM", R"({"per_layer_config": {"4": {"head_dim": 16}}})").find("no such layer"),
+            std::string::npos);
+  EXPECT_NE(message("Gemma4ForCausalLM", R"({"per_layer_config": {"3": {"num_key_value_heads": 3}}})")
+                .find("does not divide"),
+            std::string::npos);
+  EXPECT_NE(message("Gemma4ForCausalLM", R"({"per_layer_config": {"2": {"head_dim": 4}}})").find("share a rope"),
+            std::string::npos);
+  EXPECT_NE(
+      message("Gemma4ForCausalLM", R"({"use_bidirectional_attention": "all"})").find("use_bidirectional_attention"),
+      std::string::npos);
+}
+
+// E2B: the last layers share keys and values and have mlps of twice the width.
+TEST(Gemma4, SharedLayersHaveWiderMlps) {
+  const char* changes = R"({"num_kv_shared_layers": 2, "use_double_wide_mlp": true, "num_hidden_layers": 4,
+      "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]})";
+  const ModelConfig config = read("Gemma4ForCausalLM", changes);
+  EXPECT_EQ(by_layer(config, &LayerConfig::kv_layer), (Windows{kOwnKv, kOwnKv, 0, 1}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::mlp_size), (Windows{172, 172, 344, 344}));
+  EXPECT_EQ(config.layer_input.size, 256);
+  EXPECT_EQ(by_layer(read("Gemma4ForCausalLM"), &LayerConfig::window), (Windows{512, 512, 512, 0}))
+      << "the last is full";
+  EXPECT_EQ(read("Gemma4ForCausalLM", R"({"use_double_wide_mlp": true})").layer[3].mlp_size, 172) << "none shares";
+}
+
 }  // namespace
 }  // namespace pinion

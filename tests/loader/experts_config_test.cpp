@@ -234,5 +234,19 @@ TEST(Qwen35Moe, AllLayersHaveExperts) {
   EXPECT_EQ(config.name("mtp_fc"), "") << "its MTP layer has experts, which are not supported";
 }
 
+TEST(Gemma4, ExpertsBesideTheMlp) {
+  const ModelConfig config = read("Gemma4ForCausalLM", R"({"enable_moe_block": true, "num_experts": 8,
+      "top_k_experts": 2, "moe_intermediate_size": 20, "hidden_size_per_layer_input": 0})");
+  EXPECT_EQ(by_layer(config, &LayerConfig::has_experts), std::vector<bool>(4, true));
+  EXPECT_EQ(config.experts.count, 8);
+  EXPECT_EQ(config.experts.per_token, 2);
+  EXPECT_EQ(config.experts.inner_size, 20);
+  EXPECT_EQ(config.experts.shared_size, 172) << "the mlp";
+  EXPECT_EQ(config.output_scales.router, 0.125f) << "1 / sqrt(64)";
+  const char* unused = R"({"num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 20})";
+  EXPECT_EQ(read("Gemma4ForCausalLM", unused).experts.count, 0) << "enable_moe_block is false";
+  EXPECT_NE(message("Gemma4ForCausalLM", R"({"enable_moe_block": true})").find("num_local_experts"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace pinion

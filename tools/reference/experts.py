@@ -18,7 +18,7 @@ FILE_NAMES = {
 
 
 STACKED_IN_FILES = ("granitemoe", "granitemoehybrid", "granitemoeshared")
-FUSED_IN_FILES = ("gpt_oss", "qwen3_5_moe_text", *STACKED_IN_FILES)
+FUSED_IN_FILES = ("gpt_oss", "qwen3_5_moe_text", "gemma4_text", *STACKED_IN_FILES)
 
 
 def name_in_file(name: str, model_type: str) -> str:
@@ -89,6 +89,6 @@ class SplitExperts(nn.ModuleList):
 
 def split_experts(model: nn.Module) -> nn.Module:
     for name, module in list(model.named_modules()):
-        if name.endswith((".mlp.experts", ".block_sparse_moe.experts", ".feed_forward.experts", ".mixer.experts")):
+        if re.search(r"\.(mlp|block_sparse_moe|feed_forward|mixer|layers\.\d+)\.experts$", name):
             model.set_submodule(name, SplitExperts(module))
     return model

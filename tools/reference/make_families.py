@@ -45,7 +45,7 @@ OUT = pathlib.Path(__file__).parents[2] / "tests/data/families"
 SHORT_PROMPT = 12
 GREEDY_TOKENS = 24
 END_IDS = {2, 3}
-VISION = ("vision_tower", "multi_modal_projector", "model.visual.", "vision_model", "model.connector.")
+VISION = ("vision_tower", "audio_tower", "embed_vision", "embed_audio", "multi_modal_projector", "model.visual.", "vision_model", "model.connector.")
 LANGUAGE = ("model.language_model.", "model.text_model.")  # beside a vision model, where one alone has "model."
 FIRST_PROMPT_ID = 4
 
@@ -83,8 +83,10 @@ def random_parameter(
         return -1.5 + 0.5 * values
     if name.endswith("modality_router.weight"):  # its input is divided by the number of inputs
         return values * np.sqrt(shape[-1])
-    if name.endswith((".D", "correct_output_scale")):
+    if name.endswith((".D", "correct_output_scale", "per_expert_scale", "router.scale")):
         return 1.0 + 0.5 * values
+    if name.endswith("layer_scalar"):
+        return 0.9 + 0.2 * values
     if "act_fn.alpha" in name:  # xIELU's, as published
         return 0.5 * values
     if name.endswith("act_fn.beta"):

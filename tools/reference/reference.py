@@ -19,7 +19,7 @@ from ternary import is_ternary
 
 KEEP_HEAD = ("lm_head",)
 # Routers that are linear layers in transformers; AltUp's has two matrices of a few numbers behind it.
-ROUTERS = ("mlp.gate.wg", "shared_expert_gate", ".altup.")
+ROUTERS = ("mlp.gate.wg", "shared_expert_gate", ".altup.", ".router.proj")
 
 
 def quantise_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
