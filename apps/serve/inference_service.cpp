@@ -8,6 +8,7 @@
 #include <chrono>
 #include <new>
 
+#include "apps/cli/speculate.h"
 #include "engine/measure/bandwidth.h"
 #include "kernels/base/clock.h"
 
@@ -174,6 +175,7 @@ bool InferenceService::put_token(Request& request, int32_t id, const GenerateRes
 
 void InferenceService::finish(Request& request, const Error& failure, GenerateResult result, FailureKind kind) {
   request.is_ended = true;
+  note_draft_failure(*scheduler_, &is_draft_failure_noted_);
   std::erase_if(active_, [&](const auto& other) { return other.get() == &request; });
   {
     const std::lock_guard lock(mutex_);

@@ -205,7 +205,8 @@ Error submit(Scheduler& s, TextRequest spec, int64_t* id) {
   if (Error e = check_generate_options(c, spec.options)) return e;
   spec.speculates &= !frequencies_follow_length(c);
   if (spec.options.prompt_logprobs || spec.speculates || spec.options.rules) {
-    if (Error e = add_logit_rows(s)) return e;
+    const Error e = add_logit_rows(s);
+    if (e && spec.options.prompt_logprobs) return e;  // drafts are optional
   }
   auto request = std::make_unique<ScheduledRequest>();
   request->id = *id = s.next_id++;

@@ -92,7 +92,8 @@ int64_t draft_from_models(Scheduler& s, int64_t rows, int64_t max_rows) {
   return rows;
 }
 
-// Sets Speculation::tokens. A pass with prompts gets no drafts: it has many rows already.
+// Sets Speculation::tokens. A pass with prompts gets no drafts: it has many rows already. Without memory for their
+// logits there are none either.
 void choose_drafts(Scheduler& s) {
   s.drafters.clear(), s.drafter_requests.clear();
   int64_t drafting = 0;
@@ -102,7 +103,7 @@ void choose_drafts(Scheduler& s) {
     ++drafting;
   }
   const bool all_decode = std::ranges::all_of(s.running, [](const auto& request) { return request->is_decoding(); });
-  s.is_pass_timed = drafting > 0 && all_decode;
+  s.is_pass_timed = drafting > 0 && all_decode && s.extra_logit_rows > 0;
   if (!s.is_pass_timed) return;
   list_drafters(s);
   const int64_t max_rows = std::min(s.options.pass_rows, PassSeconds::kMaxRows);
