@@ -1,6 +1,8 @@
 #include "engine/session/scheduler.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "engine/forward/rope.h"
@@ -236,6 +238,10 @@ bool step(Scheduler& s) {
   if (s.running.empty()) return false;
   resize_logits(s);
   fill_pass(s);
+  if (s.segments.empty()) {  // all texts wait for their rules
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return true;
+  }
   const int64_t start = now_ns();
   run_pass(s, s.segments, s.logits.data());
   pass_hidden_on(s);
