@@ -262,7 +262,11 @@ void ToolCallParser::State::finish() {
     buffer.drop_held();
   }
   if (buffer.in_call() && !buffer.holds_call()) buffer.emit(EventKind::kArguments, buffer.rest());
-  if (is_outside()) emit(splitter.put(buffer.rest()));
+  if (is_outside()) {
+    std::string text(buffer.rest());  // may be the beginning of a mark that begins with another one
+    drop_marks(&text);
+    emit(splitter.put(text));
+  }
   if (auto* harmony = std::get_if<HarmonyMessages>(&call)) harmony->finish(&buffer);
   buffer.skip(buffer.rest().size());
   if (!is_outside()) give_up();
