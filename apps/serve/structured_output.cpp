@@ -10,7 +10,6 @@ namespace {
 
 using Kind = GrammarSource::Kind;
 
-constexpr double kMaxGrammarSeconds = 1;  // CPU time on the engine thread, which all requests share
 constexpr const char* kAnyObject = R"({"type": "object"})";
 constexpr const char* kFinalChannel = "<|channel|>final<|message|>";  // Harmony: the answer follows this
 

@@ -11,8 +11,6 @@
 namespace pinion {
 namespace {
 
-constexpr double kMaxCallSeconds = 1;  // CPU time on the engine thread, which all requests share
-
 struct ToolRulesOptions {
   std::shared_future<HeldCalls> held;
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -90,7 +88,7 @@ class ToolRules : public TextRules {
     std::unique_ptr<TextRules> rules = grammar_rules({.grammar = grammar,
                                                       .tokenizer = options_->tokenizer,
                                                       .begun = std::move(begun),
-                                                      .max_seconds = kMaxCallSeconds})();
+                                                      .max_seconds = kMaxGrammarSeconds})();
     // It fails if the token with the mark goes on with a text that is no call: then it is content.
     if (!rules->begin(vocab_size_, eos_ids_)) call_ = std::move(rules);
   }

@@ -5,6 +5,8 @@
 
 namespace pinion {
 
+constexpr double kMaxGrammarSeconds = 1;  // CPU time on the engine thread, which all requests share
+
 // Adds rules to fields->options.rules: a call that the model begins, or that the prompt has begun, gets a name of the
 // request's tools and arguments that fit its schema. The text outside of calls follows the rules that were there.
 // Tools whose schema no grammar expresses may get any object. The grammar is compiled by the thread that first waits

@@ -79,7 +79,7 @@ struct ToolCallParser::State {
   bool step_broken(bool is_last);
   void begin(std::string_view mark);
   void give_up();
-  void drop_marks(std::string* text) const;
+  std::string without_marks(std::string text) const;
   void emit(const std::vector<ThinkingText>& texts);
   void finish();
   void leave_call() { call = row.body == ToolBody::kHarmony ? CallReader(HarmonyMessages()) : CallReader(); }
@@ -121,20 +121,20 @@ void ToolCallParser::State::begin(std::string_view mark) {
 }
 
 // Broken calls become content without the marks.
-void ToolCallParser::State::drop_marks(std::string* text) const {
+std::string ToolCallParser::State::without_marks(std::string text) const {
   for (const auto& [mark, begins_call] : outer_marks) {
     if (begins_call && !is_delimiter(mark)) continue;
-    for (size_t at = text->find(mark); at != std::string::npos; at = text->find(mark, at)) {
-      text->erase(at, mark.size() + text->substr(at + mark.size(), 1).starts_with('\n'));
+    for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
+      text.erase(at, mark.size() + text.substr(at + mark.size(), 1).starts_with('\n'));
     }
   }
+  return text;
 }
 
 // Ends a long call as incomplete. Held text becomes content.
 void ToolCallParser::State::give_up() {
   if (buffer.in_call() && !buffer.holds_call()) buffer.end_call(false);
-  std::string text = buffer.take_held();
-  drop_marks(&text);
+  const std::string text = without_marks(buffer.take_held());
   is_broken = false;
   if (auto* harmony = std::get_if<HarmonyMessages>(&call)) {
     buffer.emit(EventKind::kContent, text);
@@ -262,11 +262,7 @@ void ToolCallParser::State::finish() {
     buffer.drop_held();
   }
   if (buffer.in_call() && !buffer.holds_call()) buffer.emit(EventKind::kArguments, buffer.rest());
-  if (is_outside()) {
-    std::string text(buffer.rest());  // may be the beginning of a mark that begins with another one
-    drop_marks(&text);
-    emit(splitter.put(text));
-  }
+  if (is_outside()) emit(splitter.put(without_marks(std::string(buffer.rest()))));
   if (auto* harmony = std::get_if<HarmonyMessages>(&call)) harmony->finish(&buffer);
   buffer.skip(buffer.rest().size());
   if (!is_outside()) give_up();
@@ -294,9 +290,7 @@ std::vector<ToolEvent> ToolCallParser::State::take_events() {
 ToolCallParser::ToolCallParser(ToolCallOptions options) : state_(std::make_unique<State>(options)) {
   state_->read(options.begun);
   state_->buffer.drop_events();
-  std::string held = state_->buffer.unread();
-  state_->drop_marks(&held);
-  state_->begun_held = state_->splitter.held() + held;
+  state_->begun_held = state_->splitter.held() + state_->without_marks(state_->buffer.unread());
   state_->read(options.forced_prefix);
 }
 
