@@ -251,7 +251,7 @@ void InferenceService::run() {
       for (const Segment& segment : scheduler_->segments) rows += std::ssize(segment.tokens);
       const std::lock_guard lock(mutex_);
       metrics_.busy_seconds += seconds;
-      metrics_.weight_bytes += static_cast<double>(scheduler_->model->bytes_per_pass(rows));
+      if (rows > 0) metrics_.weight_bytes += static_cast<double>(scheduler_->model->bytes_per_pass(rows));
       metrics_.passes = scheduler_->passes;
       metrics_.preempted = scheduler_->preempted;
       metrics_.snapshot_bytes = snapshot_bytes(scheduler_->snapshots);
