@@ -82,9 +82,15 @@ class ToolRules : public TextRules {
              (is_certain || begun.find_first_of("[{\n", mark.size()) != begun.npos);
     };
     const bool has_mark = std::ranges::any_of(row_.open, begins) || begins(kHarmonyCall);
-    // Without a mark, the text may also be an answer.
+    const auto is_named = [&](const OrderedJson& tool) {
+      const std::string name = pinion::text_of(field_of(tool, "function"), "name");
+      return begun.find('"' + name + '"') != begun.npos || begun.find(name + '(') != begun.npos;
+    };
+    // Without a mark, the text may also be an answer until it names a tool.
+    const bool is_call =
+        has_mark || options_->is_forced || (!row_.bare.empty() && std::ranges::any_of(options_->reply.tools, is_named));
     const std::shared_ptr<const Grammar>& grammar = options_->held.get().grammar;
-    if (!grammar || begun.empty() || (!has_mark && !options_->is_forced)) return;
+    if (!grammar || begun.empty() || !is_call) return;
     std::unique_ptr<TextRules> rules = grammar_rules({.grammar = grammar,
                                                       .tokenizer = options_->tokenizer,
                                                       .begun = std::move(begun),
