@@ -204,7 +204,7 @@ Error answer_last_message(Chat& chat) {
   add_message("assistant", begun + printer.finish(), &chat.conversation);
   chat.backup->set(chat.conversation.messages);
   chat.session_is_ahead = false;
-  note_draft_failure(*chat.session, &chat.drafting);
+  note_draft_failure(*chat.session, &chat.drafting.failure_noted);
   note_full_context(chat);
   return {};
 }

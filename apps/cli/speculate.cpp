@@ -1,6 +1,7 @@
 #include "apps/cli/speculate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/forward/rope.h"
 #include "loader/checkpoint/model_folder.h"
@@ -129,11 +130,10 @@ Error begin_speculation(const std::string& source, const RunOptions& run, const 
   return {};
 }
 
-void note_draft_failure(const Scheduler& scheduler, Drafting* drafting) {
+void note_draft_failure(const Scheduler& scheduler, bool* is_noted) {
   for (const auto& drafts : scheduler.free_drafts) {
-    if (!drafts->failure || drafting->failure_noted) continue;
-    drafting->failure_noted = true;
-    note("no more drafts: " + drafts->failure.message());
+    if (!drafts->failure || std::exchange(*is_noted, true)) continue;
+    note("the draft model drafts no more: " + drafts->failure.message());
   }
 }
 

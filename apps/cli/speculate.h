@@ -32,7 +32,7 @@ struct Drafting {
 Error begin_speculation(const std::string& source, const RunOptions& run, const Runtime& runtime, Scheduler* scheduler,
                         Drafting* out);
 
-// After an answer: a note, once, if drafting has failed and stopped.
-void note_draft_failure(const Scheduler& scheduler, Drafting* drafting);
+// After an answer: a note, once, if a draft model has failed. Later texts get drafts from the text itself.
+void note_draft_failure(const Scheduler& scheduler, bool* is_noted);
 
 }  // namespace pinion

@@ -168,7 +168,7 @@ int run_generate(GenerateFlags& options) {
     return fail(e);
   }
   stream.finish();
-  note_draft_failure(*session, &drafting);
+  note_draft_failure(*session, &drafting.failure_noted);
   if (options.json) {
     const OrderedJson stats = stats_json(options, runtime, sampler, result);
     print_result(options, prompt_ids, tokenizer.get(), stream.text(), result, stats);

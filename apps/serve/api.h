@@ -38,6 +38,7 @@ struct HttpRequest {
   std::string name = {};  // the rest of the path, for a route whose path ends in '/'
   std::string body = {};
   bool is_strict = false;                          // X-Pinion-Strict: conversations are not mended
+  bool is_ascending = false;                       // ?order=asc, of lists
   std::function<bool()> is_client_connected = {};  // valid until the reply begins
 };
 

@@ -221,6 +221,7 @@ struct HttpListener::State {
     if (!route || !accepts(*route, request.method)) return fail(request, {404, status_message(404)}, response);
     HttpRequest http = {.path = request.path,
                         .is_strict = request.get_header_value("X-Pinion-Strict") == "1",
+                        .is_ascending = request.get_param_value("order") == "asc",
                         .is_client_connected = [&connection] { return connection.is_peer_connected(); }};
     if (is_prefix(*route)) http.name = request.path.substr(std::string_view(route->path).size());
     BodyBudget budget(body_bytes);

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <new>
 
+#include "apps/cli/speculate.h"
 #include "engine/measure/bandwidth.h"
 #include "kernels/base/clock.h"
 
@@ -171,6 +172,7 @@ bool InferenceService::put_token(Request& request, int32_t id, const GenerateRes
 
 void InferenceService::finish(Request& request, const Error& failure, GenerateResult result, FailureKind kind) {
   request.is_ended = true;
+  note_draft_failure(*scheduler_, &is_draft_failure_noted_);
   std::erase_if(active_, [&](const auto& other) { return other.get() == &request; });
   {
     const std::lock_guard lock(mutex_);
@@ -246,7 +248,7 @@ void InferenceService::run() {
       for (const Segment& segment : scheduler_->segments) rows += std::ssize(segment.tokens);
       const std::lock_guard lock(mutex_);
       metrics_.busy_seconds += seconds;
-      metrics_.weight_bytes += static_cast<double>(scheduler_->model->bytes_per_pass(rows));
+      if (rows > 0) metrics_.weight_bytes += static_cast<double>(scheduler_->model->bytes_per_pass(rows));
       metrics_.passes = scheduler_->passes;
       metrics_.preempted = scheduler_->preempted;
       metrics_.snapshot_bytes = snapshot_bytes(scheduler_->snapshots);

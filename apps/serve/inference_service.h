@@ -187,6 +187,7 @@ class InferenceService {
   std::atomic<int> drain_calls_{0};
   std::atomic<bool> has_news_{false};             // aborts the bandwidth measurement
   std::vector<std::shared_ptr<Request>> active_;  // unfinished requests; engine thread only
+  bool is_draft_failure_noted_ = false;           // engine thread only
 
   std::mutex mutex_;  // guards the members below
   std::vector<std::shared_ptr<Request>> submitted_;

@@ -227,13 +227,14 @@ Reply generation_reply(const ServerState& server, Api api, const GenerationField
   std::unique_ptr<RequestGroup> group;
   const ApiError refusal = submit_requests(server, fields, prompts, std::move(is_mark), std::move(single_call), &group);
   if (refusal.status != 0) return error_reply(api, refusal);
+  const HeldCalls held = fields.held.valid() ? fields.held.get() : HeldCalls{};  // compiled while the prompt is read
   Reply reply;
   reply.headers = {{"X-Pinion-Fingerprint", server.fingerprint},
                    {"X-Pinion-Weights", server.weights},
                    {"X-Pinion-Seed", std::to_string(fields.options.sampler.seed)}};
   constexpr size_t kMaxHeaderBytes = 2000;
   for (const auto& [name, list] : {std::pair("X-Pinion-Ignored", &fields.ignored),
-                                   {"X-Pinion-Loose-Tools", &fields.loose_tools},
+                                   {"X-Pinion-Loose-Tools", &held.loose_tools},
                                    {"X-Pinion-Mended", &fields.mended}}) {
     if (!list->empty()) reply.headers.emplace_back(name, joined(*list).substr(0, kMaxHeaderBytes));
   }

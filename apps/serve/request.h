@@ -1,11 +1,18 @@
 // Generation requests of all APIs: the common fields (fields.cpp), submission, and the reply, whole or streamed.
 #pragma once
 
+#include <future>
 #include <initializer_list>
 
 #include "apps/serve/api.h"
 
 namespace pinion {
+
+// The grammar of a request's tool calls.
+struct HeldCalls {
+  std::shared_ptr<const Grammar> grammar = {};  // null: none could be compiled
+  std::vector<std::string> loose_tools = {};    // may get any object as arguments, for X-Pinion-Loose-Tools
+};
 
 // Field names are those of OpenAI's API; samplers that it lacks are named as in generation_config.json.
 struct GenerationFields {
@@ -13,16 +20,16 @@ struct GenerationFields {
   std::vector<std::string> stops;
   int64_t choices = 1;
   bool streams = false;
-  bool include_usage = false;                 // stream_options.include_usage
-  bool includes_stop = false;                 // the text ends with the stop string
-  int64_t max_prompt_tokens = 0;              // the beginning of a longer prompt is dropped; 0: no limit
-  std::vector<std::string> end_tokens = {};   // special tokens that end the text as stop strings do
-  bool continues_prompt = false;              // a completion, not a reply: its leading blank is kept
-  bool is_constrained = false;                // a grammar covers the whole text
-  bool is_strict = false;                     // the conversation is not mended
-  std::vector<std::string> mended = {};       // changes to the conversation, for X-Pinion-Mended
-  std::vector<std::string> loose_tools = {};  // may get any object as arguments, for X-Pinion-Loose-Tools
-  std::vector<std::string> ignored = {};      // parts of the request without effect, for X-Pinion-Ignored
+  bool include_usage = false;                // stream_options.include_usage
+  bool includes_stop = false;                // the text ends with the stop string
+  int64_t max_prompt_tokens = 0;             // the beginning of a longer prompt is dropped; 0: no limit
+  std::vector<std::string> end_tokens = {};  // special tokens that end the text as stop strings do
+  bool continues_prompt = false;             // a completion, not a reply: its leading blank is kept
+  bool is_constrained = false;               // a grammar covers the whole text
+  bool is_strict = false;                    // the conversation is not mended
+  std::vector<std::string> mended = {};      // changes to the conversation, for X-Pinion-Mended
+  std::shared_future<HeldCalls> held = {};   // the first thread that waits for it compiles it
+  std::vector<std::string> ignored = {};     // parts of the request without effect, for X-Pinion-Ignored
 };
 
 constexpr int64_t kMaxChoices = 128;

@@ -1,4 +1,5 @@
-// POST /v1/responses: the reply, whole or as a stream of events. GET and DELETE /v1/responses/ID: stored replies.
+// POST /v1/responses: the reply, whole or as a stream of events. GET and DELETE /v1/responses/ID: stored replies. GET
+// /v1/responses/ID/input_items: the items that they answer.
 #include "apps/serve/responses.h"
 
 #include <ctime>
@@ -206,6 +207,23 @@ size_t bytes_of(const StoredResponse& stored) {
 
 const ApiError kNotStored{404, "no response with this id is stored", "response_id", "not_found"};
 
+// The items that a response answers, in OpenAI's order: the latest first.
+Reply list_input(const StoredResponse& stored, bool is_ascending) {
+  const OrderedJson items = OrderedJson::parse(stored.items), response = OrderedJson::parse(stored.response);
+  OrderedJson list = OrderedJson::array();
+  for (size_t i = 0; i < items.size() - response["output"].size(); ++i) {
+    OrderedJson item = {{"id", "item_" + std::to_string(i)}, {"type", "message"}};
+    item.update(items[i]);
+    if (const std::string text = text_of(item, "content"); !text.empty()) {
+      const bool is_answer = item["role"] == "assistant";
+      item["content"] = {{{"type", is_answer ? kAnswer.part : "input_text"}, {"text", text}}};
+    }
+    list.insert(is_ascending ? list.end() : list.begin(), std::move(item));
+  }
+  const OrderedJson first = list.front()["id"], last = list.back()["id"];
+  return json_reply({{"object", "list"}, {"data", list}, {"first_id", first}, {"last_id", last}, {"has_more", false}});
+}
+
 }  // namespace
 
 void ResponseStore::add(StoredResponse response) {
@@ -248,8 +266,11 @@ Reply create_response(const ServerState& server, const HttpRequest& http) {
 }
 
 Reply show_response(const ServerState& server, const HttpRequest& http) {
-  const auto stored = server.responses->find(http.name);
-  return stored ? Reply{.body = stored->response} : error_reply(Api::openai, kNotStored);
+  constexpr std::string_view kInputItems = "/input_items";
+  const bool lists = http.name.ends_with(kInputItems);
+  const auto stored = server.responses->find(http.name.substr(0, http.name.size() - lists * kInputItems.size()));
+  if (!stored) return error_reply(Api::openai, kNotStored);
+  return lists ? list_input(*stored, http.is_ascending) : Reply{.body = stored->response};
 }
 
 Reply delete_response(const ServerState& server, const HttpRequest& http) {

@@ -10,7 +10,6 @@ namespace {
 
 using Kind = GrammarSource::Kind;
 
-constexpr double kMaxGrammarSeconds = 1;  // CPU time on the engine thread, which all requests share
 constexpr const char* kAnyObject = R"({"type": "object"})";
 constexpr const char* kFinalChannel = "<|channel|>final<|message|>";  // Harmony: the answer follows this
 
@@ -147,7 +146,7 @@ Error take_output_constraint(OrderedJson& body, Api api, OutputConstraint* out) 
 
 Error constrain_output(const ServerState& server, const OutputConstraint& constraint, const ChatPrompt* chat,
                        Slot& slot, GenerationFields* fields) {
-  if (chat && (!constraint.source || chat->is_forced)) hold_calls(server, *chat, slot, fields);
+  if (chat && (!constraint.source || chat->is_forced)) hold_calls(server, *chat, fields);
   if (!constraint.source) return {};
   if (fields->options.min_tokens > 0) {
     return error("a constraint decides the length of its text", "request: min_tokens", "no " + constraint.field);
@@ -168,7 +167,7 @@ Error constrain_output(const ServerState& server, const OutputConstraint& constr
   }
   fields->options.rules = grammar_rules(std::move(options));
   fields->is_constrained = true;
-  if (chat) hold_calls(server, *chat, slot, fields);
+  if (chat) hold_calls(server, *chat, fields);
   return {};
 }
 

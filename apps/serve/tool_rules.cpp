@@ -1,6 +1,8 @@
 #include "apps/serve/tool_rules.h"
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <utility>
 
 #include "apps/cli/grammar_rules.h"
@@ -9,10 +11,8 @@
 namespace pinion {
 namespace {
 
-constexpr double kMaxCallSeconds = 1;  // CPU time on the engine thread, which all requests share
-
 struct ToolRulesOptions {
-  std::shared_ptr<const Grammar> grammar;
+  std::shared_future<HeldCalls> held;
   std::shared_ptr<const Tokenizer> tokenizer;
   ToolCallOptions reply;
   bool is_forced;   // the reply is nothing but calls
@@ -24,6 +24,10 @@ class ToolRules : public TextRules {
   explicit ToolRules(std::shared_ptr<const ToolRulesOptions> options)
       : options_(std::move(options)), row_(tool_format_row(options_->reply.format)), parser_(options_->reply) {
     if (options_->outer) outer_ = options_->outer();
+  }
+
+  bool is_ready() const override {
+    return options_->held.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   }
 
   Error begin(int64_t vocab_size, std::span<const int32_t> eos_ids) override {
@@ -78,12 +82,19 @@ class ToolRules : public TextRules {
              (is_certain || begun.find_first_of("[{\n", mark.size()) != begun.npos);
     };
     const bool has_mark = std::ranges::any_of(row_.open, begins) || begins(kHarmonyCall);
-    // Without a mark, the text may also be an answer.
-    if (begun.empty() || (!has_mark && !options_->is_forced)) return;
-    std::unique_ptr<TextRules> rules = grammar_rules({.grammar = options_->grammar,
+    const auto is_named = [&](const OrderedJson& tool) {
+      const std::string name = pinion::text_of(field_of(tool, "function"), "name");
+      return begun.find('"' + name + '"') != begun.npos || begun.find(name + '(') != begun.npos;
+    };
+    // Without a mark, the text may also be an answer until it names a tool.
+    const bool is_call =
+        has_mark || options_->is_forced || (!row_.bare.empty() && std::ranges::any_of(options_->reply.tools, is_named));
+    const std::shared_ptr<const Grammar>& grammar = options_->held.get().grammar;
+    if (!grammar || begun.empty() || !is_call) return;
+    std::unique_ptr<TextRules> rules = grammar_rules({.grammar = grammar,
                                                       .tokenizer = options_->tokenizer,
                                                       .begun = std::move(begun),
-                                                      .max_seconds = kMaxCallSeconds})();
+                                                      .max_seconds = kMaxGrammarSeconds})();
     // It fails if the token with the mark goes on with a text that is no call: then it is content.
     if (!rules->begin(vocab_size_, eos_ids_)) call_ = std::move(rules);
   }
@@ -110,33 +121,40 @@ OrderedJson schemas_of(const ChatPrompt& chat) {
   return schemas;
 }
 
-GrammarSource source_of(const ChatPrompt& chat, const OrderedJson& schemas) {
-  const OrderedJson source = {
-      {"format", static_cast<int>(chat.reply.format)}, {"is_forced", chat.is_forced}, {"tools", schemas}};
+GrammarSource source_of(ToolFormat format, bool is_forced, const OrderedJson& schemas) {
+  const OrderedJson source = {{"format", static_cast<int>(format)}, {"is_forced", is_forced}, {"tools", schemas}};
   return {.kind = GrammarSource::Kind::kToolCalls, .text = json_text(source)};
+}
+
+HeldCalls compile_calls(const ServerState& server, ToolFormat format, bool is_forced, OrderedJson schemas) {
+  HeldCalls held;
+  const GrammarSource source = source_of(format, is_forced, schemas);
+  if (!server.grammars->find(source, false, &held.grammar)) {
+    const Slot slot(*server.grammar_slots);
+    if (server.grammars->compile(source, "request: tools", false, &held.grammar)) {
+      for (const auto& [name, schema] : schemas.items()) held.loose_tools.push_back(name);
+      for (OrderedJson& schema : schemas) schema = {{"type", "object"}};
+      if (server.grammars->compile(source_of(format, is_forced, schemas), "request: tools", true, &held.grammar)) {
+        return {};
+      }
+    }
+  }
+  std::ranges::copy(loose_tools(*held.grammar), std::back_inserter(held.loose_tools));
+  std::ranges::transform(held.loose_tools, held.loose_tools.begin(), header_text);
+  return held;
 }
 
 }  // namespace
 
-void hold_calls(const ServerState& server, const ChatPrompt& chat, Slot& slot, GenerationFields* fields) {
+void hold_calls(const ServerState& server, const ChatPrompt& chat, GenerationFields* fields) {
   if (chat.reply.format == ToolFormat::kNone || !chat.reply.tools.is_array()) return;
   OrderedJson schemas = schemas_of(chat);
   if (schemas.empty()) return;
-  const GrammarSource source = source_of(chat, schemas);
-  std::shared_ptr<const Grammar> grammar;
-  if (!server.grammars->find(source, false, &grammar)) {
-    slot.move_to(*server.grammar_slots);
-    if (server.grammars->compile(source, "request: tools", false, &grammar)) {
-      for (const auto& [name, schema] : schemas.items()) fields->loose_tools.push_back(name);
-      for (OrderedJson& schema : schemas) schema = {{"type", "object"}};
-      if (server.grammars->compile(source_of(chat, schemas), "request: tools", true, &grammar)) return;
-    }
-  }
-  std::ranges::copy(loose_tools(*grammar), std::back_inserter(fields->loose_tools));
-  std::ranges::transform(fields->loose_tools, fields->loose_tools.begin(), header_text);
+  fields->held = std::async(std::launch::deferred, compile_calls, std::cref(server), chat.reply.format, chat.is_forced,
+                            std::move(schemas));
   if (chat.is_forced && std::exchange(fields->options.min_tokens, 0) > 0) fields->ignored.emplace_back("min_tokens");
   const auto options = std::make_shared<const ToolRulesOptions>(
-      ToolRulesOptions{std::move(grammar), server.tokenizer, chat.reply, chat.is_forced, fields->options.rules});
+      ToolRulesOptions{fields->held, server.tokenizer, chat.reply, chat.is_forced, fields->options.rules});
   fields->options.rules = [options] { return std::make_unique<ToolRules>(options); };
 }
 

@@ -24,6 +24,8 @@ struct TextRules {
   std::vector<uint32_t> allowed;
   bool is_complete = false;  // no token may follow, not even an end-of-sequence id
 
+  // False while another thread prepares the rules: the text's first draw waits for them, its prompt does not.
+  virtual bool is_ready() const { return true; }
   // vocab_size: number of logits. eos_ids: allowed at every position at which the text may end.
   virtual Error begin(int64_t vocab_size, std::span<const int32_t> eos_ids) = 0;
   virtual Error add(int32_t id) = 0;  // id: an allowed token

@@ -1,6 +1,8 @@
 #include "engine/session/scheduler.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "engine/forward/rope.h"
@@ -139,7 +141,8 @@ Error submit(Scheduler& s, TextRequest spec, int64_t* id) {
   if (Error e = check_generate_options(c, spec.options)) return e;
   spec.speculates &= !frequencies_follow_length(c);
   if (spec.options.prompt_logprobs || spec.speculates || spec.options.rules) {
-    if (Error e = add_logit_rows(s)) return e;
+    const Error e = add_logit_rows(s);
+    if (e && spec.options.prompt_logprobs) return e;  // drafts are optional
   }
   auto request = std::make_unique<ScheduledRequest>();
   request->id = *id = s.next_id++;
@@ -169,6 +172,10 @@ bool step(Scheduler& s) {
   if (s.running.empty()) return false;
   resize_logits(s);
   fill_pass(s);
+  if (s.segments.empty()) {  // all texts wait for their rules
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return true;
+  }
   const int64_t start = now_ns();
   run_pass(s, s.segments, s.logits.data());
   pass_hidden_on(s);

@@ -116,7 +116,8 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
 void add_draft_model(Scheduler& scheduler, std::unique_ptr<DraftModel> model);
 
 // Adds a request to the waiting ones. Errors: those of generate() for prompt and options. The first request with log
-// probabilities of its prompt, drafts or rules sets extra_logit_rows, and fails if there is too little memory for them.
+// probabilities of its prompt, drafts or rules sets extra_logit_rows. With too little memory for them, log
+// probabilities are an error, and the others have no drafts.
 Error submit(Scheduler& scheduler, TextRequest spec, int64_t* id);
 
 // Ends a request between two passes. Returns false for an unknown id.
@@ -152,7 +153,7 @@ bool free_blocks_for(Scheduler& scheduler, const ScheduledRequest& request, int6
 // Takes the snapshots that are due after a pass, and stores what the pass has evaluated in the prompt cache.
 void keep_evaluated(Scheduler& scheduler, ScheduledRequest& request, int64_t from);
 
-// Makes the drafts of a request, with a draft model if it speculates and one is free.
+// Makes the drafts of a request, with a draft model if it speculates and one is free that has not failed.
 void take_drafts(Scheduler& scheduler, ScheduledRequest& request);
 
 // Frees the drafts of a request for others.

@@ -157,9 +157,10 @@ void take_drafts(Scheduler& s, ScheduledRequest& request) {
   const bool may_draft = (speculates || request.text.rules) && !frequencies_follow_length(s.model->config);
   if (!may_draft || allocate_state_drafts(kMaxDrafts, &request.sequence.state)) return drop_drafts(s, request);
   if (request.drafts) return;
-  const auto found = speculates && !s.free_drafts.empty()
-                         ? s.free_drafts.end() - 1
-                         : std::ranges::find_if(s.free_drafts, [](const auto& drafts) { return !drafts->model; });
+  auto found = std::ranges::find_if(s.free_drafts, [](const auto& drafts) { return !drafts->model; });
+  for (auto at = s.free_drafts.begin(); at != s.free_drafts.end() && speculates; ++at) {
+    if ((*at)->model && !(*at)->failure) found = at;  // the last one: it has read the latest text
+  }
   if (found == s.free_drafts.end()) {
     request.drafts = std::make_unique<Speculation>();
   } else {

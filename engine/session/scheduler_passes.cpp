@@ -16,6 +16,11 @@ static_assert(kMaxDrafts <= kStateTokens, "a state head handles all drafts of a 
 // Drafts may lengthen a pass by this fraction if it includes requests without drafts.
 constexpr double kMaxDelay = 0.1;
 
+// The last token of such a prompt has to wait.
+bool waits_for_rules(const Continuation& text) {
+  return text.rules && text.result.ids.empty() && !text.rules->is_ready();
+}
+
 // Possible drafts: the tokens that the rules predict, else the tokens after the earlier occurrence of the text's
 // suffix.
 std::span<const int32_t> predicted_tokens(const Speculation& drafts) {
@@ -30,6 +35,7 @@ int64_t match_length(const Speculation& drafts) {
 // Maximum number of `known` drafts. They may take only blocks that no other request can miss. 0 if longrope's factors
 // change within the pass.
 int64_t max_drafts(const Scheduler& s, const ScheduledRequest& request, int64_t known) {
+  if (waits_for_rules(request.text)) return 0;
   const KvCache& cache = request.sequence.cache;
   const int64_t total = request.total();
   const int64_t spare = std::ssize(s.pool.unused) >= 2 * std::ssize(s.running) ? kMaxDrafts : 0;
@@ -92,7 +98,8 @@ int64_t draft_from_models(Scheduler& s, int64_t rows, int64_t max_rows) {
   return rows;
 }
 
-// Sets Speculation::tokens. A pass with prompts gets no drafts: it has many rows already.
+// Sets Speculation::tokens. A pass with prompts gets no drafts: it has many rows already. Without memory for their
+// logits there are none either.
 void choose_drafts(Scheduler& s) {
   s.drafters.clear(), s.drafter_requests.clear();
   int64_t drafting = 0;
@@ -102,7 +109,7 @@ void choose_drafts(Scheduler& s) {
     ++drafting;
   }
   const bool all_decode = std::ranges::all_of(s.running, [](const auto& request) { return request->is_decoding(); });
-  s.is_pass_timed = drafting > 0 && all_decode;
+  s.is_pass_timed = drafting > 0 && all_decode && s.extra_logit_rows > 0;
   if (!s.is_pass_timed) return;
   list_drafters(s);
   const int64_t max_rows = std::min(s.options.pass_rows, PassSeconds::kMaxRows);
@@ -248,6 +255,7 @@ void fill_pass(Scheduler& s) {
     const bool is_decoding = request.is_decoding();
     const int64_t stop = next_stop(s.model->config, request), start = request.evaluated();
     int64_t count = is_decoding ? 1 : std::min(prompt_rows, stop - start);
+    if (start + count == request.total() && waits_for_rules(request.text)) --count;
     const bool is_scored = lacks_prompt_logprobs(request.text);
     if (is_scored) count = std::min(count, count - logit_rows_to(request, start + count) + prompt_logit_rows);
     if (count == 0) continue;

@@ -212,6 +212,23 @@ TEST(ServeResponses, StoredResponsesGoOn) {
 
   const std::string path = "/v1/responses/" + second["id"].get<std::string>();
   EXPECT_EQ(json::parse(server.get(path)), second);
+  const json items = json::parse(server.get(path + "/input_items"));
+  ASSERT_EQ(items["data"].size(), 3u);
+  EXPECT_EQ(items["object"], "list");
+  EXPECT_EQ(items["has_more"], false);
+  EXPECT_EQ(items["first_id"], items["data"][0]["id"]);
+  EXPECT_EQ(items["last_id"], items["data"][2]["id"]);
+  EXPECT_EQ(items["data"][0]["output"], "sunny");
+  EXPECT_EQ(items["data"][1], call);
+  const json text = {{"type", "input_text"}, {"text", "Weather?"}};
+  EXPECT_EQ(items["data"][2]["role"], "user");
+  EXPECT_EQ(items["data"][2]["type"], "message");
+  EXPECT_EQ(items["data"][2]["content"], json::array({text}));
+  const json ascending = json::parse(server.get(path + "/input_items?order=asc"));
+  EXPECT_EQ(ascending["first_id"], items["last_id"]);
+  EXPECT_EQ(ascending["data"][2], items["data"][0]);
+  server.get("/v1/responses/input_items", 404);
+  server.get(path + "x/input_items", 404);
   const auto erase = [&] { return server.client().Delete(path); };
   const httplib::Result erased = erase();
   EXPECT_EQ(erased->status, 200) << erased->body;

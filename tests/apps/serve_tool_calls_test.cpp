@@ -185,6 +185,25 @@ TEST(ServeToolCalls, BegunCallsFitTheirTools) {
   EXPECT_GT(calls, 0);
 }
 
+// Calls without a mark are held once they name a tool.
+TEST(ServeToolCalls, BareCallsFitTheirTools) {
+  for (const auto& [form, begun] : {std::pair(kForms[6], "{\"name\": \"close\""), {"[func_name1(", "[close("}}) {
+    const Caller model(form);
+    Server server(model.path);
+    int calls = 0;
+    for (int seed = 0; seed < 3; ++seed) {
+      json body = request(seed, "auto");
+      body["messages"].push_back({{"role", "assistant"}, {"content", begun}, {"prefix", true}});
+      const json message = server.post("/v1/chat/completions", body)["choices"][0]["message"];
+      for (const json& call : message.value("tool_calls", json::array())) {
+        ++calls;
+        expect_fits(call["function"]["name"], call["function"]["arguments"]);
+      }
+    }
+    EXPECT_GT(calls, 0) << form;
+  }
+}
+
 // A mark that may be a word begins no call by itself.
 TEST(ServeToolCalls, WordsOfAnswersBeginNoCalls) {
   const Caller model("prefix calls with functools[{");

@@ -4,6 +4,7 @@
 #include "engine/runtime/load.h"
 #include "tests/engine/batch.h"
 #include "tests/engine/made_mtp.h"
+#include "tests/engine/pattern_rules.h"
 
 namespace pinion {
 namespace {
@@ -163,6 +164,40 @@ TEST(SchedulerDrafts, MtpLayers) {
   ASSERT_FALSE(load_model(made.path, {.quant = Quant::none}, &model));
   ASSERT_FALSE(load_mtp(made.path, {.quant = Quant::none}, *model, &layer));
   expect_texts_of_generate(*model, *layer, team, true);
+}
+
+// Texts whose drafts' logits do not fit into the memory have none; log probabilities of a prompt are an error.
+TEST(SchedulerDrafts, TooLittleMemoryForDrafts) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  const auto scheduler = opened(*model, team, {.sequences = 2, .context = 300});
+  scheduler->fixed_drafts = 5;
+  TextCase text = {.prompt = {}, .options = {.max_tokens = 80, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
+  for (int i = 0; i < 200; ++i) text.prompt.push_back(10 + i % 5);
+  for (int32_t id = 10; id < 15; ++id) text.options.sampler.logit_bias.push_back({id, 20});  // the only tokens it draws
+  TextCase ruled = text;
+  ruled.options.rules = [] { return std::make_unique<PatternRules>(4, 30); };
+  TextCase scored = text;
+  scored.options.prompt_logprobs = 0;
+  Batch batch{*scheduler};
+  const int64_t vocab = std::exchange(model->config.vocab_size, int64_t{1} << 44);
+  const int64_t one = batch.submit(text, true), other = batch.submit(ruled);
+  int64_t id = 0;
+  const Error e = submit(*scheduler, {.prompt = scored.prompt, .options = scored.options}, &id);
+  EXPECT_NE(e.message().find("too little memory for 64 more rows per pass"), std::string::npos) << e.message();
+  model->config.vocab_size = vocab;
+  batch.finish();
+  EXPECT_EQ(batch.drafted, 0);
+  const int64_t later = batch.submit(text, true);  // there is memory again
+  batch.finish();
+  EXPECT_GT(batch.results[later].accepted, 10);
+  expect_same_text(alone(*session, text), batch.results[one]);
+  expect_same_text(batch.results[one], batch.results[later]);
+  rewind(session->sequence, 0);
+  expect_same_text(alone(*session, ruled), batch.results[other]);
+  expect_nothing_held(*scheduler);
 }
 
 // Drafts pass from one text to the next: they may continue it only if it begins with all of the earlier text.

@@ -178,6 +178,18 @@ TEST(Speculation, FailedDraftModelStopsDrafting) {
   EXPECT_EQ(with.drafted, 0);
   const std::string failure = session->free_drafts.at(0)->failure.message();
   EXPECT_TRUE(failure.starts_with("the draft model's logits: NaN or infinity")) << failure;
+  // Later texts have drafts from the text itself, or those of a draft model that works.
+  session->fixed_drafts = 4;
+  TextCase repeated = greedy_text({5, 400, 6, 5, 400, 6, 5}, 30);
+  for (const int32_t id : {5, 6, 400}) repeated.options.sampler.logit_bias.push_back({id, 20});
+  const GenerateResult plain = run(*session, repeated, false), later = run(*session, repeated, true);
+  compare(plain, later);
+  EXPECT_GT(later.accepted, 8);
+  EXPECT_EQ(session->free_drafts.back()->failure.message(), failure);
+  add_draft_model(*session, draft_model(*model, team));
+  const GenerateResult good = run(*session, c, true);
+  compare(run(*session, c, false), good);
+  EXPECT_GT(good.accepted, 20);
 }
 
 // Drafts outside the main model's vocabulary are dropped.

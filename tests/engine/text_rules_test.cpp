@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <future>
+
 #include "engine/session/speculation.h"
 #include "tests/engine/batch.h"
 #include "tests/engine/pattern_rules.h"
@@ -87,6 +90,46 @@ TEST(TextRules, JumpForwardTokensAreDrafted) {
   expect_same_text(plain, batch.results[other]);
   EXPECT_GT(batch.results[one].accepted, 12);
   expect_nothing_held(*scheduler);
+}
+
+// Ready once `prepared` is set, as by another thread.
+class LateRules : public PatternRules {
+ public:
+  explicit LateRules(std::shared_future<void> prepared) : PatternRules(4, 21), prepared_(std::move(prepared)) {}
+  bool is_ready() const override { return prepared_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+
+ private:
+  std::shared_future<void> prepared_;
+};
+
+// The prompt is read and other texts are drawn meanwhile; the text is the same.
+TEST(TextRules, OnlyTheFirstDrawWaitsForTheRules) {
+  Stories s;
+  for (const size_t prompt_tokens : {1, 2, 100}) {
+    TextCase text = with_rules(21), other = {.prompt = {7, 8}, .options = {.max_tokens = 30}, .stop_after = 1000};
+    text.prompt.resize(prompt_tokens, 9);
+    GenerateResult expected;
+    ASSERT_FALSE(s.generate_with(text, &expected));
+    rewind(s.session->sequence, 0);
+    for (const bool speculates : {false, true}) {
+      std::promise<void> preparation;
+      text.options.rules = [prepared = preparation.get_future().share()] {
+        return std::make_unique<LateRules>(prepared);
+      };
+      const auto scheduler = opened(*s.model, s.team, {.sequences = 2, .context = 300, .pass_rows = 32});
+      Batch batch{*scheduler};
+      const int64_t beside = batch.submit(other), late = batch.submit(text, speculates);
+      for (int i = 0; i < 60; ++i) ASSERT_TRUE(step(*scheduler));
+      EXPECT_EQ(batch.results[beside].ids.size(), 30u);
+      ASSERT_EQ(scheduler->running.size(), 1u);
+      EXPECT_EQ(scheduler->running[0]->evaluated() + 1, scheduler->running[0]->total());
+      EXPECT_EQ(scheduler->running[0]->total(), static_cast<int64_t>(prompt_tokens));
+      preparation.set_value();
+      batch.finish();
+      expect_same_text(expected, batch.results[late]);
+      expect_nothing_held(*scheduler);
+    }
+  }
 }
 
 // Fails after good_tokens tokens; -1: at the beginning.

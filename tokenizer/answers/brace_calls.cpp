@@ -102,7 +102,7 @@ class BraceCalls {
       phase_ = Phase::kClose;
       return row_->bare.empty() ? Step::kContinue : Step::kDone;
     }
-    if (!in_list_ && c == '<') return skip_close(*row_, buffer);
+    if (!in_list_ && (c == '<' || c == '`')) return skip_close(*row_, buffer);
     if (in_list_ && c != ',') return Step::kReject;
     buffer->skip(in_list_);
     return go_on(&phase_, Phase::kName);

@@ -91,20 +91,20 @@ struct ToolCallParser::State {
   }
 
   // Broken calls become content without the marks.
-  void drop_marks(std::string* text) const {
+  std::string without_marks(std::string text) const {
     for (const auto& [mark, begins_call] : outer_marks) {
       if (begins_call && !is_delimiter(mark)) continue;
-      for (size_t at = text->find(mark); at != std::string::npos; at = text->find(mark, at)) {
-        text->erase(at, mark.size() + text->substr(at + mark.size(), 1).starts_with('\n'));
+      for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
+        text.erase(at, mark.size() + text.substr(at + mark.size(), 1).starts_with('\n'));
       }
     }
+    return text;
   }
 
   // Ends a long call as incomplete. Held text becomes content.
   void give_up() {
     if (buffer.in_call() && !buffer.holds_call()) buffer.end_call(false);
-    std::string text = buffer.take_held();
-    drop_marks(&text);
+    const std::string text = without_marks(buffer.take_held());
     is_broken = false;
     if (row.body == ToolBody::kHarmony) {
       buffer.emit(EventKind::kContent, text);
@@ -232,7 +232,7 @@ struct ToolCallParser::State {
       buffer.drop_held();
     }
     if (buffer.in_call() && !buffer.holds_call()) buffer.emit(EventKind::kArguments, buffer.rest());
-    if (is_outside()) emit(splitter.put(buffer.rest()));
+    if (is_outside()) emit(splitter.put(without_marks(std::string(buffer.rest()))));
     buffer.finish();
     while (row.body == ToolBody::kHarmony && step()) {
     }
@@ -275,9 +275,7 @@ struct ToolCallParser::State {
 ToolCallParser::ToolCallParser(ToolCallOptions options) : state_(std::make_unique<State>(options)) {
   state_->read(options.begun);
   state_->buffer.drop_events();
-  std::string held = state_->buffer.unread();
-  state_->drop_marks(&held);
-  state_->begun_held = state_->splitter.held() + held;
+  state_->begun_held = state_->splitter.held() + state_->without_marks(state_->buffer.unread());
   state_->read(options.forced_prefix);
 }
 

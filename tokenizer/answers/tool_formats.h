@@ -46,6 +46,7 @@ enum class ToolFormat {
   kMiniMaxM2,   // <invoke name="...">
   kDeepSeekV4,  // <｜DSML｜invoke name="...">: V3.2, V4
   kKimiK3,
+  kMiniCpm3,  // Python in a fence
   kMiniCpm5,
   kLast = kMiniCpm5,
 };

@@ -49,7 +49,7 @@ void NoteWork(std::size_t held, std::size_t here);
 // text, or 0; `here`: its states for the current byte.
 void NoteWork(std::size_t held, std::size_t here) {
   thread_local uint32_t calls = 0;
-  constexpr uint32_t kCallsPerCheck = 64;
+  constexpr uint32_t kCallsPerCheck = 1024;
   if (held > pinion::kMaxStates || here > pinion::kMaxStatesPerByte) {
     throw std::runtime_error("takes too much memory: the grammar is too ambiguous");
   }

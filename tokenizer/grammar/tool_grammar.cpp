@@ -111,6 +111,7 @@ std::string CallGrammar::literal(string_view text) {
   constexpr size_t kMaxTokenBytes = 64;
   const auto is_part = [](char c) { return is_name(c) || c == '"'; };
   std::string out, plain;
+  size_t kept = 0;  // bytes of a mark, whose white space is not missing
   const auto flush = [&] {
     if (!plain.empty()) out += in_quotes(plain) + ' ';
     plain.clear();
@@ -128,18 +129,16 @@ std::string CallGrammar::literal(string_view text) {
     const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
     const auto mark = std::ranges::find_if(
         row_.open, [&](string_view one) { return one.find_first_of(" \n") != one.npos && text.starts_with(one); });
+    if (mark != row_.open.end()) kept = mark->size();
     if (id >= 0) {
       flush();
       out += "Token(" + std::to_string(id) + ") ";
       marks_[std::string(text.substr(0, bytes))] = id;
-    } else if (mark != row_.open.end()) {
-      bytes = mark->size();
-      plain += *mark;
-    } else if (spaces > 0 && !joins_words) {
+    } else if (kept == 0 && spaces > 0 && !joins_words) {
       flush();
       bytes = spaces;
       out += "(" + in_quotes(text.substr(0, spaces)) + ")? ";
-    } else if (digits > 0) {
+    } else if (kept == 0 && digits > 0) {
       flush();
       bytes = digits;
       out += "[0-9]{1,2} ";
@@ -148,6 +147,7 @@ std::string CallGrammar::literal(string_view text) {
       plain += text.front();
     }
     text.remove_prefix(bytes);
+    kept -= std::min(kept, bytes);
   }
   flush();
   return out.empty() ? "\"\" " : out;
