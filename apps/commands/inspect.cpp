@@ -7,6 +7,7 @@
 #include <span>
 
 #include "apps/commands.h"
+#include "apps/model/calibration.h"
 #include "engine/forward/kv_cache.h"
 #include "engine/forward/recurrent_state.h"
 #include "engine/forward/rope.h"
@@ -106,7 +107,7 @@ OrderedJson cache_json(const RunOptions& run) {
   LoadOptions load = load_options(run);
   if (load.cache_folder.empty()) return {{"file", nullptr}, {"state", "off"}};
   PackCache cache;
-  Error reason = read_calibration(run, &load);
+  Error reason = read_calibration(run, nullptr, &load);
   if (!reason) reason = find_in_cache(run.model, load, &cache);
   return {{"file", cache.path.string()}, {"state", reason ? reason.message() : "usable"}};
 }
@@ -204,7 +205,7 @@ OrderedJson inspect_json(const Model& model, const GenerationDefaults& defaults,
         {"why_quant", run.quant_reason},
         {"head", head_name(run)},
         {"rotate", run.load.rotate},
-        {"calibrate", run.calibrate},
+        {"calibrate", calibration_source(run)},
         {"kv", kv_name(run)},
         {"kernels", kernels.name},
         {"threads", plan.decode.cpus.size()},

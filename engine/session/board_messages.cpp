@@ -115,7 +115,11 @@ void send_load_options(Exchange& exchange, const LoadOptions& options) {
   message.add(options.rotate);
   message.add(options.ternary);
   message.add(options.synthetic_ternary);
-  message.add_list(std::span<const int32_t>(options.calibration));
+  message.add(std::ssize(options.calibration));
+  for (const CalibrationText& text : options.calibration) {
+    message.add(text.added_tokens);
+    message.add_list(std::span<const int32_t>(text.ids));
+  }
   exchange.broadcast(message.bytes());
 }
 
@@ -129,7 +133,11 @@ void read_load_options(MessageReader& message, LoadOptions* out) {
   out->rotate = message.number() != 0;
   out->ternary = message.number() != 0;
   out->synthetic_ternary = message.number() != 0;
-  message.list(&out->calibration);
+  out->calibration.resize(message.number());
+  for (CalibrationText& text : out->calibration) {
+    text.added_tokens = message.number();
+    message.list(&text.ids);
+  }
 }
 
 }  // namespace pinion

@@ -97,7 +97,7 @@ std::vector<float> quantised(const std::vector<float>& w, int64_t k, const Feedb
       for (int64_t r = 0; r < kW4Columns; ++r) group.weights[i][r] = w[r * k + at + i];
     }
     if (rows) {
-      rows->quantise(at, true, &group);
+      rows->quantise(at, true, nullptr, &group);
     } else {
       quantize_w4(&group, true);
     }
