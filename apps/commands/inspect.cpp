@@ -7,7 +7,6 @@
 #include <span>
 
 #include "apps/commands.h"
-#include "apps/model/calibration.h"
 #include "engine/forward/kv_cache.h"
 #include "engine/forward/recurrent_state.h"
 #include "engine/forward/rope.h"

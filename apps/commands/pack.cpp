@@ -1,6 +1,5 @@
 // pinion pack: packs a model's weights into the cache, or checks cached ones, and prints the file and its size.
 #include "apps/commands.h"
-#include "apps/model/calibration.h"
 
 namespace pinion {
 namespace {

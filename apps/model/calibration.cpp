@@ -1,5 +1,4 @@
-#include "apps/model/calibration.h"
-
+// The texts that calibrate quantised weights.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>

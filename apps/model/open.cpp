@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "apps/model/calibration.h"
 #include "engine/forward/rope.h"
 #include "engine/team/memory.h"
 #include "loader/checkpoint/model_folder.h"

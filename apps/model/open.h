@@ -67,4 +67,8 @@ struct TextIds {
 };
 Error encode_with_prefix(const Tokenizer& tokenizer, const std::string& text, TextIds* out);
 
+// Sets load->calibration by --calibrate: the model's own text continues the beginnings in configs/beginnings.json.
+// tokenizer: that of the folder; null: loaded here, if there is one.
+Error read_calibration(const RunOptions& run, const Tokenizer* tokenizer, LoadOptions* load);
+
 }  // namespace pinion

@@ -11,10 +11,11 @@
 namespace pinion {
 namespace {
 
-std::unique_ptr<Model> load(const std::string& folder, int32_t threads, std::vector<CalibrationText> calibration) {
+std::unique_ptr<Model> load(const std::string& folder, int32_t threads, std::vector<CalibrationText> calibration,
+                            Quant quant = Quant::w4a8) {
   std::unique_ptr<Model> model;
   Team team(std::vector<int32_t>(threads, -1));
-  LoadOptions options = {.quant = Quant::w4a8, .team = &team};
+  LoadOptions options = {.quant = quant, .team = &team};
   options.calibration = std::move(calibration);
   EXPECT_EQ(load_model(folder, options, &model).message(), "");
   return model;
@@ -33,6 +34,9 @@ TEST(Calibration, SameBytesForAnyThreads) {
     EXPECT_FALSE(std::ranges::equal(one->packed(), plain->packed())) << family;
     EXPECT_EQ(one->packed().size(), plain->packed().size());
     expect_one_result(*one, 20, KvType::q8);
+    const auto w8 = load(folder, 2, texts, Quant::w8a8);
+    EXPECT_FALSE(std::ranges::equal(w8->packed(), load(folder, 2, {}, Quant::w8a8)->packed())) << family;
+    EXPECT_NE(w8->calibration, "");
   }
 }
 
@@ -61,6 +65,11 @@ TEST(Calibration, Refusals) {
   EXPECT_FALSE(check_calibration(options, config));
   options.calibration = {{{3}, 0}, {{10}, 0}};
   EXPECT_EQ(check_calibration(options, config).actual, "10");
+}
+
+// Codes of the file are kept, so the texts would change nothing.
+TEST(Calibration, CodesOfFilesAreNotCalibrated) {
+  EXPECT_EQ(load(PINION_TEST_DATA "/families/llama_gptq", 1, {{{3}, 5}})->calibration, "");
 }
 
 TEST(Calibration, NameDependsOnAllTexts) {
