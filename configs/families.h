@@ -133,4 +133,8 @@ std::string_view common_fields_text();
 // have no effect on the logits. Written by tools/reference/config_fields.py.
 std::string_view config_fields_text();
 
+// configs/beginnings.json: texts that a model continues to calibrate itself (apps/model/calibration.cpp). Any change
+// changes calibrated weights.
+std::string_view beginnings_text();
+
 }  // namespace pinion

@@ -29,8 +29,9 @@ void add_model_or_synthetic_options(Command app, RunOptions* options) {
 }
 
 void add_calibrate_option(Command app, RunOptions* options) {
-  app.add_path("--calibrate F.txt", options->calibrate,
-               "Calibrate the 4-bit weights with this text; `pinion pack` caches the result for later starts");
+  app.add_path("--calibrate self|none|F.txt", options->calibrate,
+               "Texts that calibrate quantised weights: self (the model's own, default for w4a8), none (default "
+               "otherwise), or a file beside the model's own; `pinion pack` caches the result for later starts");
 }
 
 void add_lora_option(Command app, RunOptions* options) {
@@ -238,14 +239,6 @@ Error read_text_ids(const std::string& model, const std::string& file, TextIds* 
   return encode_with_prefix(*tokenizer, text, out);
 }
 
-Error read_calibration(const RunOptions& options, LoadOptions* out) {
-  if (options.calibrate.empty()) return {};
-  TextIds text;
-  if (Error e = check_model_folder(options.model)) return e;
-  if (Error e = read_text_ids(options.model, options.calibrate, &text)) return e;
-  return use_calibration(text, options.calibrate, out);
-}
-
 void note_all(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) note(text);
 }
@@ -261,7 +254,6 @@ Error open_with_progress(const RunOptions& run, const Tokenizer* tokenizer, Runt
     load.progress = [&bar](int64_t done_bytes, int64_t total_bytes) {
       bar.show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
     };
-    if (Error e = read_calibration(run, &load)) return e;
     if (Error e = open_model(run, load, [](const std::string& text) { note(text); }, tokenizer, out)) return e;
   }
   note_all(model_notes(*out->model));

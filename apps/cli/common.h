@@ -59,10 +59,9 @@ std::string join_ids(std::span<const int32_t> ids);                 // "1,2,3"
 // Size of a buffer for measuring memory bandwidth: far beyond the caches, within the free memory.
 int64_t roof_buffer_bytes();
 
-LoadOptions load_options(const RunOptions& options);  // with the cache folder; read_calibration() adds the text
+LoadOptions load_options(const RunOptions& options);  // with the cache folder
 
 Error read_text_ids(const std::string& model, const std::string& file, TextIds* out);
-Error read_calibration(const RunOptions& options, LoadOptions* out);  // the file of --calibrate, if given
 
 // Notes for the user.
 void note_smaller_context(int64_t asked, int64_t context);  // --context exceeds the model's context

@@ -224,7 +224,9 @@ void ProgressBar::show(double fraction) {
   constexpr int kWidth = 30;
   const int filled = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kWidth);
   const std::string bar = std::string(filled, '#') + std::string(kWidth - filled, '.');
-  std::fprintf(stderr, "\r%s [%s] %3.0f%%\x1b[K", label_.c_str(), bar.c_str(), fraction * 100);
+  const double left_seconds = (now_seconds() - start_seconds_) * (1 / std::max(fraction, 1e-3) - 1);
+  std::fprintf(stderr, "\r%s [%s] %3.0f%%, %.0f s left\x1b[K", label_.c_str(), bar.c_str(), fraction * 100,
+               std::max(left_seconds, 0.0));
   visible_ = true;
 }
 

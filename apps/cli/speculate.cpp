@@ -46,7 +46,7 @@ Error open_draft_model(const std::string& small, const RunOptions& run, Drafting
   RunOptions options = run;
   options.model = small;
   if (run.quant_reason != kQuantRequested) options.load.quant = default_quant(small);
-  options.calibrate.clear();
+  if (options.calibrate != kNoCalibration) options.calibrate.clear();
   options.load.keep.clear();  // names matrices of the target model
   options.load.lora.clear();
   options.is_draft_model = true;

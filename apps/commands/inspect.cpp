@@ -108,7 +108,7 @@ OrderedJson cache_json(const RunOptions& run) {
   LoadOptions load = load_options(run);
   if (load.cache_folder.empty()) return {{"file", nullptr}, {"state", "off"}};
   PackCache cache;
-  Error reason = read_calibration(run, &load);
+  Error reason = read_calibration(run, nullptr, &load);
   if (!reason) reason = find_in_cache(run.model, load, &cache);
   return {{"file", cache.path.string()}, {"state", reason ? reason.message() : "usable"}};
 }
@@ -198,7 +198,7 @@ OrderedJson inspect_json(const Model& model, const GenerationDefaults& defaults,
         {"head", head_name(run)},
         {"lora", run.load.lora},
         {"rotate", run.load.rotate},
-        {"calibrate", run.calibrate},
+        {"calibrate", calibration_source(run)},
         {"kv", kv_name(run)},
         {"kernels", kernels.name},
         {"threads", plan.decode.cpus.size()},

@@ -23,14 +23,14 @@ int run_pack(const PackFlags& options) {
   if (Error e = make_plan(options, &plan)) return fail(e);
   Runtime runtime;
   if (Error e = use_plan(plan, &runtime)) return fail(e);
-  ProgressBar bar(options.calibrate.empty() ? "packing" : "calibrating");
+  ProgressBar bar(calibration_source(options) == kNoCalibration ? "packing" : "calibrating");
   LoadOptions load = load_options(options);
   load.team = runtime.team.get();
   load.check_cache = options.check;
   load.progress = [&bar](int64_t done_bytes, int64_t total_bytes) {
     bar.show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
   };
-  if (Error e = read_calibration(options, &load)) return fail(e);
+  if (Error e = read_calibration(options, nullptr, &load)) return fail(e);
   if (load.cache_folder.empty()) return fail(error("no folder for the cache", "pack", "HOME or XDG_CACHE_HOME"));
   std::unique_ptr<Model> model;
   if (Error e = load_model(options.model, load, &model)) return fail(e);

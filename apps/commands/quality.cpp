@@ -195,7 +195,7 @@ OrderedJson quality_json(const QualityOptions& options, const Quality& q) {
           {"head", head_name(options.run)},
           {"keep", options.run.load.keep},
           {"rotate", options.run.load.rotate},
-          {"calibrate", options.run.calibrate},
+          {"calibrate", calibration_source(options.run)},
           {"reference_perplexity", mean_json(exponential(mean_of(q.reference_loss)))},
           {"perplexity", mean_json(exponential(mean_of(q.loss)))},
           {"perplexity_ratio", mean_json(exponential(mean_of(q.change)))},

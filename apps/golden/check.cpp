@@ -250,6 +250,9 @@ Error check_here(const CheckOptions& options, const Golden& golden, std::vector<
   settled.run.load = golden.run.load;
   settled.run.load.lora = options.run.load.lora;
   settled.run.kv = golden.run.kv;
+  if (settled.run.calibrate.empty()) {
+    settled.run.calibrate = golden.calibration.empty() ? kNoCalibration : kSelfCalibration;
+  }
   settled.run.load.check_cache = true;
   std::shared_ptr<const Tokenizer> tokenizer;
   if (Error e = check_model_folder(settled.run.model)) return e;
@@ -258,7 +261,7 @@ Error check_here(const CheckOptions& options, const Golden& golden, std::vector<
   if (Error e = open_with_progress(settled.run, tokenizer.get(), &runtime)) return e;
   if (golden.calibration != runtime.model->calibration) {
     return error("not the recorded calibration", "--calibrate",
-                 golden.calibration.empty() ? "none" : "a text of " + golden.calibration,
+                 golden.calibration.empty() ? "none" : golden.calibration,
                  runtime.model->calibration.empty() ? "none" : runtime.model->calibration);
   }
   if (!golden.weights.empty() && !runtime.model->exchange) {

@@ -45,7 +45,7 @@ struct Golden {
   Recorder recorder;
   RunOptions run;           // settings that change the results
   std::string weights;      // hash over the packed matrices; empty in old files
-  std::string calibration;  // name of the calibration text; empty: none
+  std::string calibration;  // name of the calibration texts; empty: none
   SamplerOptions sampler;
   std::vector<GoldenPrompt> prompts;
   std::vector<GoldenAnswer> answers;

@@ -60,7 +60,7 @@ Error read_run(const char* folder, const pinion_model_options& options, RunOptio
   run->cores = text_or_empty(options.cores);
   run->kernels_name = text_or_empty(options.kernels);
   run->no_cache = options.no_cache != 0;
-  run->calibrate = options.calibration ? "calibration" : "";
+  run->calibrate = text_or_empty(options.calibrate);
   resolve_quant(run);
   return {};
 }
@@ -92,13 +92,7 @@ Error open_shared(const pinion_model_options& options, OpenModel* model) {
   if (Error e = check_model_folder(run.model)) return e;
   if (Error e = load_tokenizer_if_any(run.model, &model->tokenizer)) return e;
   const Callbacks callbacks = {options.user, options.on_progress, options.on_message};
-  LoadOptions load = load_options_for(options, run, callbacks);
-  if (options.calibration) {
-    if (!model->tokenizer) return error("a calibration text needs a tokenizer", run.model);
-    TextIds text;
-    if (Error e = encode_with_prefix(*model->tokenizer, options.calibration, &text)) return e;
-    if (Error e = use_calibration(text, run.calibrate, &load)) return e;
-  }
+  const LoadOptions load = load_options_for(options, run, callbacks);
   const Note note = [&](const std::string& text) { callbacks.report(PINION_NOTE, text); };
   if (Error e = open_model(run, load, note, model->tokenizer.get(), &model->runtime)) return e;
   for (const std::string& text : model_notes(*model->runtime.model)) note(text);

@@ -92,7 +92,7 @@ typedef struct pinion_model_options {
   const char* const* keep; /* [keep_count]: matrices whose name contains one of these stay bf16 */
   size_t keep_count;
   int no_rotate;            /* not 0: inputs of quantised matrices are not rotated */
-  const char* calibration;  /* calibration text for w4a8 (the text itself) */
+  const char* calibrate;    /* "self", "none" or the file of a text, as --calibrate; NULL: self for w4a8, else none */
   int32_t threads;          /* 0: as tuned by `pinion tune`, else one per useful core; at most 256 */
   const char* cores;        /* "0-3,8", "big" */
   const char* kernels;      /* name of a kernel table in `pinion cpu` */
@@ -100,7 +100,7 @@ typedef struct pinion_model_options {
   int no_cache;             /* not 0: packs the weights without reading or writing the weight cache */
   const char* cache_folder; /* NULL: the cache of the program `pinion` */
   void* user;               /* first argument of the callbacks */
-  void (*on_progress)(void* user, int64_t done, int64_t total); /* of loading: bytes, or tokens of the calibration */
+  void (*on_progress)(void* user, int64_t done, int64_t total); /* of loading: bytes, or steps of the calibration */
   /* Called from any thread, including the library's own, until the model and all its sessions are closed. NULL: no
    * messages. text: UTF-8, valid during the call. */
   void (*on_message)(void* user, pinion_message kind, const char* text);

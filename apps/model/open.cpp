@@ -7,7 +7,6 @@
 #include <set>
 
 #include "engine/forward/rope.h"
-#include "engine/runtime/calibration.h"
 #include "engine/team/memory.h"
 #include "loader/checkpoint/model_folder.h"
 #include "loader/files/json.h"
@@ -52,6 +51,7 @@ Error open_model(const RunOptions& run, const LoadOptions& load, const Note& not
                  Runtime* out) {
   RuntimeOptions options;
   if (Error e = runtime_options(run, load, note, &options)) return e;
+  if (Error e = read_calibration(run, tokenizer, &options.load)) return e;
   if (Error e = open_runtime(options, out)) return e;
   if (tokenizer) add_end_ids(run.model, *tokenizer, &out->model->eos_ids);
   return {};
@@ -161,12 +161,6 @@ Error encode_with_prefix(const Tokenizer& tokenizer, const std::string& text, Te
   const auto [added, content] = std::ranges::mismatch(out->prefix, out->ids);
   out->prefix.erase(added, out->prefix.end());
   out->ids.erase(out->ids.begin(), content);
-  return {};
-}
-
-Error use_calibration(const TextIds& text, const std::string& where, LoadOptions* out) {
-  if (text.ids.empty()) return error("no text to calibrate by", where);
-  out->calibration = calibration_windows(text.prefix, text.ids);
   return {};
 }
 

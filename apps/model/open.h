@@ -28,8 +28,9 @@ Error make_plan(const RunOptions& options, const Note& note, Plan* out);
 // progress and damage.
 Error runtime_options(const RunOptions& options, const LoadOptions& load, const Note& note, RuntimeOptions* out);
 
-// Opens the model folder or the synthetic model that the options name. With a tokenizer, its end tokens and those of
-// the chat template end texts, in addition to those of the model's files; null: the caller generates no text.
+// Opens the model folder or the synthetic model that the options name, calibrated as they say. With a tokenizer, its
+// end tokens and those of the chat template end texts, in addition to those of the model's files; null: the caller
+// generates no text.
 Error open_model(const RunOptions& options, const LoadOptions& load, const Note& note, const Tokenizer* tokenizer,
                  Runtime* out);
 
@@ -66,7 +67,8 @@ struct TextIds {
 };
 Error encode_with_prefix(const Tokenizer& tokenizer, const std::string& text, TextIds* out);
 
-// Sets the calibration text of 4-bit weights. `where` names it in errors.
-Error use_calibration(const TextIds& text, const std::string& where, LoadOptions* out);
+// Sets load->calibration by --calibrate: the model's own text continues the beginnings in configs/beginnings.json.
+// tokenizer: that of the folder; null: loaded here, if there is one.
+Error read_calibration(const RunOptions& run, const Tokenizer* tokenizer, LoadOptions* load);
 
 }  // namespace pinion

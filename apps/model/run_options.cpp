@@ -14,6 +14,12 @@ void resolve_quant(RunOptions* options) {
   options->quant_reason = options->load.quant == Quant::w4a8 ? "the file has 4-bit codes" : "default";
 }
 
+std::string_view calibration_source(const RunOptions& options) {
+  if (!options.synthetic.empty()) return kNoCalibration;
+  if (!options.calibrate.empty()) return options.calibrate;
+  return options.load.quant == Quant::w4a8 ? kSelfCalibration : kNoCalibration;
+}
+
 std::string_view quant_name(const RunOptions& options) { return kQuantNames[static_cast<size_t>(options.load.quant)]; }
 
 std::string_view head_name(const RunOptions& options) {
@@ -26,7 +32,7 @@ std::string_view kv_name(const RunOptions& options) { return kKvNames[static_cas
 std::string mode_text(const RunOptions& options) {
   return std::string(quant_name(options)) + (options.load.head ? ", head " + std::string(head_name(options)) : "") +
          (!options.load.rotate && options.load.quant != Quant::none ? ", not rotated" : "") +
-         (options.calibrate.empty() ? "" : ", calibrated") + (options.load.lora.empty() ? "" : ", adapted");
+         (options.calibrate.empty() ? "" : ", --calibrate " + options.calibrate) + (options.load.lora.empty() ? "" : ", adapted");
 }
 
 Error make_plan(const RunOptions& options, const Topology& topology, const Tuning& tuning, Plan* out) {

@@ -23,7 +23,7 @@ inline constexpr const char* kQuantRequested = "as asked";
 struct RunOptions : RuntimeOptions {
   std::string quant_reason;  // why load.quant was chosen: kQuantRequested or resolve_quant()'s reason
   bool no_rotate = false;    // --no-rotate
-  std::string calibrate;     // file with the calibration text of 4-bit weights; empty: weights alone decide
+  std::string calibrate;     // --calibrate; see calibration_source()
   std::string cores;         // "0-3,8", "big"; empty: the plan's
   PlanOptions team;          // threads and prefill chunk
   std::string kernels_name;  // empty: the best for this CPU
@@ -43,6 +43,10 @@ inline constexpr HeadFormat kHeadFormats[] = {{"none", Format::bf16}, {"w8", For
 
 // Call once all options are parsed: chooses the mode unless it was requested, and whether weights are rotated.
 void resolve_quant(RunOptions* options);
+
+// Texts that calibrate the weights: kSelfCalibration, kNoCalibration, or a file's text beside the model's own.
+inline constexpr std::string_view kSelfCalibration = "self", kNoCalibration = "none";
+std::string_view calibration_source(const RunOptions& options);  // default: self for w4a8, else none
 
 std::string_view quant_name(const RunOptions& options);
 std::string_view head_name(const RunOptions& options);  // empty: the mode's default

@@ -263,7 +263,7 @@ nb::tuple render_chat(const Model& model, const nb::object& messages, const nb::
 
 void open_model(Model* self, const std::string& folder, const std::optional<std::string>& quant,
                 const std::optional<std::string>& head, const std::optional<std::string>& kv, const Texts& keep,
-                const std::optional<std::string>& calibration, int32_t threads, const std::optional<std::string>& cores,
+                const std::optional<std::string>& calibrate, int32_t threads, const std::optional<std::string>& cores,
                 const std::optional<std::string>& kernels, bool no_cache,
                 const std::optional<std::string>& cache_folder, const Texts& lora) {
   const std::vector<const char*> patterns = pointers_to(keep), adapters = pointers_to(lora);
@@ -274,7 +274,7 @@ void open_model(Model* self, const std::string& folder, const std::optional<std:
   options.kv = text_or_null(kv);
   options.keep = patterns.data();
   options.keep_count = patterns.size();
-  options.calibration = text_or_null(calibration);
+  options.calibrate = text_or_null(calibrate);
   options.threads = threads;
   options.cores = text_or_null(cores);
   options.kernels = text_or_null(kernels);
@@ -296,7 +296,7 @@ Session open_session(const Model& model, int64_t context) {
 void bind_model(nb::module_& m) {
   nb::class_<Model>(m, "Model", "A model, opened from a folder or from ORG/NAME in the Hugging Face cache.")
       .def("__init__", &open_model, "folder"_a, nb::kw_only(), "quant"_a = nb::none(), "head"_a = nb::none(),
-           "kv"_a = nb::none(), "keep"_a = Texts(), "calibration"_a = nb::none(), "threads"_a = 0,
+           "kv"_a = nb::none(), "keep"_a = Texts(), "calibrate"_a = nb::none(), "threads"_a = 0,
            "cores"_a = nb::none(), "kernels"_a = nb::none(), "no_cache"_a = false, "cache_folder"_a = nb::none(),
            "lora"_a = Texts())
       .def("tokenize", &Model::tokenize, "text"_a, "add_special"_a = true, "Text to ids.")

@@ -30,6 +30,12 @@ class Team;
 struct LinearWeight;
 struct ModelConfig;
 
+// A text whose activations calibrate weights: `ids`, and the tokens that the unquantised model adds to them.
+struct CalibrationText {
+  std::vector<int32_t> ids;
+  int64_t added_tokens = 0;
+};
+
 struct LoadOptions {
   Quant quant = Quant::w8a8;
   std::optional<Format> head = {};  // format of the head; nullopt: that of `quant`
@@ -42,14 +48,13 @@ struct LoadOptions {
   // No weight is rounded.
   bool ternary = true;
   bool synthetic_ternary = false;  // makes the weights of synthetic_model ternary
-  // Token ids of the calibration text, cut into windows: w4 is then quantised with error feedback
-  // (engine/runtime/calibration.h). Empty: w4 is rounded from the weights alone.
-  std::vector<int32_t> calibration = {};
+  // Weights are then quantised with error feedback (engine/runtime/calibration.h). Empty: from the weights alone.
+  std::vector<CalibrationText> calibration = {};
   Team* team = nullptr;          // packs the weights; null: the caller's thread alone
   Exchange* exchange = nullptr;  // to the boards that load the other rows; null: this board loads all
   // Places freshly packed weights on the NUMA node of the worker that reads them. All pages are touched before packing.
   bool numa_first_touch = false;
-  std::function<void(int64_t done, int64_t total)> progress = {};  // in bytes, or in tokens of a calibration
+  std::function<void(int64_t done, int64_t total)> progress = {};  // in bytes, or in steps of a calibration
   std::string cache_folder = {};  // of packed weights (loader/pack/pack_cache.h); empty: no cache
   // Verifies the hashes of cached weights before their use. If false, the first start after a boot verifies them in the
   // background, while they are used.

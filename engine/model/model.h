@@ -59,7 +59,7 @@ struct AltupEnds {
 struct Model {
   ModelConfig config;
   Quant quant = Quant::w8a8;
-  std::string calibration;  // name of the calibration text; empty: none
+  std::string calibration;  // name of the calibration texts; empty: none
   TensorView embedding;     // [vocab, hidden] in the mapped file (synthetic models: in the arena)
   std::vector<Layer> layers;
   Vector final_norm;

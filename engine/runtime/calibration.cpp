@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "engine/forward/probes.h"
 #include "engine/session/session.h"
@@ -13,6 +14,7 @@
 namespace pinion {
 namespace {
 
+const std::string kOwnText = "own text";
 constexpr int64_t kChunk = 256;  // tokens of a pass; it determines the order of sums, so it must not change
 
 // Matrices of a layer with the same input. Matrices of experts are not included.
@@ -33,17 +35,61 @@ std::vector<SharedInput> inputs_of(const Layer& layer) {
   return inputs;
 }
 
-// Runs the text in windows of kCalibrationWindow tokens, or of the model's context if that is less.
-Error run_text(Session& session, std::span<const int32_t> ids, const std::function<void(int64_t)>& done) {
-  std::vector<float> logits(session.model->config.vocab_size);
-  const int64_t window = std::min(kCalibrationWindow, session.sequence.cache.capacity);
-  for (int64_t first = 0; first < std::ssize(ids); first += window) {
-    const int64_t count = std::min<int64_t>(window, std::ssize(ids) - first);
-    rewind(session.sequence, 0);
-    if (Error e = evaluate(session, ids.subspan(first, count), false, logits.data())) return e;
-    done(count);
+using Report = std::function<void(int64_t tokens)>;  // receives the number of tokens that were evaluated
+
+int64_t count_tokens(std::span<const CalibrationText> texts) {
+  int64_t count = 0;
+  for (const CalibrationText& text : texts) count += std::ssize(text.ids) + text.added_tokens;
+  return count;
+}
+
+// Evaluates each text alone, in windows if it is longer than the session's cache.
+Error run_texts(Session& session, std::span<const CalibrationText> texts, const Report& done) {
+  for (const CalibrationText& text : texts) {
+    for (std::span<const int32_t> rest = text.ids; !rest.empty();) {
+      const auto window = rest.first(std::min<size_t>(rest.size(), session.sequence.cache.capacity));
+      rewind(session.sequence, 0);
+      if (Error e = evaluate(session, window, false, nullptr)) return e;
+      done(std::ssize(window));
+      rest = rest.subspan(window.size());
+    }
   }
   return {};
+}
+
+// Lets the model add tokens to the texts, all at once. Each text has a seed of its own.
+Error add_tokens(const Model& model, Team& team, std::span<CalibrationText> texts, const Report& done) {
+  SchedulerOptions options = {.kv = KvType::f32, .sequences = 0, .pass_rows = kChunk, .snapshot_bytes = 0};
+  for (const CalibrationText& text : texts) {
+    options.sequences += text.added_tokens > 0;
+    options.context = std::max(options.context, std::ssize(text.ids) + text.added_tokens);
+  }
+  options.context = std::min(options.context, context_length(model.config));
+  if (options.sequences == 0) return {};
+  Scheduler scheduler;
+  if (Error e = open_scheduler(model, team, options, &scheduler)) return e;
+  Error failure;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    CalibrationText& text = texts[i];
+    if (text.added_tokens == 0) continue;
+    TextRequest request = {.prompt = text.ids};
+    request.options = {.max_tokens = text.added_tokens, .ignore_eos = true, .hash_logits = false};
+    request.options.sampler.temperature = 1;
+    request.options.sampler.seed = i;
+    request.on_token = [&](int32_t, const GenerateResult&) {
+      done(1);
+      return true;
+    };
+    request.on_end = [&](const Error& e, const GenerateResult& result) {
+      if (e) failure = e;
+      text.ids.insert(text.ids.end(), result.ids.begin(), result.ids.end());
+    };
+    int64_t id = 0;
+    if (Error e = submit(scheduler, std::move(request), &id)) return e;
+  }
+  while (!failure && step(scheduler)) {
+  }
+  return failure;
 }
 
 // Number of layers whose moments and feedback fit into a quarter of the free memory; at least 1.
@@ -59,16 +105,21 @@ int64_t layers_at_once(const Model& model) {
   return std::clamp<int64_t>(available_memory_bytes() / 4 / layer_bytes, 1, std::ssize(model.layers));
 }
 
-bool takes_feedback(const PackJob& job) { return job.format == Format::w4 && !job.reader.read_w4; }
+// True for matrices that are quantised here: codes of files are kept.
+bool takes_feedback(const PackJob& job, Quant quant) {
+  if (quant == Quant::w4a8) return job.format == Format::w4 && !job.reader.read_w4;
+  return job.format == Format::w8 && job.source.dtype != DType::i8;
+}
 
-// Zeroed sums for the inputs of matrices that are quantised to w4 here.
+// Zeroed sums for the inputs of matrices that take feedback.
 Moments moments_for(const Model& model, int64_t first, int64_t count, const std::map<const Matrix*, PackJob*>& jobs) {
   Moments moments;
   moments.first_layer = first;
   moments.layers.resize(count);
   for (int64_t i = 0; i < count; ++i) {
     for (const SharedInput& input : inputs_of(model.layers[first + i])) {
-      if (std::ranges::none_of(input.matrices, [&](const Matrix* m) { return takes_feedback(*jobs.at(m)); })) continue;
+      const auto takes = [&](const Matrix* matrix) { return takes_feedback(*jobs.at(matrix), model.quant); };
+      if (std::ranges::none_of(input.matrices, takes)) continue;
       Moments::Sum& sum = moments.layers[i][static_cast<size_t>(input.stage)];
       sum.k = input.matrices[0]->k;
       sum.values.resize(moments_elements(sum.k));
@@ -96,13 +147,13 @@ std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* mome
 }
 
 // Points each job at its layer's feedback.
-void set_feedback(std::span<const Layer> layers, std::span<const std::array<Feedback, kStages>> feedback,
+void set_feedback(Quant quant, std::span<const Layer> layers, std::span<const std::array<Feedback, kStages>> feedback,
                   const std::map<const Matrix*, PackJob*>& jobs) {
   for (size_t i = 0; i < layers.size(); ++i) {
     for (const SharedInput& input : inputs_of(layers[i])) {
       for (const Matrix* matrix : input.matrices) {
         PackJob* job = jobs.at(matrix);
-        if (takes_feedback(*job)) job->feedback = &feedback[i][static_cast<size_t>(input.stage)];
+        if (takes_feedback(*job, quant)) job->feedback = &feedback[i][static_cast<size_t>(input.stage)];
       }
     }
   }
@@ -134,32 +185,57 @@ Error open_unquantised(Team& team, Unquantised* out) {
 
 }  // namespace
 
-std::string calibration_name(std::span<const int32_t> ids) {
-  if (ids.empty()) return {};
-  return std::to_string(ids.size()) + " tokens " + hash_text(hash_words(kHashSeed, std::as_bytes(ids)));
+std::string calibration_name(std::span<const CalibrationText> texts) {
+  if (texts.empty()) return {};
+  uint64_t hash = kHashSeed;
+  int64_t given = 0;  // tokens of texts that the model does not continue
+  for (const CalibrationText& text : texts) {
+    const int64_t sizes[] = {std::ssize(text.ids), text.added_tokens};
+    hash = hash_words(hash_words(hash, std::as_bytes(std::span(sizes))), std::as_bytes(std::span(text.ids)));
+    if (text.added_tokens == 0) given += std::ssize(text.ids);
+  }
+  return kOwnText + (given > 0 ? " and " + std::to_string(given) + " tokens " : " ") + hash_text(hash);
 }
 
-std::vector<int32_t> calibration_windows(std::span<const int32_t> prefix, std::span<const int32_t> text) {
-  std::vector<int32_t> ids;
-  while (!text.empty() && std::ssize(ids) + std::ssize(prefix) < kMaxCalibrationTokens) {
-    ids.insert(ids.end(), prefix.begin(), prefix.end());
-    const size_t room = kCalibrationWindow - prefix.size();
-    const auto window = text.first(std::min(text.size(), room));
+bool is_own_text(const std::string& name) { return name.starts_with(kOwnText) && name.find("tokens") == name.npos; }
+
+std::vector<CalibrationText> calibration_windows(std::span<const int32_t> prefix, std::span<const int32_t> text) {
+  std::vector<CalibrationText> windows;
+  text = text.first(std::min<size_t>(text.size(), kMaxCalibrationTokens));
+  while (!text.empty()) {
+    std::vector<int32_t>& ids = windows.emplace_back().ids;
+    ids.assign(prefix.begin(), prefix.end());
+    const auto window = text.first(std::min(text.size(), kCalibrationWindow - prefix.size()));
     ids.insert(ids.end(), window.begin(), window.end());
     text = text.subspan(window.size());
   }
-  return ids;
+  return windows;
 }
 
 Error check_calibration(const LoadOptions& options, const ModelConfig& config) {
-  if (options.calibration.empty()) return {};
-  if (options.quant != Quant::w4a8) return error("only w4a8 has weights to calibrate", "--calibrate", "--quant w4a8");
-  for (const int32_t id : options.calibration) {
-    if (id >= 0 && id < config.vocab_size) continue;
-    return error("token id outside the vocabulary", "calibration", "below " + std::to_string(config.vocab_size),
-                 std::to_string(id));
+  if (!options.calibration.empty() && options.quant == Quant::none) {
+    return error("mode none has no weights to calibrate", "--calibrate", "--quant w4a8");
+  }
+  for (const CalibrationText& text : options.calibration) {
+    if (Error e = check_ids(config, text.ids)) return e;
   }
   return {};
+}
+
+int64_t calibration_bytes(const Model& model) {
+  int64_t bytes = 0;
+  for (const TensorView& tensor : model.checkpoint.tensors) bytes += tensor.elements() * sizeof(bf16);
+  return bytes;
+}
+
+bool calibrates(const Model& model, std::span<const PackJob> jobs) {
+  std::set<const Matrix*> feedback;
+  for (const PackJob& job : jobs) {
+    if (takes_feedback(job, model.quant)) feedback.insert(job.out);
+  }
+  return std::ranges::any_of(model.layers, [&](const Layer& layer) {
+    return std::ranges::any_of(layer.matrix, [&](const Linear& linear) { return feedback.contains(&linear.weight); });
+  });
 }
 
 Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> unquantised, std::span<PackJob> jobs,
@@ -171,13 +247,15 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> unquant
   std::map<const Matrix*, PackJob*> by_matrix;
   for (PackJob& job : jobs) by_matrix[job.out] = &job;
 
+  std::vector<CalibrationText> texts = options.calibration;
   const int64_t layers = std::ssize(model->layers), at_once = layers_at_once(*model);
   const int64_t runs = (layers + at_once - 1) / at_once;
   int64_t done = 0;
   const auto report = [&](int64_t tokens) {
     done += tokens;
-    if (options.progress) options.progress(done, runs * std::ssize(options.calibration));
+    if (options.progress) options.progress(done, (runs + 1) * count_tokens(options.calibration));
   };
+  if (Error e = add_tokens(*runner.model, team, texts, report)) return e;
   Trace trace(layers);
   runner.session->trace = &trace;
   int64_t packed_jobs = 0;
@@ -188,13 +266,13 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> unquant
     Moments moments = moments_for(*model, first, count, by_matrix);
     moments.rotate = options.rotate;
     trace.moments = &moments;
-    if (Error e = run_text(*runner.session, options.calibration, report)) return e;
+    if (Error e = run_texts(*runner.session, texts, report)) return e;
     if (is_last_run) {  // frees memory for packing
       runner.session.reset();
       runner.model.reset();
     }
     const auto feedback = feedback_of(team, &moments);
-    set_feedback(run_layers, feedback, by_matrix);
+    set_feedback(model->quant, run_layers, feedback, by_matrix);
 
     const int64_t end = is_last_run ? std::ssize(jobs) : jobs_end(jobs, run_layers, by_matrix);
     const auto ready = jobs.subspan(packed_jobs, end - packed_jobs);

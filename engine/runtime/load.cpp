@@ -29,7 +29,6 @@ namespace pinion {
 Error bind_model(const std::string& folder, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
   model->quant = options.quant;
   model->exchange = options.exchange;
-  model->calibration = calibration_name(options.calibration);
   GenerationDefaults generation;
   if (Error e = read_model_config(folder, &model->config)) return e;
   if (options.mtp) {
@@ -54,6 +53,7 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   model->eos_ids.assign(ends.begin(), ends.end());
   if (Error e = bind_tensors(options, model, jobs)) return with_assumed_sizes(model->config, e);
   model->weight_bytes = packed_bytes(*jobs);
+  if (calibrates(*model, *jobs)) model->calibration = calibration_name(options.calibration);
   if (!options.cache_folder.empty()) {
     model->cache = pack_cache_of(options.cache_folder, model->checkpoint, *jobs, model->calibration);
   }
@@ -73,7 +73,7 @@ Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* mod
   if (Error e = allocate_arena(model->weight_bytes, &model->arena)) return e;
   if (Error e = place_all(jobs, model->arena.data)) return with_file(checkpoint, e);
   if (options.team && options.numa_first_touch) touch_first(*options.team, *model, model->arena.data);
-  if (options.calibration.empty()) {
+  if (model->calibration.empty()) {
     return with_file(checkpoint, pack_all(workers_of(options.team), jobs, model->arena.data, {true, options.progress}));
   }
   std::unique_ptr<Model> unquantised;
@@ -94,8 +94,7 @@ Error repair(const LoadOptions& options, std::span<const PackJob> jobs, std::spa
              const PackCache& cache, const MappedFile& file) {
   if (jobs.empty()) return error("the checkpoint has changed", cache.path.string());
   // A calibrated matrix depends on all matrices before it.
-  if (!options.calibration.empty())
-    return error("calibrated weights can only be packed as a whole", cache.path.string());
+  if (cache.is_calibrated) return error("calibrated weights can only be packed as a whole", cache.path.string());
   if (Error e = check_memory(repair_bytes(jobs), free_memory(), "too little memory to pack", cache.path.string())) {
     return e;
   }
@@ -169,6 +168,13 @@ void write_or_warn(const LoadOptions& options, const Model& model) {
   report_to(options.warn, e);
 }
 
+// The unquantised model must fit beside the packed weights.
+Error check_calibration_memory(const LoadOptions& options, const Model& model) {
+  if (model.calibration.empty()) return {};
+  return check_memory(model.weight_bytes + calibration_bytes(model), free_memory(), "too little memory to calibrate",
+                      model.checkpoint.folder, options.exchange ? " (not with --calibrate none)" : "");
+}
+
 // ASan's allocator breaks if the process forks while another thread allocates. Chat templates render in a forked child.
 #if defined(PINION_ADDRESS_SANITIZER)
 constexpr bool kWorksInForeground = true;
@@ -207,6 +213,14 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
     prefer_huge_pages(packed);
     prefetch_pages(packed);
   } else {
+    if (Error e = check_calibration_memory(options, *model)) {
+      if (options.exchange) return e;
+      e.actual += "; packing without it";
+      report_to(options.warn, e);
+      LoadOptions plain = options;
+      plain.calibration.clear();
+      return load_model(folder, plain, out);
+    }
     Error e = pack_model(options, jobs, model.get());
     if (options.team) Team::unpin_caller();
     if (e.what == kNotTernary && options.ternary && !options.exchange) {

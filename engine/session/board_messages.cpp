@@ -85,7 +85,7 @@ void Followers::close() {
 namespace {
 
 auto sent_options(auto& o) {
-  return std::tie(o.quant, o.head, o.keep, o.lora, o.rotate, o.ternary, o.synthetic_ternary, o.calibration);
+  return std::tie(o.quant, o.head, o.keep, o.lora, o.rotate, o.ternary, o.synthetic_ternary);
 }
 
 }  // namespace
@@ -94,11 +94,15 @@ void send_load_options(Exchange& exchange, const LoadOptions& options) {
   MessageWriter message;
   message.begin(BoardCommand::load);
   std::apply([&](const auto&... values) { message.add(values...); }, sent_options(options));
+  message.add(std::ssize(options.calibration));
+  for (const CalibrationText& text : options.calibration) message.add(text.ids, text.added_tokens);
   exchange.broadcast(message.bytes());
 }
 
 void read_load_options(MessageReader& message, LoadOptions* out) {
   std::apply([&](auto&... values) { message.read(values...); }, sent_options(*out));
+  out->calibration.resize(message.read<int64_t>());
+  for (CalibrationText& text : out->calibration) message.read(text.ids, text.added_tokens);
 }
 
 }  // namespace pinion

@@ -92,7 +92,8 @@ struct PackJob {
   // 1, or rotation_of(k): then W D H / rotation is packed instead of W (kernels/layout.h). Only for w8 and w4 that are
   // quantised here; kept codes, w2 and bf16 are not rotated.
   int64_t rotation = 1;
-  // Error feedback for w4 that is quantised here, from the moments of the inputs (of the rotated inputs, if rotated).
+  // Error feedback for w8 and w4 that is quantised here, from the moments of the inputs (of the rotated inputs, if
+  // rotated).
   const Feedback* feedback = nullptr;
   std::string source_codes = {};  // for reports: the file's codes, "GPTQ, 4 bits, groups of 128"; empty: floats
   bool keeps_codes = false;       // for reports: the packed matrix has the file's codes

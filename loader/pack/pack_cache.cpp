@@ -182,6 +182,7 @@ PackCache pack_cache_of(const fs::path& folder, const Checkpoint& checkpoint, st
   cache.path = folder / (hash_text(hash_bytes(std::as_bytes(std::span(cache.header)))) + std::string(kCacheSuffix));
   cache.header.resize((cache.header.size() + kPageBytes - 1) / kPageBytes * kPageBytes, '\0');
   cache.packed_bytes = packed_bytes(jobs);
+  cache.is_calibrated = !calibration.empty();
   return cache;
 }
 

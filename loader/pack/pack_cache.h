@@ -37,6 +37,7 @@ struct PackCache {
   std::filesystem::path path;  // FOLDER/HASH.packed, with the hash of the header
   std::string header;          // a whole number of pages
   int64_t packed_bytes = 0;
+  bool is_calibrated = false;
 
   int64_t file_bytes() const { return std::ssize(header) + packed_bytes + seal_bytes(packed_bytes); }
 };

@@ -52,14 +52,37 @@ void store_w8(const int8_t* codes, int64_t k, const RowStrip& strip) {
   }
 }
 
+// Loads the weights of k [k, k + kGroupK), each row times its factor.
+void load_group(const RowStrip& strip, const float* values, int64_t k, const float* factors, W4Group* out) {
+  const int64_t count = std::min(kGroupK, strip.k - k);
+  if (count < kGroupK || strip.rows < kStripRows) std::memset(out->weights, 0, sizeof out->weights);
+  for (int64_t r = 0; r < strip.rows; r++) {
+    const float* row = values + r * strip.k + k;
+    for (int64_t i = 0; i < count; i++) out->weights[i][r] = row[i] * factors[r];
+  }
+}
+
+constexpr float kOnes[kStripRows] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
 // Divides like Kernels::quantize: multiplying by 127 / amax would round ties differently.
 int64_t pack_w8(const RowStrip& strip, const float* values, const float* largest, int64_t rotation) {
   const Kernels& kernels = best_kernels();
   float scale[kStripRows] = {};
   for (int64_t r = 0; r < strip.rows; r++) scale[r] = code_scale(largest[r]);
+  std::optional<FeedbackRows> feedback;
+  if (strip.feedback) feedback.emplace(*strip.feedback);
   for_each_tile(strip.k, [&](int64_t k, int64_t count) {
     alignas(kAlignmentBytes) int8_t codes[kStripRows * kTileK] = {};
-    for (int64_t r = 0; r < strip.rows; r++) {
+    for (int64_t i = 0; feedback && i < count; i += kGroupK) {
+      W4Group group;
+      load_group(strip, values, k + i, kOnes, &group);
+      feedback->quantise(k + i, false, scale, &group);
+      for (int64_t at = 0; at < kStripRows * kGroupK; at++) {
+        const int64_t r = at / kGroupK, n = at % kGroupK;
+        codes[r * kTileK + i + n] = static_cast<int8_t>(group.codes[n][r] - kW8Zero);
+      }
+    }
+    for (int64_t r = 0; !feedback && r < strip.rows; r++) {
       kernels.encode(values + r * strip.k + k, count, scale[r], codes + r * kTileK);
     }
     store_w8(codes, k, strip);
@@ -82,16 +105,6 @@ int64_t pack_bf16(const RowStrip& strip, const float* values, const float* /*lar
     }
   });
   return -1;
-}
-
-// Loads the weights of k [k, k + kGroupK), each row divided by its power of two.
-void load_w4(const RowStrip& strip, const float* values, int64_t k, const float* inverse, W4Group* out) {
-  const int64_t count = std::min(kGroupK, strip.k - k);
-  if (count < kGroupK || strip.rows < kStripRows) std::memset(out->weights, 0, sizeof out->weights);
-  for (int64_t r = 0; r < strip.rows; r++) {
-    const float* row = values + r * strip.k + k;
-    for (int64_t i = 0; i < count; i++) out->weights[i][r] = row[i] * inverse[r];
-  }
 }
 
 void store_w4(const W4Group& group, std::byte* codes, std::byte* scales) {
@@ -119,9 +132,9 @@ int64_t pack_w4(const RowStrip& strip, const float* values, const float* largest
   if (strip.feedback) rows.emplace(*strip.feedback);
   for (int64_t k = 0; k < padded_k(strip.k); k += kGroupK, codes += record_bytes(Format::w4)) {
     alignas(kAlignmentBytes) W4Group quantised;
-    load_w4(strip, values, k, inverse, &quantised);
+    load_group(strip, values, k, inverse, &quantised);
     if (rows) {
-      rows->quantise(k, rotation > 1, &quantised);
+      rows->quantise(k, rotation > 1, nullptr, &quantised);
     } else {
       quantize_w4(&quantised, rotation > 1);
     }

@@ -22,7 +22,7 @@ struct RowStrip {
   int64_t column = 0;                  // index of that column in the panel
   float* scale = nullptr;              // [kStripRows]; null for bf16
   int32_t* column_sum = nullptr;       // [kStripRows]; w8 only
-  const Feedback* feedback = nullptr;  // w4 only
+  const Feedback* feedback = nullptr;  // w8 and w4 only
 };
 
 // Rows that a file stores as 4-bit codes.

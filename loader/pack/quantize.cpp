@@ -36,10 +36,15 @@ Four load(const float* p) {
   return value;
 }
 
-// Codes minus 8: round_half_even(w * inverse). Adding and subtracting 1.5 * 2^23 rounds.
-Four code_of(Four w, Four inverse) {
+struct CodeRange {
+  float low, high, zero;  // stored codes are `zero` above these
+};
+constexpr CodeRange kW4Range = {-8, 7, 8}, kW8Range = {-127, 127, kW8Zero};
+
+// round_half_even(w * inverse), clipped. Adding and subtracting 1.5 * 2^23 rounds.
+Four code_of(Four w, Four inverse, CodeRange range = kW4Range) {
   const Four rounder = broadcast(12582912.0f);
-  const Four limited = smaller(broadcast(7.0f), larger(broadcast(-8.0f), w * inverse));
+  const Four limited = smaller(broadcast(range.high), larger(broadcast(range.low), w * inverse));
   return limited + rounder - rounder;
 }
 
@@ -106,6 +111,27 @@ Four find_scale(const Four* w, bool may_clip) {
   if (!may_clip) return scale;
   const Four refined = to_half_and_back(fit(w, inverse_of(scale)).best_scale());
   return squared_error(w, refined) < squared_error(w, scale) ? refined : scale;
+}
+
+void find_w4_scales(W4Group* group, bool may_clip, float* scales) {
+  for (int64_t first = 0; first < kW4Columns; first += kLanes) {
+    Four w[kGroupK];
+    for (int64_t i = 0; i < kGroupK; ++i) w[i] = load(group->weights[i] + first);
+    const Four scale = find_scale(w, may_clip);
+    std::memcpy(scales + first, &scale, sizeof scale);
+    for (int c = 0; c < kLanes; ++c) group->scales[first + c] = to_f16(scale[c]);
+  }
+}
+
+// The nearest codes of weights [begin, begin + count) of each column.
+void find_codes(W4Group* group, const float* scales, CodeRange range, int64_t begin, int64_t count) {
+  for (int64_t first = 0; first < kW4Columns; first += kLanes) {
+    const Four inverse = inverse_of(load(scales + first));
+    for (int64_t i = begin; i < begin + count; ++i) {
+      const Four q = code_of(load(group->weights[i] + first), inverse, range);
+      for (int c = 0; c < kLanes; ++c) group->codes[i][first + c] = static_cast<uint8_t>(q[c] + range.zero);
+    }
+  }
 }
 
 constexpr float kDamping = 0.1f;  // in units of the mean moment
@@ -182,30 +208,10 @@ constexpr int64_t kSampledRows = 8;  // evenly spread
 
 }  // namespace
 
-void find_w4_scales(W4Group* group, bool may_clip) {
-  for (int64_t first = 0; first < kW4Columns; first += kLanes) {
-    Four w[kGroupK];
-    for (int64_t i = 0; i < kGroupK; ++i) w[i] = load(group->weights[i] + first);
-    const Four scale = find_scale(w, may_clip);
-    for (int c = 0; c < kLanes; ++c) group->scales[first + c] = to_f16(scale[c]);
-  }
-}
-
-void find_w4_codes(W4Group* group, const float* scales, int64_t begin, int64_t count) {
-  for (int64_t first = 0; first < kW4Columns; first += kLanes) {
-    const Four inverse = inverse_of(load(scales + first));
-    for (int64_t i = begin; i < begin + count; ++i) {
-      const Four q = code_of(load(group->weights[i] + first), inverse);
-      for (int c = 0; c < kLanes; ++c) group->codes[i][first + c] = static_cast<uint8_t>(q[c] + 8.0f);
-    }
-  }
-}
-
 void quantize_w4(W4Group* group, bool may_clip) {
-  find_w4_scales(group, may_clip);
   float scales[kW4Columns];
-  for (int64_t c = 0; c < kW4Columns; ++c) scales[c] = to_float(group->scales[c]);
-  find_w4_codes(group, scales, 0, kGroupK);
+  find_w4_scales(group, may_clip, scales);
+  find_codes(group, scales, kW4Range, 0, kGroupK);
 }
 
 Feedback make_feedback(std::vector<float>* moments, int64_t k) {
@@ -248,24 +254,27 @@ void FeedbackRows::begin_panel(int64_t panel) {
   }
 }
 
-void FeedbackRows::quantise(int64_t k, bool may_clip, W4Group* group) {
+void FeedbackRows::quantise(int64_t k, bool may_clip, const float* w8_scales, W4Group* group) {
   const int64_t panel = k / kPanel, first = k % kPanel;
   if (first == 0) begin_panel(panel);
-  float exact[kGroupK][kW4Columns];
+  float exact[kGroupK][kW4Columns], scales[kW4Columns];
   std::memcpy(exact, group->weights, sizeof exact);
   float* correction = correction_.data() + first * kW4Columns;
   for (int64_t i = 0; i < kGroupK; ++i) {
     for (int64_t r = 0; r < kW4Columns; ++r) group->weights[i][r] += correction[i * kW4Columns + r];
   }
-  find_w4_scales(group, may_clip);
-  float scales[kW4Columns];
-  for (int64_t r = 0; r < kW4Columns; ++r) scales[r] = to_float(group->scales[r]);
+  const CodeRange range = w8_scales ? kW8Range : kW4Range;
+  if (w8_scales) {
+    std::copy_n(w8_scales, kW4Columns, scales);
+  } else {
+    find_w4_scales(group, may_clip, scales);
+  }
   for (int64_t i = 0; i < kGroupK; ++i) {
     float error[kW4Columns];
     for (int64_t r = 0; r < kW4Columns; ++r) group->weights[i][r] = exact[i][r] + correction[i * kW4Columns + r];
-    find_w4_codes(group, scales, i, 1);
+    find_codes(group, scales, range, i, 1);
     for (int64_t r = 0; r < kW4Columns; ++r) {
-      error[r] = exact[i][r] - static_cast<float>(group->codes[i][r] - 8) * scales[r];
+      error[r] = exact[i][r] - (static_cast<float>(group->codes[i][r]) - range.zero) * scales[r];
       errors_[r / tile_rows_ * tile_rows_ * feedback_.k + (k + i) * tile_rows_ + r % tile_rows_] = error[r];
     }
     const float* factors = feedback_.panel(panel) + (k + i) * kPanel;

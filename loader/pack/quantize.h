@@ -29,11 +29,6 @@ struct W4Group {
 // costs more than it gains (tools/quality_report).
 void quantize_w4(W4Group* group, bool may_clip);
 
-// The two steps of quantize_w4: the scales, then the nearest codes of weights [first, first + count) of each column.
-// scales [kW4Columns]: the group's scales as floats.
-void find_w4_scales(W4Group* group, bool may_clip);
-void find_w4_codes(W4Group* group, const float* scales, int64_t first, int64_t count);
-
 // --- w4 with error feedback: weights of later inputs compensate the rounding errors of earlier ones, as far as the
 // inputs are correlated. From the second moments of a matrix's inputs, H = sum over tokens of x x^T, each weight of a
 // row in turn becomes
@@ -55,13 +50,16 @@ struct Feedback {
 // rarely excites; GPTQ's hundredth is worse on other texts. The same bits on every machine.
 Feedback make_feedback(std::vector<float>* moments, int64_t k);
 
+constexpr int kW8Zero = 128;  // added to codes of w8 in W4Group
+
 // Quantises kW4Columns rows of a matrix, from their first group to their last.
 class FeedbackRows {
  public:
   explicit FeedbackRows(const Feedback& feedback);
 
   // Codes and scales of the group that begins at k. group->weights become the corrected weights.
-  void quantise(int64_t k, bool may_clip, W4Group* group);
+  // w8_scales [kW4Columns]: the rows' scales for codes of w8; null: w4.
+  void quantise(int64_t k, bool may_clip, const float* w8_scales, W4Group* group);
 
  private:
   void begin_panel(int64_t panel);

@@ -44,8 +44,8 @@ TEST(Quality, FiguresEqualReference) {
 TEST(Quality, FourBits) {
   const Folder folder;
   write_file(folder / "F.txt", passage()["text"]);
-  const json w4 = quality(folder / "F.txt", {"--quant", "w4a8"});
-  const json head = quality(folder / "F.txt", {"--quant", "w4a8", "--head", "w4"});
+  const json w4 = quality(folder / "F.txt", {"--quant", "w4a8", "--calibrate", "none"});
+  const json head = quality(folder / "F.txt", {"--quant", "w4a8", "--head", "w4", "--calibrate", "none"});
   EXPECT_EQ(w4["quant"], "w4a8");
   EXPECT_EQ(head["head"], "w4");
   EXPECT_LT(w4["kl"]["value"], 0.071);
@@ -79,16 +79,21 @@ TEST(Quality, Windows) {
   EXPECT_NE(text.out.find("perplexity, w8a8, KV q8: "), std::string::npos) << text.out;
 }
 
-// Calibrates with half of the passage, and predicts the other half.
+// The model's own text is the default. The file is half of the passage; the other half is predicted.
 TEST(Quality, CalibrationReducesLoss) {
   const Folder folder;
   const std::string text = passage()["text"];
   write_file(folder / "C.txt", text.substr(0, text.size() / 2));
   write_file(folder / "F.txt", text.substr(text.size() / 2));
-  const json plain = quality(folder / "F.txt", {"--quant", "w4a8"});
-  const json calibrated = quality(folder / "F.txt", {"--quant", "w4a8", "--calibrate", folder / "C.txt"});
-  EXPECT_LT(calibrated["kl"]["value"], plain["kl"]["value"]);
-  EXPECT_EQ(calibrated["mode"], "w4a8, calibrated");
+  const json plain = quality(folder / "F.txt", {"--quant", "w4a8", "--calibrate", "none"});
+  const json own = quality(folder / "F.txt", {"--quant", "w4a8"});
+  const json with_file = quality(folder / "F.txt", {"--quant", "w4a8", "--calibrate", folder / "C.txt"});
+  EXPECT_LT(own["kl"]["value"], 0.8 * plain["kl"]["value"].get<double>());
+  EXPECT_LT(with_file["kl"]["value"], plain["kl"]["value"]);
+  EXPECT_NE(with_file["kl"]["value"], own["kl"]["value"]);
+  EXPECT_EQ(own["calibrate"], "self");
+  EXPECT_EQ(own["mode"], "w4a8");
+  EXPECT_EQ(plain["mode"], "w4a8, --calibrate none");
 }
 
 TEST(Quality, Refusals) {

@@ -76,6 +76,8 @@ TEST(Usage, FailuresAreOneLineAndStatus1) {
       {{"--cores", "none"}, "none"},
       {{"--cores", "0", "--threads", "2"}, "more threads than cores"},
       {{"--prompt-file", "/nonexistent/file"}, "/nonexistent/file"},
+      {{"--quant", "none", "--calibrate", "self"}, "--calibrate: mode none has no weights to calibrate"},
+      {{"--quant", "w8a8", "--calibrate", "/nonexistent/file"}, "/nonexistent/file"},
       {{"--quant", "w4a8", "--head", "w4", "--keep", "mlp,head"},
        "lm_head.weight: kept by the pattern \"head\", but given another format: want bf16, have w4"},
   };

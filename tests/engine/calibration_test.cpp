@@ -11,10 +11,11 @@
 namespace pinion {
 namespace {
 
-std::unique_ptr<Model> load(const std::string& folder, int32_t threads, std::vector<int32_t> calibration) {
+std::unique_ptr<Model> load(const std::string& folder, int32_t threads, std::vector<CalibrationText> calibration,
+                            Quant quant = Quant::w4a8) {
   std::unique_ptr<Model> model;
   Team team(std::vector<int32_t>(threads, -1));
-  LoadOptions options = {.quant = Quant::w4a8, .team = &team};
+  LoadOptions options = {.quant = quant, .team = &team};
   options.calibration = std::move(calibration);
   EXPECT_EQ(load_model(folder, options, &model).message(), "");
   return model;
@@ -26,39 +27,59 @@ TEST(Calibration, SameBytesForAnyThreads) {
         "granite_hybrid", "falcon_h1", "nemotron_h", "deepseek_v2_groups", "gemma3n", "gemma4_e2b", "gemma4_moe"}) {
     const std::string folder = PINION_TEST_DATA "/families/" + family;
     const auto plain = load(folder, 2, {});
-    const std::vector<int32_t> ids = some_tokens(300, plain->config.vocab_size);
-    const auto one = load(folder, 1, ids), three = load(folder, 3, ids);
+    const std::vector<CalibrationText> texts = {{some_tokens(300, plain->config.vocab_size), 0},
+                                                {some_tokens(3, plain->config.vocab_size), 40}};
+    const auto one = load(folder, 1, texts), three = load(folder, 3, texts);
     EXPECT_TRUE(std::ranges::equal(one->packed(), three->packed())) << family;
     EXPECT_FALSE(std::ranges::equal(one->packed(), plain->packed())) << family;
     EXPECT_EQ(one->packed().size(), plain->packed().size());
     expect_one_result(*one, 20, KvType::q8);
+    const auto w8 = load(folder, 2, texts, Quant::w8a8);
+    EXPECT_FALSE(std::ranges::equal(w8->packed(), load(folder, 2, {}, Quant::w8a8)->packed())) << family;
+    EXPECT_NE(w8->calibration, "");
   }
 }
 
 TEST(Calibration, WindowsBeginWithPrefix) {
   const std::vector<int32_t> prefix = {1}, text = some_tokens(1100, 500);
-  const std::vector<int32_t> ids = calibration_windows(prefix, text);
-  ASSERT_EQ(ids.size(), 1103u);
-  for (const size_t at : {0, 512, 1024}) EXPECT_EQ(ids[at], 1);
-  EXPECT_EQ(ids[1], text[0]);
-  EXPECT_EQ(ids[513], text[511]);
-  EXPECT_EQ(ids[1025], text[1022]);
+  const std::vector<CalibrationText> windows = calibration_windows(prefix, text);
+  ASSERT_EQ(windows.size(), 3u);
+  for (size_t i = 0; i < windows.size(); ++i) {
+    EXPECT_EQ(windows[i].ids.size(), i < 2 ? 512u : 79u);
+    EXPECT_EQ(windows[i].ids[0], 1);
+    EXPECT_EQ(windows[i].ids[1], text[511 * i]);
+    EXPECT_EQ(windows[i].added_tokens, 0);
+  }
   EXPECT_TRUE(calibration_windows(prefix, {}).empty());
-  EXPECT_EQ(std::ssize(calibration_windows({}, some_tokens(20000, 500))), kMaxCalibrationTokens);
+  EXPECT_EQ(std::ssize(calibration_windows({}, some_tokens(20000, 500))), kMaxCalibrationTokens / kCalibrationWindow);
 }
 
 TEST(Calibration, Refusals) {
   ModelConfig config;
   config.vocab_size = 10;
-  LoadOptions options = {.quant = Quant::w8a8};
+  LoadOptions options = {.quant = Quant::none};
   EXPECT_FALSE(check_calibration(options, config));
-  options.calibration = {3};
-  EXPECT_EQ(check_calibration(options, config).what, "only w4a8 has weights to calibrate");
+  options.calibration = {{{3}, 0}};
+  EXPECT_EQ(check_calibration(options, config).what, "mode none has no weights to calibrate");
   options.quant = Quant::w4a8;
   EXPECT_FALSE(check_calibration(options, config));
-  options.calibration = {3, 10};
+  options.calibration = {{{3}, 0}, {{10}, 0}};
   EXPECT_EQ(check_calibration(options, config).actual, "10");
-  EXPECT_NE(calibration_name(std::vector<int32_t>{1, 2}), calibration_name(std::vector<int32_t>{2, 1}));
+}
+
+// Codes of the file are kept, so the texts would change nothing.
+TEST(Calibration, CodesOfFilesAreNotCalibrated) {
+  EXPECT_EQ(load(PINION_TEST_DATA "/families/llama_gptq", 1, {{{3}, 5}})->calibration, "");
+}
+
+TEST(Calibration, NameDependsOnAllTexts) {
+  const std::vector<CalibrationText> own = {{{1}, 5}, {{2}, 5}};
+  for (const std::vector<CalibrationText>& other : std::vector<std::vector<CalibrationText>>{
+           {{{1}, 5}}, {{{2}, 5}, {{1}, 5}}, {{{1}, 5}, {{2}, 6}}, {{{1, 2}, 5}, {{}, 5}}, {{{1}, 5}, {{2}, 0}}}) {
+    EXPECT_NE(calibration_name(own), calibration_name(other));
+  }
+  EXPECT_TRUE(is_own_text(calibration_name(own)));
+  EXPECT_FALSE(is_own_text(calibration_name(std::vector<CalibrationText>{{{1}, 5}, {{2}, 0}})));
   EXPECT_EQ(calibration_name({}), "");
 }
 

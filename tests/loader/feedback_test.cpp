@@ -97,7 +97,7 @@ std::vector<float> quantised(const std::vector<float>& w, int64_t k, const Feedb
       for (int64_t r = 0; r < kW4Columns; ++r) group.weights[i][r] = w[r * k + at + i];
     }
     if (rows) {
-      rows->quantise(at, true, &group);
+      rows->quantise(at, true, nullptr, &group);
     } else {
       quantize_w4(&group, true);
     }
@@ -133,6 +133,32 @@ TEST(Feedback, OutputErrorShrinks) {
   const std::vector<float> alone = quantised(w, kK, nullptr), fed = quantised(w, kK, &feedback);
   EXPECT_LT(output_error(w, fed, other, kK), 0.6 * output_error(w, alone, other, kK))
       << "on inputs outside the moments";
+}
+
+TEST(Feedback, OutputErrorOfInt8Shrinks) {
+  constexpr int64_t kK = 192, kTokens = 400;
+  Random random;
+  const std::vector<float> x = random_inputs(kTokens, kK, &random);
+  std::vector<float> moments = moments_of(x, kTokens, kK), w;
+  for (int64_t i = 0; i < kW4Columns * kK; ++i) w.push_back(random.uniform(-2, 2));
+  const Feedback feedback = make_feedback(&moments, kK);
+  const std::vector<float> scales(kW4Columns, 2.0f / 127);
+  FeedbackRows rows(feedback);
+  std::vector<float> alone, fed(w.size());
+  for (const float value : w) alone.push_back(std::nearbyint(value / scales[0]) * scales[0]);
+  for (int64_t at = 0; at < kK; at += kGroupK) {
+    W4Group group;
+    for (int64_t i = 0; i < kGroupK * kW4Columns; ++i) {
+      group.weights[i / kW4Columns][i % kW4Columns] = w[i % kW4Columns * kK + at + i / kW4Columns];
+    }
+    rows.quantise(at, false, scales.data(), &group);
+    for (int64_t i = 0; i < kGroupK * kW4Columns; ++i) {
+      const int code = group.codes[i / kW4Columns][i % kW4Columns] - kW8Zero;
+      ASSERT_LE(std::abs(code), 127);
+      fed[i % kW4Columns * kK + at + i / kW4Columns] = static_cast<float>(code) * scales[0];
+    }
+  }
+  EXPECT_LT(output_error(w, fed, x, kK), 0.6 * output_error(w, alone, x, kK));
 }
 
 // Every code is the nearest one to the weight plus the corrections from earlier errors.
