@@ -208,6 +208,7 @@ OrderedJson inspect_json(const Model& model, const GenerationDefaults& defaults,
         {"prefill_cpus", plan.prefill.cpus},
         {"prefill_chunk", plan.prefill_chunk},
         {"why_prefill_chunk", plan.why_chunk}}},
+      {"packed", pack_json(model.checkpoint.pack_record)},
       {"weight_cache", cache_json(run)},
   };
 }

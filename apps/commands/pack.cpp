@@ -1,12 +1,87 @@
-// pinion pack: packs a model's weights into the cache, or checks cached ones, and prints the file and its size.
+// pinion pack: packs a model's weights into the cache or into a folder that travels, or checks packed ones, and prints
+// the file and its size.
+#include <fnmatch.h>
+#include <signal.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/cli/output_file.h"
 #include "apps/commands.h"
 
 namespace pinion {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct PackFlags : RunOptions {
   bool check = false;
+  std::string out;  // folder of the packed model; empty: the cache
 };
+
+std::atomic<bool> interrupted{false};
+
+// Removed at the end of its life, unless it was renamed.
+struct TemporaryFolder {
+  std::string path;
+
+  ~TemporaryFolder() {
+    std::error_code code;
+    if (!path.empty()) fs::remove_all(path, code);
+  }
+};
+
+// Copies the files of a model's folder that a packed model needs beside its weights, and those about its licence.
+Error copy_other_files(const std::string& from, const std::string& to) {
+  constexpr const char* kAlso[] = {"LICEN[CS]E*", "NOTICE*", "README*", "USE_POLICY*", "additional_chat_templates"};
+  std::error_code code;
+  for (fs::directory_iterator entry(from, code), end; !code && entry != end; entry.increment(code)) {
+    const std::string name = entry->path().filename().string();
+    const bool is_weights = name == kSingleFile || name == kIndexFile;
+    const auto fits = [&](const char* pattern) { return fnmatch(pattern, name.c_str(), FNM_CASEFOLD) == 0; };
+    if (is_weights || (!is_model_file(name) && std::ranges::none_of(kAlso, fits))) continue;
+    fs::copy(entry->path(), fs::path(to) / name, fs::copy_options::recursive, code);
+    if (code) return error("cannot copy to " + to, entry->path().string(), {}, code.message());
+  }
+  return code ? error("cannot read", from, {}, code.message()) : Error{};
+}
+
+// Writes the folder under a temporary name beside its own, then renames it.
+Error write_folder(const PackFlags& options, const LoadOptions& load, const Model& model, const Model* mtp) {
+  std::error_code code;
+  const fs::path to = (fs::absolute(options.out, code) / "").parent_path();
+  TemporaryFolder folder{to.string() + ".XXXXXX"};
+  if (!mkdtemp(folder.path.data())) {
+    folder.path.clear();
+    return error("cannot make the folder", to.string(), {}, std::strerror(errno));
+  }
+  struct sigaction action = {};
+  action.sa_handler = [](int) { interrupted = true; };
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
+  ProgressBar bar("writing");
+  const auto progress = [&](int64_t done, int64_t total) {
+    bar.show(static_cast<double>(done) / static_cast<double>(total));
+    return interrupted ? error("interrupted", to.string()) : Error{};
+  };
+  const std::string source = repository_name(options.model), file = folder.path + "/" + kSingleFile;
+  PackRecord record = {{"made_by", "pinion " PINION_VERSION},
+                       {"source", source.empty() ? fs::canonical(options.model, code).filename().string() : source},
+                       {"quant", std::string(quant_name(options))}};
+  if (Error e = copy_other_files(options.model, folder.path)) return e;
+  if (Error e = write_packed_model(file, record, load, model, mtp, progress)) return e;
+  if (Error e = read_pack_record(folder.path, &record)) return e;
+  if (Error e = write_output_file(folder.path + "/pack.json", pack_json(record).dump(2) + "\n")) return e;
+  fs::permissions(folder.path, fs::perms(0755), code);  // as made, only the owner may read them
+  fs::permissions(file, fs::perms(0644), code);
+  fs::last_write_time(file, fs::file_time_type::clock::now(), code);
+  fs::rename(folder.path, to, code);
+  if (code) return error("cannot rename " + folder.path, to.string(), {}, code.message());
+  folder.path.clear();
+  return {};
+}
 
 Error write_and_report(const Model& model, bool is_checked, const std::string& purpose) {
   if (Error e = write_to_cache(model)) return e;
@@ -19,6 +94,11 @@ Error write_and_report(const Model& model, bool is_checked, const std::string& p
 
 int run_pack(const PackFlags& options) {
   if (Error e = check_model_folder(options.model)) return fail(e);
+  std::error_code code;
+  if (!options.out.empty() && fs::exists(options.out, code) &&
+      !(fs::is_directory(options.out, code) && fs::is_empty(options.out, code))) {
+    return fail(error("not an empty folder", options.out));
+  }
   Plan plan;
   if (Error e = make_plan(options, &plan)) return fail(e);
   Runtime runtime;
@@ -31,19 +111,25 @@ int run_pack(const PackFlags& options) {
     bar.show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
   };
   if (Error e = read_calibration(options, nullptr, &load)) return fail(e);
-  if (load.cache_folder.empty()) return fail(error("no folder for the cache", "pack", "HOME or XDG_CACHE_HOME"));
+  const bool is_cached = options.out.empty();
+  if (is_cached && load.cache_folder.empty()) {
+    return fail(error("no folder for the cache", "pack", "HOME or XDG_CACHE_HOME"));
+  }
   std::unique_ptr<Model> model;
   if (Error e = load_model(options.model, load, &model)) return fail(e);
   note_all(model_notes(*model));
-  if (Error e = write_and_report(*model, options.check, "")) return fail(e);
-  bool has_layer = false;
-  if (const Error e = check_mtp(options.model, load, &has_layer)) {
-    if (has_layer) note("the model's MTP layer cannot draft: " + e.message());
-    return kSuccess;
-  }
+  if (Error e = is_cached ? write_and_report(*model, options.check, "") : Error{}) return fail(e);
   std::unique_ptr<Model> layer;
-  if (Error e = load_mtp(options.model, load, *model, &layer)) return fail(e);
-  if (Error e = write_and_report(*layer, options.check, "for --speculate mtp, ")) return fail(e);
+  bool has_layer = false;
+  const Error no_layer = check_mtp(options.model, load, &has_layer);
+  if (no_layer && has_layer) note("the model's MTP layer cannot draft: " + no_layer.message());
+  if (Error e = no_layer ? Error{} : load_mtp(options.model, load, *model, &layer)) return fail(e);
+  if (is_cached && layer) {
+    if (Error e = write_and_report(*layer, options.check, "for --speculate mtp, ")) return fail(e);
+  }
+  if (is_cached) return kSuccess;
+  if (Error e = write_folder(options, load, *model, layer.get())) return fail(e);
+  print(options.out + ": open it with --model, on any machine\n");
   return kSuccess;
 }
 
@@ -54,7 +140,10 @@ Run setup_pack(Command app) {
   add_model_option(app, options.get()).required();
   add_weight_options(app, options.get());
   add_threads_option(app, options.get());
-  app.add_flag("--check", options->check, "Compare cached weights with their hashes, and repack damaged segments");
+  app.add_flag("--check", options->check,
+               "Compare packed weights with their hashes, and repack damaged segments of the cache");
+  app.add_option("--out DIR", options->out,
+                 "Instead of the cache: write a model folder that any machine opens with --model");
   return {[options] { return run_pack(*options); }};
 }
 

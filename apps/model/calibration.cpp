@@ -77,7 +77,10 @@ Error read_calibration(const RunOptions& run, const Tokenizer* tokenizer, LoadOp
   const std::string_view source = calibration_source(run);
   if (source == kNoCalibration) return {};
   std::shared_ptr<const Tokenizer> own;
+  PackRecord record;
   if (Error e = check_model_folder(run.model)) return e;
+  if (Error e = read_pack_record(run.model, &record)) return e;
+  if (!record.empty() && run.calibrate.empty()) return {};  // a packed model keeps its calibration
   if (!tokenizer) {
     if (Error e = load_tokenizer_if_any(run.model, &own)) return e;
     tokenizer = own.get();

@@ -81,6 +81,11 @@ SchedulerOptions batch_options(const Runtime& runtime, std::vector<int64_t> toke
   return options;
 }
 
+nlohmann::ordered_json pack_json(PackRecord record) {
+  std::erase_if(record, [](const auto& entry) { return entry.first.starts_with(kPackedPrefix); });
+  return record.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(record);
+}
+
 std::string abbreviated_list(std::span<const std::string> names) {
   constexpr size_t kMaxShown = 8;
   std::vector<std::string> shown;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,6 +45,9 @@ int64_t fitting_context(const Runtime& runtime);
 // Scheduler options for a batch of known lengths. `tokens`: prompt and new tokens of each request, not empty.
 // `parallel`: requests that run at once; 0: eight.
 SchedulerOptions batch_options(const Runtime& runtime, std::vector<int64_t> tokens, int64_t parallel);
+
+// The record of a packed model without the layout of its matrices; null for another model.
+nlohmann::ordered_json pack_json(PackRecord record);
 
 std::string abbreviated_list(std::span<const std::string> names);  // one line: "a", "b" and 3 more
 std::vector<std::string> file_notes(const Model& model);           // ignored fields of config.json, incomplete files

@@ -18,19 +18,21 @@
 namespace pinion {
 namespace {
 
-// Tables of old files, which the model computes itself, and scales of quantised caches.
+// Tables of old files, which the model computes itself, scales of quantised caches, and a packed model's own tensors.
 bool is_saved_buffer(std::string_view name) {
   constexpr std::string_view kEndings =
       "rotary_emb.inv_freq rotary_emb.cos_cached rotary_emb.sin_cached rope.freqs .masked_bias _extra_state .k_scale "
       ".v_scale";
-  return std::ranges::any_of(split(kEndings, ' '), [&](std::string_view ending) { return name.ends_with(ending); });
+  return name.starts_with(kPackedPrefix) ||
+         std::ranges::any_of(split(kEndings, ' '), [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
 // Makes the jobs that pack the matrices.
 struct Binder : VectorReader {
   const LoadOptions& options;
   std::vector<PackJob>* jobs;
-  std::set<std::string> matrices = {};  // names of the tensors, for check_keep()
+  std::vector<std::string_view> packed = {};  // lines of a packed model's layout_text()
+  std::set<std::string> matrices = {};        // names of the tensors, for check_keep()
 
   // Fails for a tensor that was not read: the model may compute something that its config does not describe.
   // Tensors of other modules are only noted.
@@ -74,6 +76,7 @@ struct Binder : VectorReader {
   // The quantisation of a module. Quantised files often keep the MTP layer and a copy of the embedding as head in
   // floats without declaring it.
   std::optional<Quantization> quantization_of(const std::string& module) const {
+    if (model->checkpoint.is_packed()) return std::nullopt;
     const bool is_tied_head = model->config.tied_head && module == model->config.name("head");
     const TensorView* weight = options.mtp || is_tied_head ? model->checkpoint.find(module + ".weight") : nullptr;
     return weight && is_float(weight->dtype) ? std::nullopt : model->config.quantization;
@@ -121,8 +124,17 @@ struct Binder : VectorReader {
     return {};
   }
 
+  // The packing of the next matrix, which a packed model records. Beyond its last line the layout differs in any case.
+  Packing packed_as(const Packing& chosen, int64_t k) const {
+    if (packed.empty()) return chosen;
+    const std::string_view line = packed[jobs->size() % packed.size()];
+    const bool is_rotated = line.find(", rotated in") != line.npos;
+    return {.format = format_named(line.substr(0, line.find(' '))), .rotation = is_rotated ? rotation_of(k) : 1};
+  }
+
   // Adds the job that packs this board's rows of a matrix. first: row of the tensor at which the matrix begins.
-  void add_rows(const LinearWeight& found, int64_t first, const Packing& packing, const MatrixTensor& spec) {
+  void add_rows(const LinearWeight& found, int64_t first, Packing packing, const MatrixTensor& spec) {
+    packing = packed_as(packing, spec.k);
     const RowRange rows = divide(*model, spec);
     Matrix* out = &matrix_of(*model, spec).weight;
     *out = {.format = packing.format, .k = spec.k, .rotation = packing.rotation};
@@ -161,6 +173,7 @@ struct Binder : VectorReader {
     if (Error e = read_bias(found.down.bias, c.branch_scale, &down_bias)) return e;
     for (const FusedMatrix* m : {&found.gate_up, &found.down}) {
       for (const TensorView* view : {&m->values, &m->scales, &m->bias}) bound.insert(view->name);
+      if (Error e = keep(m->bias)) return e;
       matrices.insert(m->module + ".weight");
       const Format to = weight_format(options, m->module + ".weight", false);
       const bool keeps_values = m->stored_as.empty() || to == Format::bf16;  // bf16 represents MXFP4 exactly
@@ -172,12 +185,13 @@ struct Binder : VectorReader {
       const int64_t in_tensor = is_down ? 1 : 2, index = spec.role == MatrixRole::up ? 1 : 0;
       const RowRange own = divide(*model, spec);
       Linear& out = matrix_of(*model, spec);
-      const Format format = weight_format(options, from.module + ".weight", false);
-      out.weight = {.format = format, .k = spec.k, .rotation = weight_rotation(options, format, spec.k)};
+      const Format wanted = weight_format(options, from.module + ".weight", false);
+      const Packing to = packed_as({.format = wanted, .rotation = weight_rotation(options, wanted, spec.k)}, spec.k);
+      out.weight = {.format = to.format, .k = spec.k, .rotation = to.rotation};
       out.bias = (is_down ? down_bias : gate_up_bias).data() + (spec.expert * in_tensor + index) * spec.n + own.first;
       if (own.count == 0) continue;
       const SteppedRows rows = {index + own.first * in_tensor, in_tensor, own.count};
-      PackJob job = expert_job(from, spec.expert, rows, format, &out.weight);
+      PackJob job = expert_job(from, spec.expert, rows, to.format, &out.weight);
       job.rotation = out.weight.rotation;
       job.source_codes = from.stored_as;
       add_job(std::move(job), spec);
@@ -225,6 +239,7 @@ struct Binder : VectorReader {
 
   // The checkpoint has weights of the head, as floats or as codes.
   bool has_head() const {
+    if (model->checkpoint.is_packed()) return !model->config.tied_head;
     const std::string prefix = model->config.name("head") + ".";
     return std::ranges::any_of(model->checkpoint.tensors, [&](const TensorView& tensor) {
       return tensor.name.starts_with(prefix) && tensor.name != prefix + "bias";
@@ -338,7 +353,7 @@ struct Binder : VectorReader {
     if (!options.mtp) {
       if (Error e = bind_layer_inputs()) return e;
       if (Error e = bind_head()) return e;
-      if (Error e = check_keep(options, matrices, model->checkpoint.folder)) return e;
+      if (Error e = check_keep(packed.empty() ? options : LoadOptions{}, matrices, model->checkpoint.folder)) return e;
     }
     return check_all_bound();
   }
@@ -347,7 +362,11 @@ struct Binder : VectorReader {
 }  // namespace
 
 Error bind_tensors(const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
-  return Binder{{model}, options, jobs}.bind_all();
+  Binder binder{{model}, options, jobs};
+  const auto& record = model->checkpoint.pack_record;
+  const auto lines = record.find(options.mtp ? kPackedMtp : kPacked);
+  if (lines != record.end()) binder.packed = split(lines->second, '\n');
+  return binder.bind_all();
 }
 
 }  // namespace pinion

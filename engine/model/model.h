@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -80,6 +81,9 @@ struct Model {
   Arena arena;                                    // owns the packed matrices, unless `cached` does
   MappedFile cached;                              // the mapped cache file
   PackCache cache;                                // layout of the cache file; empty path: no cache
+  std::span<const std::byte> mapped;              // the packed matrices of a packed model; empty: of another one
+  std::string layout;                             // layout_text() of the packed matrices
+  std::map<std::string, TensorView> unpacked;     // tensors that are read as they are, by name
   std::vector<std::unique_ptr<float[]>> vectors;  // norm weights and biases
 
   Shares shares() const { return exchange ? exchange->shares() : Shares{}; }
@@ -94,6 +98,7 @@ struct Model {
   }
   // All packed matrices: the same bytes on every kind of machine.
   std::span<const std::byte> packed() const {
+    if (!mapped.empty()) return mapped;
     return from_cache() ? packed_contents(cache, cached) : std::span<const std::byte>(arena.data, arena.bytes);
   }
   // Bytes of packed weights that a pass of `tokens` tokens reads. With experts this is an upper bound, which assumes

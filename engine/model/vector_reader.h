@@ -22,7 +22,13 @@ struct VectorReader {
 
   Error bind(const std::string& name, std::initializer_list<int64_t> shape, TensorView* out) {
     bound.insert(name);
-    return model->checkpoint.bind(name, shape, out);
+    if (Error e = model->checkpoint.bind(name, shape, out)) return e;
+    return keep(*out);
+  }
+  Error keep(const TensorView& tensor) {
+    if (!tensor.data) return error("no such tensor in the packed model", where(tensor.name));
+    model->unpacked[tensor.name] = tensor;
+    return {};
   }
   std::string where(const std::string& name) const { return model->checkpoint.where(name); }
 

@@ -20,12 +20,63 @@
 #include "engine/team/team.h"
 #include "kernels/base/clock.h"
 #include "kernels/layout.h"
+#include "loader/checkpoint/model_folder.h"
+#include "loader/files/json.h"
 #include "loader/pack/cache_check.h"
 #include "loader/pack/pack.h"
 #include "loader/quant/adapters.h"
 #include "loader/quant/fused_experts.h"
 
 namespace pinion {
+namespace {
+
+// The options that change packed matrices, besides the mode and a calibration.
+std::string options_text(const LoadOptions& options) {
+  std::vector<std::string> changes = options.keep;
+  if (options.head) changes.push_back(std::string("head ") + traits_of(*options.head).name);
+  if (!options.rotate) changes.emplace_back("not rotated");
+  for (const std::string& adapter : options.lora) changes.push_back("adapter " + std::filesystem::path(adapter).filename().string());
+  return joined(changes);
+}
+
+TensorView packed_tensor(const char* name, const Model& model) {
+  return {name, DType::u8, {model.weight_bytes}, model.packed().data(), model.weight_bytes};
+}
+
+// Refuses options with which a packed model was not packed.
+Error check_packed_options(const std::string& folder, PackRecord record, const LoadOptions& options) {
+  constexpr const char* kAdvice = "packed otherwise; pack its source for this";
+  const std::string quant(kQuantNames[static_cast<size_t>(options.quant)]), given = options_text(options);
+  const std::string calibration = calibration_name(options.calibration);
+  if (!options.lora.empty()) return error(kAdvice, folder + ": --lora", "none", options.lora[0]);
+  if (options.exchange) return error("a packed model is for one board; several boards need its source", folder);
+  if (quant != record["quant"]) return error(kAdvice, folder + ": --quant", record["quant"], quant);
+  if (!given.empty() && !options.mtp && given != record["options"]) {
+    return error(kAdvice, folder + ": --keep, --head, --no-rotate",
+                 record["options"].empty() ? "none" : record["options"], given);
+  }
+  if (calibration.empty() || calibration == record["calibration"]) return {};
+  return error(kAdvice, folder + ": --calibrate", record["calibration"], calibration);
+}
+
+// Finds the matrices of a packed model.
+Error find_packed(const std::string& folder, bool is_mtp, Model* model) {
+  Checkpoint& checkpoint = model->checkpoint;
+  const char* name = is_mtp ? kPackedMtp : kPacked;
+  const TensorView *first = checkpoint.find(kPacked), *packed = checkpoint.find(name), *seal = checkpoint.find(kSeal);
+  const bool fits = first && packed && seal && packed->bytes == model->weight_bytes &&
+                    checkpoint.pack_record[name] == model->layout &&
+                    reinterpret_cast<uintptr_t>(packed->data) % kAlignmentBytes == 0;
+  if (!fits) return error("config.json does not fit the packed matrices; copy the folder or pack again", folder);
+  const auto* file = reinterpret_cast<const char*>(checkpoint.files[0].contents().data());
+  model->mapped = packed->contents();
+  model->cache = {
+      folder + "/" + kSingleFile, {file, reinterpret_cast<const char*>(first->data)}, seal->data - first->data};
+  return {};
+}
+
+}  // namespace
+
 Error bind_model(const std::string& folder, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
   model->quant = options.quant;
   model->exchange = options.exchange;
@@ -41,6 +92,12 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   for (size_t i = 0; i < options.lora.size(); ++i) {
     if (Error e = add_adapter(options.lora[i], static_cast<int64_t>(i), &model->checkpoint)) return e;
   }
+  PackRecord& record = model->checkpoint.pack_record;
+  if (Error e = read_pack_record(folder, &record)) return e;
+  if (!record.empty()) {
+    if (Error e = check_packed_options(folder, record, options)) return e;
+    model->calibration = record["calibration"];
+  }
   if (const std::vector<std::string>& overlaid = model->checkpoint.overlaid; !overlaid.empty()) {
     model->notes.push_back(error("tensors in several shards; the index decides", folder, {},
                                  overlaid[0] + and_more(std::ssize(overlaid) - 1)));
@@ -53,6 +110,8 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   model->eos_ids.assign(ends.begin(), ends.end());
   if (Error e = bind_tensors(options, model, jobs)) return with_assumed_sizes(model->config, e);
   model->weight_bytes = packed_bytes(*jobs);
+  model->layout = layout_text(*jobs);
+  if (!record.empty()) return find_packed(folder, options.mtp, model);
   if (calibrates(*model, *jobs)) model->calibration = calibration_name(options.calibration);
   if (!options.cache_folder.empty()) {
     model->cache = pack_cache_of(options.cache_folder, model->checkpoint, *jobs, model->calibration);
@@ -152,6 +211,17 @@ void check_in_use(const std::string& folder, LoadOptions options, const Model& m
   }
 }
 
+// Maps a packed model's file, which is never repaired.
+Error open_packed(const LoadOptions& options, Model* model) {
+  if (Error e = open_pack_cache(model->cache, &model->cached)) return e;
+  if (!options.check_cache) return {};
+  const std::vector<int64_t> damaged = damaged_segments(workers_of(options.team), model->cache, model->cached);
+  if (options.team) Team::unpin_caller();
+  if (damaged.empty()) return {};
+  return error("damaged; copy the folder or pack again", model->cache.path.string(), {},
+               std::to_string(damaged.size()) + " MiB");
+}
+
 // Maps the cached weights. Returns false if there are none, so that the weights must be packed.
 bool find_cached(const LoadOptions& options, std::span<const PackJob> jobs, Model* model) {
   if (model->cache.path.empty()) return false;
@@ -207,8 +277,11 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   if (Error e = check_memory(model->weight_bytes, free_memory(), "too little memory for the weights", folder, advice)) {
     return e;
   }
-  if (find_cached(options, jobs, model.get())) {
-    const std::span<const std::byte> packed = packed_contents(model->cache, model->cached);
+  if (!model->mapped.empty()) {
+    if (Error e = open_packed(options, model.get())) return e;
+  }
+  if (model->from_cache() || find_cached(options, jobs, model.get())) {
+    const std::span<const std::byte> packed = model->packed();
     if (Error e = place_all(jobs, packed.data())) return e;
     prefer_huge_pages(packed);
     prefetch_pages(packed);
@@ -236,6 +309,21 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   model->load_seconds = now_seconds() - start;
   *out = std::move(model);
   return {};
+}
+
+Error write_packed_model(const std::string& path, PackRecord record, const LoadOptions& options, const Model& model,
+                         const Model* mtp, const WriteProgress& progress) {
+  if (model.checkpoint.is_packed()) record = model.checkpoint.pack_record;
+  record.insert({{"options", options_text(options)}, {"calibration", model.calibration}, {kPacked, model.layout}});
+  std::map<std::string, TensorView> others = model.unpacked;
+  std::vector<TensorView> tensors = {packed_tensor(kPacked, model)};
+  if (mtp) {
+    record[kPackedMtp] = mtp->layout;
+    others.insert(mtp->unpacked.begin(), mtp->unpacked.end());
+    tensors.push_back(packed_tensor(kPackedMtp, *mtp));
+  }
+  for (const auto& [name, tensor] : others) tensors.push_back(tensor);
+  return write_packed_model(path, record, std::move(tensors), progress);
 }
 
 LoadOptions mtp_options(LoadOptions options) {
@@ -270,7 +358,7 @@ Error write_to_cache(const Model& model) {
 }
 
 std::jthread keep_cache_in_background(const std::string& folder, const LoadOptions& options, const Model& model) {
-  if (model.cache.path.empty()) return {};
+  if (model.cache.path.empty() || !model.mapped.empty()) return {};
   if (model.from_cache() && was_checked(model.cache, model.cached)) return {};
   const bool checks = model.from_cache();
   const auto work = [=, &model](const std::stop_token& ends) {

@@ -53,6 +53,11 @@ KvType kv_type(const RuntimeOptions& options) {
 }
 
 Quant default_quant(const std::string& model) {
+  PackRecord record;
+  if (!model.empty() && !read_pack_record(model, &record) && !record.empty()) {
+    const auto mode = std::ranges::find(kQuantNames, record["quant"]);
+    if (mode != kQuantNames.end()) return static_cast<Quant>(mode - kQuantNames.begin());
+  }
   ModelConfig config;
   const bool is_read = !model.empty() && !read_model_config(model, &config);
   return is_read && config.quantization && keeps_w4_codes(*config.quantization) ? Quant::w4a8 : Quant::w8a8;

@@ -48,7 +48,7 @@ uint64_t hash_model(const Model& model, const KvShape& kv, const RecurrentState&
   uint64_t hash = kPromptFormatVersion;
   const std::span<const std::byte> packed = model.packed();
   const int64_t segments = segment_count(std::ssize(packed));
-  if (model.from_cache()) {
+  if (model.mapped.empty() && model.from_cache()) {
     hash = combine(hash, seal_in(model.cache, model.cached).first(segments * sizeof(uint64_t)));
   } else {
     std::vector<uint64_t> hashes;

@@ -167,6 +167,10 @@ Error Checkpoint::bind(std::string_view name, std::initializer_list<int64_t> sha
   const TensorView* tensor = find(name);
   std::error_code code;
   const bool hides_index = files.size() == 1 && fs::exists(fs::path(folder) / kIndexFile, code);
+  if (!tensor && is_packed()) {
+    *out = {std::string(name), *dtypes.begin(), shape};
+    return {};
+  }
   if (!tensor && hides_index) {
     return error("no such tensor; this file hides " + std::string(kIndexFile) + ": remove one of the two", where(name));
   }

@@ -28,12 +28,17 @@ struct Checkpoint {
   std::vector<std::string> overlaid = {};  // "NAME in SHARD": tensors in several shards, and the index's shard
   // The factors of adapters (loader/quant/adapters.h), by the data of their tensors; 0 for tensors that replace others.
   std::map<const std::byte*, float> adapter_scales = {};
+  // Metadata of a packed model (loader/pack/pack_cache.h); empty: another model.
+  std::map<std::string, std::string> pack_record = {};
+
+  bool is_packed() const { return !pack_record.empty(); }
 
   const TensorView* find(std::string_view name) const;  // nullptr when there is none
   // "FILE: NAME" for errors, or "FOLDER: NAME" if no shard has the tensor. `name` may end in a row or a range of rows.
   std::string where(std::string_view name) const;
 
-  // Finds the tensor and checks its shape and type. The error states what was expected and what was found.
+  // Finds the tensor and checks its shape and type. The error states what was expected and what was found. A packed
+  // model has no data of matrices: a tensor that it lacks is bound without data.
   Error bind(std::string_view name, std::initializer_list<int64_t> shape, std::initializer_list<DType> dtypes,
              TensorView* out) const;
   // The same for floating-point weights: BF16, F16, F32.

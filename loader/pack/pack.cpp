@@ -49,7 +49,7 @@ constexpr int64_t kTaskBytes = int64_t{2} << 20;
 
 Error check_job(const PackJob& job) {
   const TensorView& source = job.source;
-  if (!packs_floats(job.format) && !job.reader.read_w4) {
+  if (source.data && !packs_floats(job.format) && !job.reader.read_w4) {
     return error("cannot pack floats into this format", source.name, "bf16, w8 or w4", traits_of(job.format).name);
   }
   const bool is_coded = source.dtype == DType::i8 && job.scale.data;

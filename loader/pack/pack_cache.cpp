@@ -12,11 +12,13 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 
 #include "kernels/base/hash.h"
 #include "kernels/base/text.h"
+#include "loader/checkpoint/model_folder.h"
 #include "loader/files/mapped_file.h"
 
 namespace pinion {
@@ -31,6 +33,9 @@ constexpr int kVersion = 2;
 constexpr size_t kPageBytes = 4096;
 constexpr std::string_view kCacheSuffix = ".packed";
 constexpr size_t kHashDigits = 16;
+// The record begins the header, so that other models are told apart without parsing theirs.
+constexpr const char* kVersionEntry = "pinion_pack";
+constexpr std::string_view kRecordStart = R"({"__metadata__":{"pinion_pack":)";
 
 // The length field and the JSON of a file that was parsed before.
 std::span<const std::byte> safetensors_header(std::span<const std::byte> file) {
@@ -60,12 +65,22 @@ std::string order_text(const RowOrder& order) {
   return text + ", from row " + std::to_string(order.first) + " on every " + std::to_string(order.step);
 }
 
+// "w8 [1024, 3072], rotated in 1024"
+std::string layout_text(const PackJob& job) {
+  const int64_t sizes[] = {job.rows(), job.source.shape[1]};
+  return std::string(traits_of(job.format).name) + " " + shape_text(sizes) + order_text(job.order) +
+         (job.interleaved > 1 ? ", interleaved by " + std::to_string(job.interleaved) : "") +
+         (job.rotation > 1 ? ", rotated in " + std::to_string(job.rotation) : "") + "\n";
+}
+
+std::string layout_version() {
+  return "version " + std::to_string(kVersion) +
+         (std::endian::native == std::endian::little ? ", little-endian" : ", big-endian") + ", panels of " +
+         std::to_string(kPanelColumns) + ", k in " + std::to_string(kGroupK);
+}
+
 std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> jobs, const std::string& calibration) {
-  std::string text(kMagic);
-  text += "version " + std::to_string(kVersion);
-  text += std::endian::native == std::endian::little ? ", little-endian" : ", big-endian";
-  text += ", panels of " + std::to_string(kPanelColumns) + ", k in " + std::to_string(kGroupK) + "\n";
-  text += "bytes " + std::to_string(packed_bytes(jobs)) + "\n";
+  std::string text = std::string(kMagic) + layout_version() + "\nbytes " + std::to_string(packed_bytes(jobs)) + "\n";
   for (const MappedFile& file : checkpoint.files) {
     const std::span<const std::byte> contents = file.contents();
     text += "from bytes " + std::to_string(contents.size()) + ", inode " + std::to_string(file.inode) + ", changed " +
@@ -78,16 +93,12 @@ std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> j
   if (!calibration.empty()) text += "calibrated by " + calibration + "\n";
   int64_t offset = 0;
   for (const PackJob& job : jobs) {
-    const int64_t n = job.rows(), k = job.source.shape[1];
     for (const LowRankUpdate& update : job.updates) {
       text += "plus " + formatted("%.9g ", static_cast<double>(update.scale)) + update.b.name + "\n";
     }
-    text += "at " + std::to_string(offset) + " " + traits_of(job.format).name + " [" + std::to_string(n) + ", " +
-            std::to_string(k) + "] " + job.source.name + (job.scale.data ? " * " + job.scale.name : "") +
-            (job.reader.read ? ", " + job.reader.stored_as : "") + order_text(job.order) +
-            (job.interleaved > 1 ? ", interleaved by " + std::to_string(job.interleaved) : "") +
-            (job.rotation > 1 ? ", rotated in " + std::to_string(job.rotation) : "") + "\n";
-    offset += packed_bytes(job.format, n, k);
+    text += "at " + std::to_string(offset) + " " + job.source.name + (job.scale.data ? " * " + job.scale.name : "") +
+            (job.reader.read ? ", " + job.reader.stored_as : "") + ": " + layout_text(job);
+    offset += packed_bytes({&job, 1});
   }
   return text;
 }
@@ -168,6 +179,35 @@ Error make_room(const PackCache& cache, int64_t max_bytes) {
   return {};
 }
 
+void pad_to_pages(std::string* header, char padding) {
+  header->resize((header->size() + kPageBytes - 1) / kPageBytes * kPageBytes, padding);
+}
+
+// Writes the file with these parts of its packed bytes. boot: see make_seal().
+Error write_sealed(const PackCache& cache, std::span<const std::span<const std::byte>> parts,
+                   std::span<const std::byte> boot, const WriteProgress& progress = {}) {
+  // Large writes: the page cache then uses large folios, which a later start maps in half the time.
+  constexpr size_t kWriteBytes = size_t{1} << 26;
+  TemporaryFile file(cache.path.string(), "packed weights");
+  if (!file.file.is_open()) return file.failure(errno);
+  // The header comes first, so that the file of a killed process is recognised.
+  if (Error e = file.append(std::as_bytes(std::span(cache.header)))) return e;
+  if (Error e = file.reserve(cache.file_bytes())) return e;
+  for (std::span<const std::byte> part : parts) {
+    for (; !part.empty(); part = part.subspan(std::min(part.size(), kWriteBytes))) {
+      if (Error e = file.append(part.first(std::min(part.size(), kWriteBytes)))) return e;
+      if (Error e = progress ? progress(file.written, cache.file_bytes()) : Error{}) return e;
+    }
+  }
+  MappedFile written;
+  if (Error e = map_file(file.path, &written)) return e;
+  const auto contents = written.contents().subspan(cache.header.size(), cache.packed_bytes);
+  std::vector<uint64_t> hashes;
+  for (int64_t i = 0; i < segment_count(cache.packed_bytes); i++) hashes.push_back(fast_hash(segment_at(contents, i)));
+  if (Error e = file.append(make_seal(hashes, boot))) return e;
+  return file.finish({{.tv_sec = 0, .tv_nsec = UTIME_NOW}, kVerifiedTime});
+}
+
 // The hashes of the segments, without the hash of these.
 std::span<const std::byte> hashes_of(std::span<const std::byte> seal) {
   return seal.first(seal.size() - sizeof(uint64_t) - kBootIdBytes);
@@ -180,7 +220,7 @@ PackCache pack_cache_of(const fs::path& folder, const Checkpoint& checkpoint, st
   PackCache cache;
   cache.header = header_text(checkpoint, jobs, calibration);
   cache.path = folder / (hash_text(hash_bytes(std::as_bytes(std::span(cache.header)))) + std::string(kCacheSuffix));
-  cache.header.resize((cache.header.size() + kPageBytes - 1) / kPageBytes * kPageBytes, '\0');
+  pad_to_pages(&cache.header, '\0');
   cache.packed_bytes = packed_bytes(jobs);
   cache.is_calibrated = !calibration.empty();
   return cache;
@@ -223,29 +263,69 @@ void remove_unfinished(const fs::path& folder) {
 
 Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t max_bytes) {
   if (Error e = make_room(cache, max_bytes)) return e;
-  TemporaryFile file(cache.path, "packed weights");
-  if (!file.file.is_open()) return file.failure(errno);
-  // The header comes first, so that the file of a killed process is recognised.
-  if (Error e = file.append(std::as_bytes(std::span(cache.header)))) return e;
-  if (Error e = file.reserve(cache.file_bytes())) return e;
-  // One large write: the page cache then uses large folios, which a later start maps in half the time.
   const std::span<const std::byte> contents(packed, cache.packed_bytes);
-  if (Error e = file.append(contents)) return e;
-  std::vector<uint64_t> hashes;
-  for (int64_t i = 0; i < segment_count(cache.packed_bytes); i++) hashes.push_back(fast_hash(segment_at(contents, i)));
-  if (Error e = file.append(make_seal(hashes))) return e;
-  return file.finish({{.tv_sec = 0, .tv_nsec = UTIME_NOW}, kVerifiedTime});
+  return write_sealed(cache, {&contents, 1}, boot_id());
+}
+
+std::string layout_text(std::span<const PackJob> jobs) {
+  std::string text;
+  for (const PackJob& job : jobs) text += layout_text(job);
+  return text;
+}
+
+Format format_named(std::string_view name) {
+  const auto row = std::ranges::find_if(kFormats, [&](const FormatTraits& traits) { return name == traits.name; });
+  return row == std::end(kFormats) ? Format::bf16 : static_cast<Format>(row - std::begin(kFormats));
+}
+
+Error read_pack_record(const fs::path& folder, PackRecord* out) {
+  MappedFile file;
+  const std::string path = (folder / kSingleFile).string();
+  if (map_file(path, &file)) return {};  // opening the checkpoint reports it
+  const auto contents = file.contents();
+  const std::string_view text(reinterpret_cast<const char*>(contents.data()), contents.size());
+  if (!text.substr(std::min(text.size(), sizeof(uint64_t))).starts_with(kRecordStart)) return {};
+  Safetensors parsed;
+  if (Error e = parse_safetensors(contents, path, &parsed)) return e;
+  const std::string version = parsed.metadata[kVersionEntry];
+  if (version != layout_version()) {
+    return error("packed by " + parsed.metadata["made_by"] + " in another layout; pack its source again", path,
+                 layout_version(), version);
+  }
+  *out = std::move(parsed.metadata);
+  return {};
+}
+
+Error write_packed_model(const fs::path& path, const PackRecord& record, std::vector<TensorView> tensors,
+                         const WriteProgress& progress) {
+  PackCache file = {.path = path};
+  for (const TensorView& tensor : tensors) file.packed_bytes += tensor.bytes;
+  const int64_t own_bytes = seal_bytes(file.packed_bytes);
+  tensors.push_back({kSeal, DType::u8, {own_bytes}, nullptr, own_bytes});
+  nlohmann::ordered_json json = {{"__metadata__", {{kVersionEntry, layout_version()}}}};
+  json["__metadata__"].update(record);
+  std::vector<std::span<const std::byte>> parts;
+  for (int64_t at = 0; const TensorView& tensor : tensors) {
+    const std::vector<int64_t> offsets = {at, at + tensor.bytes};
+    json[tensor.name] = {{"dtype", dtype_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", offsets}};
+    at += tensor.bytes;
+    if (tensor.data) parts.push_back(tensor.contents());
+  }
+  file.header = std::string(sizeof(uint64_t), '\0') + json.dump();
+  pad_to_pages(&file.header, ' ');
+  const uint64_t length = file.header.size() - sizeof length;
+  std::memcpy(file.header.data(), &length, sizeof length);
+  return write_sealed(file, parts, std::vector<std::byte>(kBootIdBytes), progress);
 }
 
 uint64_t fast_hash(std::span<const std::byte> bytes, uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
-std::vector<std::byte> make_seal(std::span<const uint64_t> hashes) {
+std::vector<std::byte> make_seal(std::span<const uint64_t> hashes, std::span<const std::byte> boot) {
   const uint64_t hash_of_hashes = fast_hash(std::as_bytes(hashes));
-  const std::vector<std::byte> boot = boot_id();
   std::vector<std::byte> seal;
-  for (const auto& bytes : {std::as_bytes(hashes), std::as_bytes(std::span(&hash_of_hashes, 1)), std::span(boot)}) {
+  for (const auto& bytes : {std::as_bytes(hashes), std::as_bytes(std::span(&hash_of_hashes, 1)), boot}) {
     seal.insert(seal.end(), bytes.begin(), bytes.end());
   }
   return seal;

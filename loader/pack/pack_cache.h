@@ -12,8 +12,11 @@
 #include <cstdint>
 #include <ctime>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -34,8 +37,8 @@ constexpr int64_t seal_bytes(int64_t bytes) {
 
 // The path of a checkpoint's packed weights and the expected header of that file.
 struct PackCache {
-  std::filesystem::path path;  // FOLDER/HASH.packed, with the hash of the header
-  std::string header;          // a whole number of pages
+  std::filesystem::path path = {};  // FOLDER/HASH.packed, with the hash of the header
+  std::string header = {};          // a whole number of pages
   int64_t packed_bytes = 0;
   bool is_calibrated = false;
 
@@ -68,13 +71,36 @@ void remove_unfinished(const std::filesystem::path& folder);
 // be free without them. `packed` holds packed_bytes.
 Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t max_bytes = kMaxCacheBytes);
 
+// --- Packed models: folders that travel. Their model.safetensors has the parts of a cache file: the safetensors header
+// is the header, the first tensor holds the packed matrices, others are read as they are, and the last one is the seal.
+
+// The file's metadata: how the model was packed, and the layout of its matrices.
+using PackRecord = std::map<std::string, std::string>;
+
+// Names of tensors: packed matrices of the model and of its MTP layer, also for their layouts in the record.
+inline constexpr const char *kPackedPrefix = "pinion.", *kSeal = "pinion.seal";
+inline constexpr const char *kPacked = "pinion.packed", *kPackedMtp = "pinion.packed_mtp";
+
+std::string layout_text(std::span<const PackJob> jobs);  // formats, shapes and order of the matrices, one a line
+Format format_named(std::string_view name);              // bf16 if there is none
+
+// Reads the record; it is empty for other models and absent ones. The error names another version of the layout.
+Error read_pack_record(const std::filesystem::path& folder, PackRecord* out);
+
+// Counts bytes while a file is written. An error ends the writing and is returned.
+using WriteProgress = std::function<Error(int64_t done, int64_t total)>;
+
+// tensors: in the file's order, except the seal.
+Error write_packed_model(const std::filesystem::path& path, const PackRecord& record, std::vector<TensorView> tensors,
+                         const WriteProgress& progress);
+
 // --- The seal.
 
 // XXH3 (Yann Collet), 64 bits: as fast as memory, not secure against attackers.
 uint64_t fast_hash(std::span<const std::byte> bytes, uint64_t seed = 0);
 
-// The seal of segments with these hashes, verified during this boot.
-std::vector<std::byte> make_seal(std::span<const uint64_t> hashes);
+// The seal of segments with these hashes. boot: during which they were verified.
+std::vector<std::byte> make_seal(std::span<const uint64_t> hashes, std::span<const std::byte> boot);
 
 // True if the hashes match the hash of the hashes.
 bool is_intact(std::span<const std::byte> seal);

@@ -126,6 +126,23 @@ TEST(Get, SharedCacheIsFilled) {
   EXPECT_EQ(server.requests().size(), 1u);
 }
 
+TEST(Get, PackedModelsOpen) {
+  const Folder home;
+  ASSERT_EQ(
+      run_pinion({"pack", "--model", kStories, "--quant", "w4a8", "--out", home / "packed"}, "", home.path).status, 0);
+  Hub hub;
+  hub.files.clear();
+  hub.siblings.clear();
+  for (const auto& entry : fs::directory_iterator(home / "packed")) {
+    hub.add(entry.path().filename().string(), read_file(entry.path()));
+  }
+  const Outcome outcome = get_from(hub, home);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const std::vector<std::string> tail = {"--prompt", "Once", "--max-tokens", "8", "--json"};
+  const std::string fetched = outcome.out.substr(0, outcome.out.size() - 1);
+  EXPECT_EQ(run_json(generate(fetched, tail))["ids"], run_json(generate(home / "packed", tail))["ids"]);
+}
+
 // Another tool may have reserved space for a file without writing it.
 TEST(Get, UnwrittenCacheFilesAreDownloaded) {
   const Hub hub;

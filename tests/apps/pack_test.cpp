@@ -1,4 +1,7 @@
 // pinion pack and the weight cache, which may change nothing but the speed.
+#include <cstring>
+#include <set>
+
 #include "tests/apps/program.h"
 
 namespace pinion {
@@ -200,6 +203,168 @@ TEST(Pack, PackWithoutCacheIsAnError) {
   write_file(home / "pinion", "a file, not a folder");
   expect_failure(run_pinion({"pack", "--model", kStories}, "", home.path), 1, "pinion");
   expect_failure(run_pinion({"pack", "--model", "/nonexistent"}, "", home.path), 1, "no such folder");
+}
+
+// --- Packed models, which travel
+
+const std::string kFamilies = PINION_TEST_DATA "/families/";
+
+Outcome pack_to(const std::string& model, const std::string& out, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = {"pack", "--model", model, "--out", out};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return run_pinion(arguments);
+}
+
+// The logits of some tokens, as text.
+std::string logits_of(const std::string& model, const std::vector<std::string>& more,
+                      const std::string& ids = "1,5,9") {
+  const Folder folder;
+  std::vector<std::string> arguments = {"logits",       "--model", model,   "--all",
+                                        "--prompt-ids", ids,       "--out", folder / "l"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const Outcome outcome = run_pinion(arguments);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  return read_file(folder / "l");
+}
+
+// Floats, codes that are kept or quantised again, ternary weights, fused and separate experts, MLA, recurrent layers,
+// per-layer embeddings, heads that are tied and stored.
+TEST(PackedModel, LogitsEqualThoseOfTheSource) {
+  const std::vector<std::pair<std::string, std::string>> models = {
+      {"qwen3", "none"},           {"qwen3", "w8a8"},         {"gemma3n", "w4a8"},       {"qwen3_ternary", "w4a8"},
+      {"deepseek_v3", "w4a8"},     {"gpt_oss_mxfp4", "w8a8"}, {"qwen3_5_moe", "w4a8"},   {"llama_gptq", "w4a8"},
+      {"qwen3_moe_codes", "w8a8"}, {"glm4_moe_lite", "w8a8"}, {"falcon_h1", "w4a8"},     {"llama_fp8_tensors", "none"},
+      {"phi3_awq", "w4a8"},        {"bitnet", "w4a8"},        {"gpt_neox_codes", "w8a8"}};
+  for (const auto& [family, quant] : models) {
+    const Folder folder;
+    const Outcome packed = pack_to(kFamilies + family, folder / "packed", {"--quant", quant});
+    ASSERT_EQ(packed.status, 0) << family << packed.err;
+    const std::string source = logits_of(kFamilies + family, {"--quant", quant});
+    EXPECT_TRUE(!source.empty() && logits_of(folder / "packed", {}) == source) << family << " " << quant;
+  }
+}
+
+TEST(PackedModel, OptionsAndDraftLayerTravel) {
+  const Folder folder;
+  const std::vector<std::string> options = {"--quant", "w4a8", "--head", "w4", "--keep", "layers.1.", "--no-rotate"};
+  ASSERT_EQ(pack_to(kFamilies + "qwen3", folder / "a", options).status, 0);
+  const std::string source = logits_of(kFamilies + "qwen3", options);
+  EXPECT_TRUE(logits_of(folder / "a", {}) == source);
+  EXPECT_TRUE(logits_of(folder / "a", options) == source);
+  ASSERT_EQ(pack_to(folder / "a", folder / "copy").status, 0);
+  EXPECT_TRUE(read_file(folder / "a/model.safetensors") == read_file(folder / "copy/model.safetensors"));
+
+  ASSERT_EQ(pack_to(kFamilies + "qwen3_5_mtp", folder / "mtp").status, 0);
+  std::vector<json> answers;
+  for (const std::string& model : {kFamilies + "qwen3_5_mtp", folder / "mtp"}) {
+    answers.push_back(
+        run_json(generate(model, {"--prompt-ids", "1,5,9", "--max-tokens", "16", "--json", "--speculate", "mtp"})));
+  }
+  EXPECT_EQ(answers[0]["ids"], answers[1]["ids"]);
+  EXPECT_EQ(answers[0]["stats"]["logits_hash"], answers[1]["stats"]["logits_hash"]);
+  EXPECT_EQ(answers[0]["stats"]["drafted"], answers[1]["stats"]["drafted"]);
+  EXPECT_TRUE(from_cache(answers[1]));
+}
+
+// A packed copy of the stories model, with some files beside it.
+struct Travelled {
+  Folder folder;
+  std::string path = folder / "packed", file = path + "/model.safetensors";
+
+  Travelled() {
+    const Folder source;
+    copy_stories(source);
+    write_file(source / "LICENSE.txt", "may be copied");
+    write_file(source / "notes.bin", "stays");
+    EXPECT_EQ(pack_to(source.path, path, {"--quant", "w4a8"}).status, 0);
+  }
+  Outcome run(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> arguments = generate(path, {"--prompt", "Once", "--max-tokens", "8", "--json"});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_pinion(arguments);
+  }
+};
+
+TEST(PackedModel, FolderHasAllThatModelNeeds) {
+  const Travelled t;
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(t.path)) names.insert(entry.path().filename().string());
+  EXPECT_EQ(names, std::set<std::string>({"LICENSE.txt", "config.json", "model.safetensors", "pack.json",
+                                          "tokenizer.json", "tokenizer.model", "tokenizer_config.json"}));
+  EXPECT_EQ(std::distance(fs::directory_iterator(t.folder.path), {}), 1) << "no temporary folder";
+  EXPECT_LT(fs::file_size(t.file), fs::file_size(kStories + "/model.safetensors"));
+  const json packed = read_json(t.path + "/pack.json");
+  EXPECT_EQ(packed["quant"], "w4a8");
+  EXPECT_EQ(run_json({"inspect", "--model", t.path, "--json"})["packed"], packed);
+  EXPECT_EQ(run_json({"inspect", "--model", kStories, "--json"})["packed"], nullptr);
+}
+
+TEST(PackedModel, GoldenFileOfTheSourceHolds) {
+  const Travelled t;
+  write_file(t.folder / "P.json", R"(["Once upon a time", "The cat"])");
+  const auto record = [&](const std::string& model, const std::string& out) {
+    const Outcome outcome = run_pinion({"golden", "record", "--model", model, "--prompts", t.folder / "P.json",
+                                        "--quant", "w4a8", "--max-tokens", "16", "--out", t.folder / out});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return read_json(t.folder / out);
+  };
+  EXPECT_EQ(record(kStories, "source.json"), record(t.path, "packed.json"));
+  const Outcome check = run_pinion({"golden", "check", "--model", t.path, "--golden", t.folder / "source.json"});
+  EXPECT_EQ(check.status, 0) << check.out << check.err;
+}
+
+TEST(PackedModel, OtherOptionsAreRefusedByName) {
+  const Travelled t;
+  EXPECT_EQ(t.run({"--quant", "w4a8"}).status, 0);
+  expect_failure(t.run({"--quant", "w8a8"}), 1,
+                 "--quant: packed otherwise; pack its source for this: want w4a8, have w8a8");
+  expect_failure(t.run({"--head", "w4"}), 1, "packed otherwise");
+  expect_failure(t.run({"--keep", "lm_head"}), 1, "packed otherwise");
+  expect_failure(t.run({"--no-rotate"}), 1, "packed otherwise");
+  expect_failure(pack_to(kStories, t.path), 1, "not an empty folder");
+}
+
+TEST(PackedModel, DamageIsFound) {
+  const Travelled t;
+  const std::string whole = read_file(t.file);
+  const auto expect_damage = [&](const std::string& text, const std::string& cause, bool is_found_at_once) {
+    fs::remove(t.file);
+    write_file(t.file, text);
+    if (is_found_at_once) expect_failure(t.run(), 1, cause);
+    expect_failure(run_pinion({"pack", "--model", t.path, "--check"}), 1, cause);
+    EXPECT_TRUE(read_file(t.file) == text) << "it is no cache file";
+  };
+  EXPECT_EQ(run_pinion({"pack", "--model", t.path, "--check"}).status, 0);
+  uint64_t begin = 0;
+  std::memcpy(&begin, whole.data(), sizeof begin);
+  begin += sizeof begin;
+  for (size_t i = 0; i < 8; i++) {
+    std::string text = whole;
+    text[begin + (whole.size() - 200 - begin) * i / 7] ^= 4;
+    expect_damage(text, "damaged", false);
+  }
+  expect_damage(whole.substr(0, whole.size() - 1), "download it again", true);
+  std::string text = whole;
+  text.replace(text.find("version 2"), 9, "version 3");
+  expect_damage(text, "packed by pinion", true);
+  text = whole;
+  text.replace(text.find("w4 ["), 2, "w8");
+  expect_damage(text, "does not fit the packed matrices", true);
+  text = whole;
+  text.replace(text.find("norm.weight"), 11, "nirm.weight");
+  expect_damage(text, "no such tensor in the packed model", true);
+}
+
+TEST(PackedModel, FullDiskLeavesNothing) {
+  const Folder folder;
+  const std::string command = "ulimit -f 64; " +
+                              command_line({"pack", "--model", kStories, "--out", folder / "packed"}) +
+                              " >/dev/null 2>" + quoted(folder / "err");
+  const int status = std::system(("XDG_CACHE_HOME=" + quoted(folder / "cache") + "; " + command).c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_NE(read_file(folder / "err").find("cannot write packed weights"), std::string::npos)
+      << read_file(folder / "err");
+  for (const auto& entry : fs::directory_iterator(folder.path)) EXPECT_EQ(entry.path().filename(), "err");
 }
 
 }  // namespace

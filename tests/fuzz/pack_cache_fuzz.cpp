@@ -36,7 +36,7 @@ const std::string& right_file() {
   static const std::string file = [] {
     const std::string packed(kPackedBytes, 'w');
     const uint64_t hash = pinion::fast_hash(std::as_bytes(std::span(packed)));
-    const std::vector<std::byte> seal = pinion::make_seal({&hash, 1});
+    const std::vector<std::byte> seal = pinion::make_seal({&hash, 1}, pinion::boot_id());
     return right_header() + packed + std::string(reinterpret_cast<const char*>(seal.data()), seal.size());
   }();
   return file;
