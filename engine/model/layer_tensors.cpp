@@ -37,7 +37,7 @@ constexpr SizeRule kKeyNorm = [](Config c, LayerOf l) { return l.owns_kv() ? hea
 constexpr SizeRule kLaurelRank = [](Config c, LayerOf) { return c.laurel_rank; };
 constexpr SizeRule kChannels = [](Config c, LayerOf) { return c.recurrence.channels(); };
 constexpr SizeRule kConvolution = [](Config c, LayerOf) { return c.recurrence.channels() * c.recurrence.taps; };
-constexpr SizeRule kStateOut = [](Config c, LayerOf) { return c.recurrence.value_width(); };
+constexpr SizeRule kStates = [](Config c, LayerOf) { return c.recurrence.value_width(); };
 constexpr SizeRule kStateHeads = [](Config c, LayerOf) {
   return c.recurrence.has_heads() ? c.recurrence.value_heads : 0;
 };
@@ -46,9 +46,9 @@ constexpr SizeRule kConvGates = [](Config c, LayerOf) { return gates_of(c, Recur
 constexpr SizeRule kDeltaHeads = [](Config c, LayerOf) { return gates_of(c, RecurrenceKind::gated_delta); };
 constexpr SizeRule kMambaHeads = [](Config c, LayerOf) { return gates_of(c, RecurrenceKind::mamba2); };
 constexpr SizeRule kDeltaOut = [](Config c, LayerOf l) {
-  return c.recurrence.kind == RecurrenceKind::gated_delta ? kStateOut(c, l) : 0;
+  return c.recurrence.kind == RecurrenceKind::gated_delta ? kStates(c, l) : 0;
 };
-constexpr SizeRule kOtherOut = [](Config c, LayerOf l) { return kStateOut(c, l) - kDeltaOut(c, l); };
+constexpr SizeRule kOtherOut = [](Config c, LayerOf l) { return kStates(c, l) - kDeltaOut(c, l); };
 constexpr SizeRule kStateNorm = [](Config c, LayerOf) { return c.recurrence.norm_width(); };
 constexpr SizeRule kMlp = [](Config, LayerOf l) { return l.mlp_size; };
 constexpr SizeRule kMlpNorm = [](Config c, LayerOf) { return c.shared_norm ? 0 : c.hidden_size; };
@@ -159,7 +159,7 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::state_z, "state_z", P::recurrence, S::qkv, first, kDeltaOut, kHidden, kStateZOrder, kStateBias},
     {M::state_b, "state_b", P::recurrence, S::qkv, first, kDeltaHeads, kHidden, kStateBOrder, kStateBias},
     {M::state_a, "state_a", P::recurrence, S::qkv, first, kStateHeads, kHidden, kStateAOrder, kStateBias, &O::state_a},
-    {M::state_out, "state_out", P::recurrence, S::state_out, panels, kHidden, kStateOut, {}, kOutBias, {}, &O::state_out},
+    {M::state_out, "state_out", P::recurrence, S::state_out, panels, kHidden, kStates, {}, kOutBias, {}, &O::state_out},
     {M::gate, "gate", P::mlp, S::gate_up, panels, kMlp, kHidden, {}, kMlpBias, {}, &O::gate},
     {M::up, "up", P::mlp, S::gate_up, panels, kMlp, kHidden, {}, kMlpBias},
     {M::down, "down", P::mlp, S::down, panels, kHidden, kMlp, {}, kMlpBias, {}, &O::down},
