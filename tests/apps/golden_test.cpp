@@ -5,6 +5,7 @@
 //   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_none.json --quant none
 //   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_w8a8.json --quant w8a8
 //   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_w4a8.json --quant w4a8
+//     --calibrate none
 // The same for stories260k. Files named plain are from before rotation, and are checked without it.
 #include <regex>
 
