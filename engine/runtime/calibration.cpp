@@ -14,7 +14,6 @@
 namespace pinion {
 namespace {
 
-const std::string kOwnText = "own text";
 constexpr int64_t kChunk = 256;  // tokens of a pass; it determines the order of sums, so it must not change
 
 // Matrices of a layer with the same input. Matrices of experts are not included.
@@ -188,16 +187,12 @@ Error open_unquantised(Team& team, Unquantised* out) {
 std::string calibration_name(std::span<const CalibrationText> texts) {
   if (texts.empty()) return {};
   uint64_t hash = kHashSeed;
-  int64_t given = 0;  // tokens of texts that the model does not continue
   for (const CalibrationText& text : texts) {
     const int64_t sizes[] = {std::ssize(text.ids), text.added_tokens};
     hash = hash_words(hash_words(hash, std::as_bytes(std::span(sizes))), std::as_bytes(std::span(text.ids)));
-    if (text.added_tokens == 0) given += std::ssize(text.ids);
   }
-  return kOwnText + (given > 0 ? " and " + std::to_string(given) + " tokens " : " ") + hash_text(hash);
+  return std::to_string(texts.size()) + " texts " + hash_text(hash);
 }
-
-bool is_own_text(const std::string& name) { return name.starts_with(kOwnText) && name.find("tokens") == name.npos; }
 
 std::vector<CalibrationText> calibration_windows(std::span<const int32_t> prefix, std::span<const int32_t> text) {
   std::vector<CalibrationText> windows;

@@ -22,9 +22,6 @@ std::vector<CalibrationText> calibration_windows(std::span<const int32_t> prefix
 // The name that identifies calibration texts in files of packed weights and golden files; empty without calibration.
 std::string calibration_name(std::span<const CalibrationText> texts);
 
-// True if the name is that of texts which the model continues itself, without others.
-bool is_own_text(const std::string& name);
-
 // Fails in mode none, or with ids outside the vocabulary.
 Error check_calibration(const LoadOptions& options, const ModelConfig& config);
 
