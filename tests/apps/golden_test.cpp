@@ -120,6 +120,20 @@ TEST(Golden, FirstDifferenceIsShownOnce) {
   expect_failure(check(kStories, folder / "G.json"), 1, "3 of 3 prompts differ");
 }
 
+// The hash of the weights distinguishes adapters.
+TEST(Golden, AdaptersAreOtherWeights) {
+  const Folder folder;
+  const std::string model = PINION_TEST_DATA "/families/llama", adapter = PINION_TEST_DATA "/lora/llama";
+  const std::string prompts = folder / "prompts.json", golden = folder / "G.json";
+  write_file(prompts, R"([{"prompt_ids": [3, 17, 5], "max_tokens": 4}])");
+  const Outcome recorded =
+      run_pinion({"golden", "record", "--model", model, "--lora", adapter, "--prompts", prompts, "--out", golden});
+  EXPECT_EQ(recorded.status, 0) << recorded.err;
+  EXPECT_EQ(check(model, golden, {"--lora", adapter}).status, 0);
+  expect_failure(check(model, golden), 1, "not the recorded weights");
+  expect_failure(check(model, golden, {"--lora", adapter + "=0.5"}), 1, "not the recorded weights");
+}
+
 TEST(Golden, HeadFormatIsASetting) {
   const Folder folder;
   write_file(folder / "prompts.json", R"([{"prompt": "Once upon a time", "max_tokens": 4}])");
