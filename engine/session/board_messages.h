@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -41,7 +42,7 @@ class MessageWriter {
   void add(const T&... values) {
     (put(values), ...);
   }
-  std::span<const std::byte> bytes() const { return bytes_; }
+  std::span<const std::byte> bytes() const { return std::as_bytes(std::span(bytes_)); }
 
  private:
   template <class T>
@@ -60,9 +61,11 @@ class MessageWriter {
       append(std::as_bytes(std::span(&value, 1)));
     }
   }
-  void append(std::span<const std::byte> bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
+  void append(std::span<const std::byte> bytes) {
+    bytes_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
 
-  std::vector<std::byte> bytes_;
+  std::string bytes_;
 };
 
 // Reads the values in the order in which they were added.
