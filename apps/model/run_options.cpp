@@ -32,7 +32,8 @@ std::string_view kv_name(const RunOptions& options) { return kKvNames[static_cas
 std::string mode_text(const RunOptions& options) {
   return std::string(quant_name(options)) + (options.load.head ? ", head " + std::string(head_name(options)) : "") +
          (!options.load.rotate && options.load.quant != Quant::none ? ", not rotated" : "") +
-         (options.calibrate.empty() ? "" : ", --calibrate " + options.calibrate) + (options.load.lora.empty() ? "" : ", adapted");
+         (options.calibrate.empty() ? "" : ", --calibrate " + options.calibrate) +
+         (options.load.lora.empty() ? "" : ", adapted");
 }
 
 Error make_plan(const RunOptions& options, const Topology& topology, const Tuning& tuning, Plan* out) {

@@ -296,9 +296,8 @@ Session open_session(const Model& model, int64_t context) {
 void bind_model(nb::module_& m) {
   nb::class_<Model>(m, "Model", "A model, opened from a folder or from ORG/NAME in the Hugging Face cache.")
       .def("__init__", &open_model, "folder"_a, nb::kw_only(), "quant"_a = nb::none(), "head"_a = nb::none(),
-           "kv"_a = nb::none(), "keep"_a = Texts(), "calibrate"_a = nb::none(), "threads"_a = 0,
-           "cores"_a = nb::none(), "kernels"_a = nb::none(), "no_cache"_a = false, "cache_folder"_a = nb::none(),
-           "lora"_a = Texts())
+           "kv"_a = nb::none(), "keep"_a = Texts(), "calibrate"_a = nb::none(), "threads"_a = 0, "cores"_a = nb::none(),
+           "kernels"_a = nb::none(), "no_cache"_a = false, "cache_folder"_a = nb::none(), "lora"_a = Texts())
       .def("tokenize", &Model::tokenize, "text"_a, "add_special"_a = true, "Text to ids.")
       .def("detokenize", &Model::detokenize, "ids"_a, "keep_special"_a = false, "Ids to text.")
       .def("chat", &render_chat, "messages"_a, "tools"_a = nb::none(), "variables"_a = nb::none(),

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <set>
 #include <span>
 #include <system_error>
@@ -21,7 +22,6 @@
 #include "kernels/base/clock.h"
 #include "kernels/layout.h"
 #include "loader/checkpoint/model_folder.h"
-#include "loader/files/json.h"
 #include "loader/pack/cache_check.h"
 #include "loader/pack/pack.h"
 #include "loader/quant/adapters.h"
@@ -35,7 +35,7 @@ std::string options_text(const LoadOptions& options) {
   std::vector<std::string> changes = options.keep;
   if (options.head) changes.push_back(std::string("head ") + traits_of(*options.head).name);
   if (!options.rotate) changes.emplace_back("not rotated");
-  for (const std::string& adapter : options.lora) changes.push_back("adapter " + std::filesystem::path(adapter).filename().string());
+  for (const std::filesystem::path path : options.lora) changes.push_back("adapter " + path.filename().string());
   return joined(changes);
 }
 
@@ -211,8 +211,9 @@ void check_in_use(const std::string& folder, LoadOptions options, const Model& m
   }
 }
 
-// Maps a packed model's file, which is never repaired.
+// Maps a packed model's file, which is never repaired. Other models have none.
 Error open_packed(const LoadOptions& options, Model* model) {
+  if (model->mapped.empty()) return {};
   if (Error e = open_pack_cache(model->cache, &model->cached)) return e;
   if (!options.check_cache) return {};
   const std::vector<int64_t> damaged = damaged_segments(workers_of(options.team), model->cache, model->cached);
@@ -277,9 +278,7 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   if (Error e = check_memory(model->weight_bytes, free_memory(), "too little memory for the weights", folder, advice)) {
     return e;
   }
-  if (!model->mapped.empty()) {
-    if (Error e = open_packed(options, model.get())) return e;
-  }
+  if (Error e = open_packed(options, model.get())) return e;
   if (model->from_cache() || find_cached(options, jobs, model.get())) {
     const std::span<const std::byte> packed = model->packed();
     if (Error e = place_all(jobs, packed.data())) return e;
