@@ -97,7 +97,7 @@ void with_shared_model(const std::string& folder, const LoadOptions& options, in
     for (std::vector<std::byte> message;;) {
       exchange.receive(&message);
       MessageReader reader(message);
-      const auto command = static_cast<BoardCommand>(reader.number());
+      const auto command = reader.read<BoardCommand>();
       if (command == BoardCommand::end) return;
       execute(follower, command, reader);
     }

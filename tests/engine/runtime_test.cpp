@@ -37,7 +37,7 @@ TEST(Runtime, SameBitsAsLoadModelAndSession) {
     std::unique_ptr<Session> session;
     ASSERT_EQ(open_session(runtime, {.capacity = 40}, &session).message(), "");
     EXPECT_EQ(session->options.pass_rows, 5);
-    EXPECT_EQ(session->pool.shape.type, runtime.kv);
+    EXPECT_EQ(session->pool.shape.type(), runtime.kv);
 
     const std::vector<int32_t> ids = some_tokens(12, runtime.model->config.vocab_size);
     std::vector<float> logits(ids.size() * runtime.model->config.vocab_size);

@@ -154,7 +154,7 @@ TEST(Ternary, BoardsAgreeOnTernaryMatrices) {
       std::vector<std::byte> message;
       exchange.receive(&message);
       MessageReader reader(message);
-      ASSERT_EQ(static_cast<BoardCommand>(reader.number()), BoardCommand::load);
+      ASSERT_EQ(reader.read<BoardCommand>(), BoardCommand::load);
       read_load_options(reader, &options.load);
     }
     Runtime runtime;
