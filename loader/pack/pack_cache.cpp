@@ -199,9 +199,12 @@ Error write_sealed(const PackCache& cache, std::span<const std::span<const std::
       if (Error e = progress ? progress(file.written, cache.file_bytes()) : Error{}) return e;
     }
   }
-  MappedFile written;
-  if (Error e = map_file(file.path, &written)) return e;
-  const auto contents = written.contents().subspan(cache.header.size(), cache.packed_bytes);
+  MappedFile written;  // segments cross the borders of parts
+  std::span<const std::byte> contents = parts[0];
+  if (parts.size() > 1) {
+    if (Error e = map_file(file.path, &written)) return e;
+    contents = written.contents().subspan(cache.header.size(), cache.packed_bytes);
+  }
   std::vector<uint64_t> hashes;
   for (int64_t i = 0; i < segment_count(cache.packed_bytes); i++) hashes.push_back(fast_hash(segment_at(contents, i)));
   if (Error e = file.append(make_seal(hashes, boot))) return e;

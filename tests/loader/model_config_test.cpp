@@ -240,9 +240,9 @@ TEST(ModelConfig, RopeKindsAndTheirParameters) {
 }
 
 TEST(ModelConfig, InvalidRopesAreErrors) {
-  EXPECT_EQ(llama_message(R"({"rope_scaling": {"type": "proportional"}})"),
-            "config.json: rope_scaling: rope_type: unknown kind: want default, linear, dynamic, yarn, llama3 or "
-            "longrope, have \"proportional\"");
+  EXPECT_EQ(llama_message(R"({"rope_scaling": {"type": "ntk"}})"),
+            "config.json: rope_scaling: rope_type: unknown kind: want default, linear, dynamic, yarn, llama3, "
+            "longrope or proportional, have \"ntk\"");
   EXPECT_EQ(
       llama_message(R"({"rope_scaling": {"type": "longrope", "long_factor": [1, 2, 3, 4], "short_factor": [1]}})"),
       "config.json: rope_scaling: short_factor, long_factor: wrong length: want 4, have 1 and 4");

@@ -359,9 +359,9 @@ TEST(StoredWeights, CacheKeyNamesTheFormat) {
     const size_t from = text.find("at 0 ");
     return text.substr(from, text.find('\n', from) - from);
   };
-  EXPECT_EQ(header(kGptq), "at 0 w8 [8, 8] m.qweight, GPTQ, 4 bits, groups of 4");
+  EXPECT_EQ(header(kGptq), "at 0 m.qweight, GPTQ, 4 bits, groups of 4: w8 [8, 8]");
   EXPECT_EQ(header(R"({"quant_method": "gptq", "bits": 4, "group_size": 4, "checkpoint_format": "gptq_v2"})"),
-            "at 0 w8 [8, 8] m.qweight, GPTQ v2, 4 bits, groups of 4");
+            "at 0 m.qweight, GPTQ v2, 4 bits, groups of 4: w8 [8, 8]");
 }
 
 // The numbers that PyTorch decodes from the files in tests/data/families (tools/reference/stored_codes.py).

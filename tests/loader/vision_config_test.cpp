@@ -70,8 +70,8 @@ TEST(Qwen2Vl, MropeIsAPlainRopeForText) {
                      &LayerConfig::window),
             (Windows{0, 0, 9, 9}));
   EXPECT_EQ(message("Qwen2ForCausalLM", R"({"rope_scaling": {"type": "mrope", "mrope_section": [1, 2, 1]}})"),
-            "config.json: rope_scaling: rope_type: unknown kind: want default, linear, dynamic, yarn, llama3 or "
-            "longrope, have \"mrope\"");
+            "config.json: rope_scaling: rope_type: unknown kind: want default, linear, dynamic, yarn, llama3, "
+            "longrope or proportional, have \"mrope\"");
 }
 
 TEST(Qwen3Vl, NoWindows) {
