@@ -75,12 +75,16 @@ Error add_own_texts(const std::string& folder, const Tokenizer& tokenizer, LoadO
 
 Error read_calibration(const RunOptions& run, const Tokenizer* tokenizer, LoadOptions* load) {
   const std::string_view source = calibration_source(run);
-  if (source == kNoCalibration) return {};
   std::shared_ptr<const Tokenizer> own;
   PackRecord record;
-  if (Error e = check_model_folder(run.model)) return e;
   if (Error e = read_pack_record(run.model, &record)) return e;
   if (!record.empty() && run.calibrate.empty()) return {};  // a packed model keeps its calibration
+  if (source == kNoCalibration && !record["calibration"].empty()) {
+    return error("packed otherwise; pack its source for this", run.model + ": --calibrate", record["calibration"],
+                 "none");
+  }
+  if (source == kNoCalibration) return {};
+  if (Error e = check_model_folder(run.model)) return e;
   if (!tokenizer) {
     if (Error e = load_tokenizer_if_any(run.model, &own)) return e;
     tokenizer = own.get();

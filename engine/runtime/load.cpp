@@ -89,14 +89,14 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   if (Error e = check_calibration(options, model->config)) return e;
   if (Error e = read_generation_config(folder, &generation)) return e;
   if (Error e = open_checkpoint(folder, &model->checkpoint)) return e;
-  for (size_t i = 0; i < options.lora.size(); ++i) {
-    if (Error e = add_adapter(options.lora[i], static_cast<int64_t>(i), &model->checkpoint)) return e;
-  }
   PackRecord& record = model->checkpoint.pack_record;
   if (Error e = read_pack_record(folder, &record)) return e;
   if (!record.empty()) {
     if (Error e = check_packed_options(folder, record, options)) return e;
     model->calibration = record["calibration"];
+  }
+  for (size_t i = 0; i < options.lora.size(); ++i) {
+    if (Error e = add_adapter(options.lora[i], static_cast<int64_t>(i), &model->checkpoint)) return e;
   }
   if (const std::vector<std::string>& overlaid = model->checkpoint.overlaid; !overlaid.empty()) {
     model->notes.push_back(error("tensors in several shards; the index decides", folder, {},

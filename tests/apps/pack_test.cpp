@@ -321,6 +321,9 @@ TEST(PackedModel, OtherOptionsAreRefusedByName) {
   expect_failure(t.run({"--head", "w4"}), 1, "packed otherwise");
   expect_failure(t.run({"--keep", "lm_head"}), 1, "packed otherwise");
   expect_failure(t.run({"--no-rotate"}), 1, "packed otherwise");
+  expect_failure(t.run({"--calibrate", "none"}), 1, "--calibrate: packed otherwise");
+  expect_failure(t.run({"--calibrate", t.path + "/config.json"}), 1, "--calibrate: packed otherwise");
+  expect_failure(t.run({"--lora", t.path}), 1, "--lora: packed otherwise");
   expect_failure(pack_to(kStories, t.path), 1, "not an empty folder");
 }
 
