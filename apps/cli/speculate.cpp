@@ -45,8 +45,12 @@ Error open_draft_session(const Runtime& runtime, const Runtime& small, int64_t c
 Error open_draft_model(const std::string& small, const RunOptions& run, Drafting* out) {
   RunOptions options = run;
   options.model = small;
-  if (run.quant_reason != kQuantRequested) options.load.quant = default_quant(small);
-  if (options.calibrate != kNoCalibration) options.calibrate.clear();
+  PackRecord record;
+  if (Error e = read_pack_record(small, &record)) return e;
+  if (!record.empty() || run.quant_reason != kQuantRequested) options.load.quant = default_quant(small);
+  if (!record.empty() || options.calibrate != kNoCalibration) options.calibrate.clear();
+  if (!record.empty()) options.load.head.reset();
+  options.load.rotate |= !record.empty();
   options.load.keep.clear();  // names matrices of the target model
   options.load.lora.clear();
   options.is_draft_model = true;

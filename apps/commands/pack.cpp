@@ -11,6 +11,7 @@
 
 #include "apps/cli/output_file.h"
 #include "apps/commands.h"
+#include "engine/runtime/packed_model.h"
 
 namespace pinion {
 namespace {
@@ -49,18 +50,32 @@ Error copy_other_files(const std::string& from, const std::string& to) {
   return code ? error("cannot read", from, {}, code.message()) : Error{};
 }
 
-// Writes the folder under a temporary name beside its own, then renames it.
+// Makes a temporary folder beside a packed model's, which must be new or empty.
+Error make_folder(const std::string& out, fs::path* to, TemporaryFolder* folder) {
+  std::error_code code;
+  if (fs::exists(out, code) && !(fs::is_directory(out, code) && fs::is_empty(out, code))) {
+    return error("not an empty folder", out);
+  }
+  *to = (fs::weakly_canonical(out, code) / "").parent_path();
+  fs::create_directories(to->parent_path(), code);
+  folder->path = to->string() + ".XXXXXX";
+  if (mkdtemp(folder->path.data())) return {};
+  folder->path.clear();
+  return error("cannot make the folder", to->string(), {}, std::strerror(errno));
+}
+
+// Writes the folder under a temporary name, then renames it.
 Error write_folder(const PackFlags& options, const LoadOptions& load, const Model& model, const Model* mtp) {
   std::error_code code;
-  const fs::path to = (fs::absolute(options.out, code) / "").parent_path();
-  TemporaryFolder folder{to.string() + ".XXXXXX"};
-  if (!mkdtemp(folder.path.data())) {
-    folder.path.clear();
-    return error("cannot make the folder", to.string(), {}, std::strerror(errno));
-  }
-  struct sigaction action = {};
+  fs::path to;
+  TemporaryFolder folder;
+  if (Error e = make_folder(options.out, &to, &folder)) return e;
+  struct sigaction action = {}, before = {};
   action.sa_handler = [](int) { interrupted = true; };
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
+  }
   ProgressBar bar("writing");
   const auto progress = [&](int64_t done, int64_t total) {
     bar.show(static_cast<double>(done) / static_cast<double>(total));
@@ -77,6 +92,7 @@ Error write_folder(const PackFlags& options, const LoadOptions& load, const Mode
   fs::permissions(folder.path, fs::perms(0755), code);  // as made, only the owner may read them
   fs::permissions(file, fs::perms(0644), code);
   fs::last_write_time(file, fs::file_time_type::clock::now(), code);
+  if (interrupted) return error("interrupted", to.string());
   fs::rename(folder.path, to, code);
   if (code) return error("cannot rename " + folder.path, to.string(), {}, code.message());
   folder.path.clear();
@@ -94,10 +110,10 @@ Error write_and_report(const Model& model, bool is_checked, const std::string& p
 
 int run_pack(const PackFlags& options) {
   if (Error e = check_model_folder(options.model)) return fail(e);
-  std::error_code code;
-  if (!options.out.empty() && fs::exists(options.out, code) &&
-      !(fs::is_directory(options.out, code) && fs::is_empty(options.out, code))) {
-    return fail(error("not an empty folder", options.out));
+  if (!options.out.empty()) {  // tried before the long work
+    fs::path to;
+    TemporaryFolder folder;
+    if (Error e = make_folder(options.out, &to, &folder)) return fail(e);
   }
   Plan plan;
   if (Error e = make_plan(options, &plan)) return fail(e);
@@ -106,7 +122,7 @@ int run_pack(const PackFlags& options) {
   ProgressBar bar(calibration_source(options) == kNoCalibration ? "packing" : "calibrating");
   LoadOptions load = load_options(options);
   load.team = runtime.team.get();
-  load.check_cache = options.check;
+  load.check_cache = options.check || !options.out.empty();  // damaged weights must not get a new seal
   load.progress = [&bar](int64_t done_bytes, int64_t total_bytes) {
     bar.show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
   };

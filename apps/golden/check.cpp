@@ -250,12 +250,14 @@ Error check_here(const CheckOptions& options, const Golden& golden, std::vector<
   settled.run.load = golden.run.load;
   settled.run.load.lora = options.run.load.lora;
   settled.run.kv = golden.run.kv;
-  if (settled.run.calibrate.empty()) {
+  PackRecord record;
+  if (Error e = check_model_folder(settled.run.model)) return e;
+  if (Error e = read_pack_record(settled.run.model, &record)) return e;
+  if (settled.run.calibrate.empty() && record.empty()) {
     settled.run.calibrate = golden.calibration.empty() ? kNoCalibration : kSelfCalibration;
   }
   settled.run.load.check_cache = true;
   std::shared_ptr<const Tokenizer> tokenizer;
-  if (Error e = check_model_folder(settled.run.model)) return e;
   if (Error e = load_tokenizer_if_any(settled.run.model, &tokenizer)) return e;
   Runtime runtime;
   if (Error e = open_with_progress(settled.run, tokenizer.get(), &runtime)) return e;

@@ -47,6 +47,7 @@ void add_conversations(const std::string& folder, const Tokenizer& tokenizer, co
     Conversation conversation;
     conversation.messages.push_back({{"role", "user"}, {"content", message}});
     conversation.tools = tools;
+    conversation.has_fixed_date = true;
     Prompt prompt;
     if (make_prompt(*chat_template, tokenizer, conversation, &prompt) || prompt.ids.empty()) return;
     load->calibration.push_back({std::move(prompt.ids), kAddedTokens});
@@ -86,7 +87,7 @@ Error read_calibration(const RunOptions& run, const Tokenizer* tokenizer, LoadOp
   if (source == kNoCalibration) return {};
   if (Error e = check_model_folder(run.model)) return e;
   if (!tokenizer) {
-    if (Error e = load_tokenizer_if_any(run.model, &own)) return e;
+    if (Error e = load_tokenizer_if_any(run.model, &own); e && !run.calibrate.empty()) return e;
     tokenizer = own.get();
   }
   if (Error e = tokenizer ? add_own_texts(run.model, *tokenizer, load) : add_single_ids(run.model, load)) return e;

@@ -150,8 +150,14 @@ void hold_calls(const ServerState& server, const ChatPrompt& chat, GenerationFie
   if (chat.reply.format == ToolFormat::kNone || !chat.reply.tools.is_array()) return;
   OrderedJson schemas = schemas_of(chat);
   if (schemas.empty()) return;
-  fields->held = std::async(std::launch::deferred, compile_calls, std::cref(server), chat.reply.format, chat.is_forced,
-                            std::move(schemas));
+  const auto compile = [&server, format = chat.reply.format, is_forced = chat.is_forced, schemas]() -> HeldCalls {
+    try {
+      return compile_calls(server, format, is_forced, schemas);
+    } catch (const std::bad_alloc&) {  // it must not reach the engine's thread; calls are free then
+      return {};
+    }
+  };
+  fields->held = std::async(std::launch::deferred, compile);
   if (chat.is_forced && std::exchange(fields->options.min_tokens, 0) > 0) fields->ignored.emplace_back("min_tokens");
   const auto options = std::make_shared<const ToolRulesOptions>(
       ToolRulesOptions{fields->held, server.tokenizer, chat.reply, chat.is_forced, fields->options.rules});

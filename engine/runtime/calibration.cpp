@@ -14,7 +14,8 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kChunk = 256;  // tokens of a pass; it determines the order of sums, so it must not change
+constexpr int64_t kMaxTextsAtOnce = 16;  // of those that the model continues; more take memory and are no faster
+constexpr int64_t kChunk = 256;          // tokens of a pass; it determines the order of sums, so it must not change
 
 // Matrices of a layer with the same input. Matrices of experts are not included.
 struct SharedInput {
@@ -56,13 +57,14 @@ Error run_texts(Session& session, std::span<const CalibrationText> texts, const 
   return {};
 }
 
-// Lets the model add tokens to the texts, all at once. Each text has a seed of its own.
+// Lets the model add tokens to the texts, several at once. Each text has a seed of its own.
 Error add_tokens(const Model& model, Team& team, std::span<CalibrationText> texts, const Report& done) {
   SchedulerOptions options = {.kv = KvType::f32, .sequences = 0, .pass_rows = kChunk, .snapshot_bytes = 0};
   for (const CalibrationText& text : texts) {
     options.sequences += text.added_tokens > 0;
     options.context = std::max(options.context, std::ssize(text.ids) + text.added_tokens);
   }
+  options.sequences = std::min(options.sequences, kMaxTextsAtOnce);
   options.context = std::min(options.context, context_length(model.config));
   if (options.sequences == 0) return {};
   Scheduler scheduler;
@@ -70,7 +72,7 @@ Error add_tokens(const Model& model, Team& team, std::span<CalibrationText> text
   Error failure;
   for (size_t i = 0; i < texts.size(); ++i) {
     CalibrationText& text = texts[i];
-    if (text.added_tokens == 0) continue;
+    if (text.added_tokens == 0 || std::ssize(text.ids) >= options.context) continue;
     TextRequest request = {.prompt = text.ids};
     request.options = {.max_tokens = text.added_tokens, .ignore_eos = true, .hash_logits = false};
     request.options.sampler.temperature = 1;
@@ -218,9 +220,7 @@ Error check_calibration(const LoadOptions& options, const ModelConfig& config) {
 }
 
 int64_t calibration_bytes(const Model& model) {
-  int64_t bytes = 0;
-  for (const TensorView& tensor : model.checkpoint.tensors) bytes += tensor.elements() * sizeof(bf16);
-  return bytes;
+  return (count_parameters(model.config).all + model.embedding.elements()) * static_cast<int64_t>(sizeof(bf16));
 }
 
 bool calibrates(const Model& model, std::span<const PackJob> jobs) {

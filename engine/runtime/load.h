@@ -20,10 +20,6 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
 // be loaded. *model has the configuration and the checkpoint as soon as they are read, even after an error.
 Error bind_model(const std::string& folder, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs);
 
-// Writes the file of a packed model (loader/pack/pack_cache.h). record: has "quant"; mtp: null without such a layer.
-Error write_packed_model(const std::string& path, PackRecord record, const LoadOptions& options, const Model& model,
-                         const Model* mtp, const WriteProgress& progress);
-
 // Loads the checkpoint's MTP layer as a draft model for `model` (engine/session/speculation.h): one layer that uses the
 // embedding and head of `model`, which must outlive it. It has a cache file of its own.
 Error load_mtp(const std::string& folder, const LoadOptions& options, const Model& model, std::unique_ptr<Model>* out);

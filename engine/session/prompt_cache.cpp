@@ -47,8 +47,8 @@ uint64_t combine(uint64_t hash, int64_t value) { return combine(hash, std::as_by
 uint64_t hash_model(const Model& model, const KvShape& kv, const RecurrentState& state) {
   uint64_t hash = kPromptFormatVersion;
   const std::span<const std::byte> packed = model.packed();
-  const int64_t segments = segment_count(std::ssize(packed));
-  if (model.mapped.empty() && model.from_cache()) {
+  const int64_t segments = segment_count(model.from_cache() ? model.cache.packed_bytes : std::ssize(packed));
+  if (model.from_cache()) {
     hash = combine(hash, seal_in(model.cache, model.cached).first(segments * sizeof(uint64_t)));
   } else {
     std::vector<uint64_t> hashes;

@@ -314,7 +314,9 @@ Error write_packed_model(const fs::path& path, const PackRecord& record, std::ve
     at += tensor.bytes;
     if (tensor.data) parts.push_back(tensor.contents());
   }
-  file.header = std::string(sizeof(uint64_t), '\0') + json.dump();
+  // A folder's name may be no UTF-8.
+  file.header =
+      std::string(sizeof(uint64_t), '\0') + json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   pad_to_pages(&file.header, ' ');
   const uint64_t length = file.header.size() - sizeof length;
   std::memcpy(file.header.data(), &length, sizeof length);

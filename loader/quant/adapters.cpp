@@ -71,11 +71,14 @@ Error find_scale(const AdapterConfig& config, const std::string& module, int64_t
 // Splits "DIR=FACTOR".
 Error split_factor(const std::string& text, std::string* folder, double* factor) {
   const size_t at = text.rfind('=');
-  const char *begin = text.data() + at + 1, *end = text.data() + text.size();
+  std::error_code code;
   *folder = text;
-  if (at == text.npos || std::from_chars(begin, end, *factor).ptr != end || begin == end) return {};
+  if (at == text.npos || std::filesystem::exists(text, code)) return {};
+  const char *begin = text.data() + at + 1, *end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(begin, end, *factor);
+  if (stop != end || begin == end) return {};
   *folder = text.substr(0, at);
-  if (std::abs(*factor) <= 1e6) return {};
+  if (failure == std::errc() && std::abs(*factor) <= 1e6) return {};
   return error("adapter's factor out of range", *folder, "a number up to a million", std::string(begin, end));
 }
 
@@ -94,7 +97,7 @@ Error add_adapter(const std::string& text, int64_t index, Checkpoint* checkpoint
   if (Error e = parse_safetensors(checkpoint->files.back().contents(), file.string(), &parsed)) return e;
   for (TensorView& tensor : parsed.tensors) {
     std::string module = tensor.name;
-    if (!module.starts_with(kPrefix) || !module.ends_with(kEnding)) {
+    if (!module.starts_with(kPrefix) || !module.ends_with(kEnding) || tensor.bytes == 0) {
       return error("not a tensor of a LoRA adapter", file.string() + ": " + module, "base_model.model.NAME.weight");
     }
     module = module.substr(kPrefix.size(), module.size() - kPrefix.size() - kEnding.size());

@@ -117,6 +117,9 @@ TEST(Adapters, ArePartOfTheCacheKey) {
   EXPECT_NE(path({first}), path({first + "=-1"}));
   EXPECT_NE(path({first}), path({second}));
   EXPECT_NE(path({first}), path({first, second}));
+  const std::string equals = copy.string() + "/r=16";  // no factor, since the folder exists
+  std::filesystem::copy(adapter("llama"), equals);
+  EXPECT_EQ(path({equals}), path({equals + "=1"}));
   const auto before = path({copy.string()});
   const std::string weights = read_bytes(copy / "adapter_model.safetensors");
   copy.write("adapter_model.safetensors", weights.substr(0, weights.size() - 2) + "zz");
@@ -195,6 +198,8 @@ TEST(Adapters, TensorsThatDoNotFit) {
   EXPECT_NE(load_error(base("llama"), {"/nowhere"}).find("/nowhere/adapter_config.json"), std::string::npos);
   EXPECT_EQ(load_error(base("llama"), {adapter("llama") + "=nan"}),
             adapter("llama") + ": adapter's factor out of range: want a number up to a million, have nan");
+  EXPECT_EQ(load_error(base("llama"), {adapter("llama") + "=1e999"}),
+            adapter("llama") + ": adapter's factor out of range: want a number up to a million, have 1e999");
 }
 
 // The embedding of tests/data/families/smollm2 is also its head, which an adapter of the embedding does not change.

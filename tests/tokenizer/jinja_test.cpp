@@ -40,6 +40,10 @@ TEST(Jinja, TextIsUnicode) {
   EXPECT_EQ(rendered("{{ v | map(attribute='f.n') | join(',') }}", {{"v", {{{"f", {{"n", "x"}}}}}}}), "x");
   EXPECT_EQ(rendered("{{ ['a'] | map('upper') | join }}"), "A");
   EXPECT_EQ(rendered("{{ strftime_now('%Y') | length }}"), "4");
+  std::string date;
+  EXPECT_EQ(render_jinja("{{ strftime_now('%d %b %Y %H:%M') }}", "t", OrderedJson::object(), &date, true).message(), "");
+  EXPECT_EQ(date, "01 Jan 2025 00:00");
+  EXPECT_NE(rendered("{{ strftime_now('%d %b %Y %H:%M') }}"), date) << "only where it is fixed";
 }
 
 TEST(Jinja, TestsOfUndefinedAndBooleans) {

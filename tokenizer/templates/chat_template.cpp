@@ -290,7 +290,10 @@ Error render(const ChatTemplate& chat_template, const Conversation& conversation
   std::string jinja = chosen->jinja;
   if (Error e = jinja.empty() ? parse_jinja(chosen->source, chosen->where, &jinja) : Error{}) return e;
   const auto render_as_given = [&](const Conversation& shown, std::string* text) {
-    if (Error e = render_jinja(jinja, chosen->where, template_variables(chat_template, shown), text)) return e;
+    if (Error e =
+            render_jinja(jinja, chosen->where, template_variables(chat_template, shown), text, shown.has_fixed_date)) {
+      return e;
+    }
     return check_parts(chat_template, shown.messages, *text);
   };
   return render_mended(conversation, render_as_given, out, mended);

@@ -24,6 +24,7 @@ struct Conversation {
   bool continue_final_message = false;
   std::string template_name = {};  // empty: "tool_use" if there are tools and such a template, else "default"
   bool is_strict = false;          // no mends
+  bool has_fixed_date = false;     // strftime_now() is the first day of 2025, so that prompts do not change by day
 };
 
 struct ChatTemplate;  // immutable after loading

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "tokenizer/templates/jinja/builtin.h"
 #include "tokenizer/templates/jinja/syntax.h"
 #include "tokenizer/templates/limited_run.h"
 #include "tokenizer/tokens/unicode.h"
@@ -103,8 +105,11 @@ Error parse_jinja(const std::string& source, const std::string& where, std::stri
 }
 
 Error render_jinja(const std::string& normalized, const std::string& where, const nlohmann::ordered_json& variables,
-                   std::string* out) {
-  const auto render = [&](std::string* text) { return jinja::run_source(normalized, where, variables, text); };
+                   std::string* out, bool has_fixed_date) {
+  const auto render = [&](std::string* text) {
+    if (has_fixed_date) setenv(jinja::kFixedTime, "1735689600", 1);  // in the child
+    return jinja::run_source(normalized, where, variables, text);
+  };
   return run_limited(render, where, out);
 }
 

@@ -15,8 +15,9 @@ namespace pinion {
 Error parse_jinja(const std::string& source, const std::string& where, std::string* normalized);
 
 // All strings of `variables` are UTF-8. raise_exception(text) becomes an error with that text and its line.
+// has_fixed_date: strftime_now() is the first day of 2025.
 Error render_jinja(const std::string& normalized, const std::string& where, const nlohmann::ordered_json& variables,
-                   std::string* out);
+                   std::string* out, bool has_fixed_date = false);
 
 // The output of {{ value }}: Python's spelling.
 Error print_as_jinja(const nlohmann::ordered_json& value, std::string* out);

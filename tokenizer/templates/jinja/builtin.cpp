@@ -280,11 +280,12 @@ Value make_namespace(const Slots& a) {
 }
 
 Value strftime_now(const Slots& a) {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
+  const char* fixed = std::getenv(kFixedTime);
+  const std::time_t now = fixed ? std::strtoll(fixed, nullptr, 10) : std::time(nullptr);
+  std::tm date{};
+  fixed ? gmtime_r(&now, &date) : localtime_r(&now, &date);
   std::array<char, 1024> text{};
-  return std::string(text.data(), std::strftime(text.data(), text.size(), require_text(a[0]).c_str(), &local));
+  return std::string(text.data(), std::strftime(text.data(), text.size(), require_text(a[0]).c_str(), &date));
 }
 
 constexpr Builtin kGlobalFunctions[] = {

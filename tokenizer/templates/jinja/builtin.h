@@ -72,6 +72,9 @@ struct Namespace : Object {
 std::span<const Builtin> methods(const Value& object);
 std::span<const Builtin> global_functions();
 
+// Environment variable with the seconds since 1970 that strftime_now() shows, in UTC (reproducible-builds.org).
+inline constexpr const char* kFixedTime = "SOURCE_DATE_EPOCH";
+
 std::string escaped(const Value& value);  // HTML, unless it is markup already
 std::vector<std::string> split_lines(std::string_view text, bool keep_ends);
 Value strip(const Value& text, const Value& chars);  // str.strip()
