@@ -51,7 +51,7 @@ Error copy_other_files(const std::string& from, const std::string& to) {
 }
 
 // Makes a temporary folder beside a packed model's, which must be new or empty.
-Error make_folder(const std::string& out, fs::path* to, TemporaryFolder* folder) {
+Error make_temporary_folder(const std::string& out, fs::path* to, TemporaryFolder* folder) {
   std::error_code code;
   if (fs::exists(out, code) && !(fs::is_directory(out, code) && fs::is_empty(out, code))) {
     return error("not an empty folder", out);
@@ -69,7 +69,7 @@ Error write_folder(const PackFlags& options, const LoadOptions& load, const Mode
   std::error_code code;
   fs::path to;
   TemporaryFolder folder;
-  if (Error e = make_folder(options.out, &to, &folder)) return e;
+  if (Error e = make_temporary_folder(options.out, &to, &folder)) return e;
   struct sigaction action = {}, before = {};
   action.sa_handler = [](int) { interrupted = true; };
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
@@ -113,7 +113,7 @@ int run_pack(const PackFlags& options) {
   if (!options.out.empty()) {  // tried before the long work
     fs::path to;
     TemporaryFolder folder;
-    if (Error e = make_folder(options.out, &to, &folder)) return fail(e);
+    if (Error e = make_temporary_folder(options.out, &to, &folder)) return fail(e);
   }
   Plan plan;
   if (Error e = make_plan(options, &plan)) return fail(e);

@@ -318,15 +318,14 @@ TEST(PackedModel, OtherCalibrationHoldsInGoldenFilesAndDrafts) {
   const std::string path = folder / "new/parents/packed", text = kStories + "/tokenizer_config.json";
   ASSERT_EQ(pack_to(kStories, path, {"--quant", "w4a8", "--calibrate", text}).status, 0);
   write_file(folder / "P.json", R"(["Once upon a time"])");
-  ASSERT_EQ(run_pinion({"golden", "record", "--model", path, "--prompts", folder / "P.json", "--max-tokens", "8", "--out",
-                        folder / "G.json"})
+  ASSERT_EQ(run_pinion({"golden", "record", "--model", path, "--prompts", folder / "P.json", "--max-tokens", "8",
+                        "--out", folder / "G.json"})
                 .status,
             0);
   const Outcome check = run_pinion({"golden", "check", "--model", path, "--golden", folder / "G.json"});
   EXPECT_EQ(check.status, 0) << check.out << check.err;
-  const Outcome drafted =
-      run_pinion(generate(kStories, {"--prompt", "Once", "--max-tokens", "8", "--quant", "w4a8", "--calibrate", "none",
-                                     "--head", "w4", "--speculate", path}));
+  const Outcome drafted = run_pinion(generate(kStories, {"--prompt", "Once", "--max-tokens", "8", "--quant", "w4a8",
+                                                         "--calibrate", "none", "--head", "w4", "--speculate", path}));
   EXPECT_EQ(drafted.status, 0) << drafted.err;
 }
 

@@ -41,7 +41,8 @@ TEST(Jinja, TextIsUnicode) {
   EXPECT_EQ(rendered("{{ ['a'] | map('upper') | join }}"), "A");
   EXPECT_EQ(rendered("{{ strftime_now('%Y') | length }}"), "4");
   std::string date;
-  EXPECT_EQ(render_jinja("{{ strftime_now('%d %b %Y %H:%M') }}", "t", OrderedJson::object(), &date, true).message(), "");
+  EXPECT_EQ(render_jinja("{{ strftime_now('%d %b %Y %H:%M') }}", "t", OrderedJson::object(), &date, true).message(),
+            "");
   EXPECT_EQ(date, "01 Jan 2025 00:00");
   EXPECT_NE(rendered("{{ strftime_now('%d %b %Y %H:%M') }}"), date) << "only where it is fixed";
 }
