@@ -211,7 +211,7 @@ const ApiError kNotStored{404, "no response with this id is stored", "response_i
 Reply list_input(const StoredResponse& stored, bool is_ascending) {
   const OrderedJson items = OrderedJson::parse(stored.items), response = OrderedJson::parse(stored.response);
   OrderedJson list = OrderedJson::array();
-  for (size_t i = 0; i < items.size() - response["output"].size(); ++i) {
+  for (size_t i = 0; i + response["output"].size() < items.size(); ++i) {
     OrderedJson item = {{"id", "item_" + std::to_string(i)}, {"type", "message"}};
     item.update(items[i]);
     if (const std::string text = text_of(item, "content"); !text.empty()) {
@@ -220,7 +220,8 @@ Reply list_input(const StoredResponse& stored, bool is_ascending) {
     }
     list.insert(is_ascending ? list.end() : list.begin(), std::move(item));
   }
-  const OrderedJson first = list.front()["id"], last = list.back()["id"];
+  const auto id_of = [&](size_t i) { return list.empty() ? OrderedJson() : list[i]["id"]; };
+  const OrderedJson first = id_of(0), last = id_of(list.size() - 1);
   return json_reply({{"object", "list"}, {"data", list}, {"first_id", first}, {"last_id", last}, {"has_more", false}});
 }
 

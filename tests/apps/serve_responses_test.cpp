@@ -229,6 +229,10 @@ TEST(ServeResponses, StoredResponsesGoOn) {
   EXPECT_EQ(ascending["data"][2], items["data"][0]);
   server.get("/v1/responses/input_items", 404);
   server.get(path + "x/input_items", 404);
+  const json greeting =
+      responses(server, {{"instructions", "Greet."}, {"input", json::array()}, {"max_output_tokens", 1}});
+  const json none = json::parse(server.get("/v1/responses/" + greeting["id"].get<std::string>() + "/input_items"));
+  EXPECT_TRUE(none["data"].empty() && none["first_id"].is_null() && none["last_id"].is_null()) << none;
   const auto erase = [&] { return server.client().Delete(path); };
   const httplib::Result erased = erase();
   EXPECT_EQ(erased->status, 200) << erased->body;
