@@ -1,15 +1,8 @@
-// The APIs of Anthropic and Ollama, and the official clients.
+// The API of Anthropic, features that all APIs share, and the official clients.
 #include "tests/apps/server.h"
 
 namespace pinion {
 namespace {
-
-const json kStory = {{{"role", "user"}, {"content", "Tell me a story about an owl."}}};
-
-std::string chatted(const Server& server, const json& messages) {
-  return server.post("/v1/chat/completions",
-                     {{"messages", messages}, {"max_tokens", 40}, {"seed", 3}})["choices"][0]["message"]["content"];
-}
 
 // Events of a stream by name.
 std::vector<json> events(const Server& server, json body) {
@@ -28,11 +21,11 @@ std::vector<json> events(const Server& server, json body) {
 
 TEST(ServeApis, AnthropicMessages) {
   Server server(kDemo);
-  const json request = {{"messages", kStory}, {"max_tokens", 40}, {"seed", 3}};
+  const json request = {{"messages", kOwlStory}, {"max_tokens", 40}, {"seed", 3}};
   const json whole = server.post("/v1/messages", request);
   EXPECT_EQ(whole["type"], "message");
   ASSERT_EQ(whole["content"].size(), 1);
-  EXPECT_EQ(whole["content"][0], json({{"type", "text"}, {"text", chatted(server, kStory)}}));
+  EXPECT_EQ(whole["content"][0], json({{"type", "text"}, {"text", chatted(server, kOwlStory)}}));
   std::vector<std::string> names;
   std::string text;
   json last;
@@ -51,21 +44,22 @@ TEST(ServeApis, AnthropicMessages) {
       {{"role", "user"}, {"content", {{{"type", "text"}, {"text", "Tell me a story about an owl."}}}}}};
   EXPECT_EQ(server.post("/v1/messages", {{"messages", blocks}, {"max_tokens", 40}, {"seed", 3}})["content"],
             whole["content"]);
-  EXPECT_EQ(server.post("/v1/messages/count_tokens", {{"messages", kStory}})["input_tokens"],
-            server.post("/v1/chat/completions", {{"messages", kStory}, {"max_tokens", 1}})["usage"]["prompt_tokens"]);
+  EXPECT_EQ(
+      server.post("/v1/messages/count_tokens", {{"messages", kOwlStory}})["input_tokens"],
+      server.post("/v1/chat/completions", {{"messages", kOwlStory}, {"max_tokens", 1}})["usage"]["prompt_tokens"]);
 }
 
 TEST(ServeApis, AnthropicErrors) {
   Server server(kDemo);
   const std::pair<json, std::string> mistakes[] = {
-      {{{"messages", kStory}}, "max_tokens"},
+      {{{"messages", kOwlStory}}, "max_tokens"},
       {{{"messages", json::array()}, {"max_tokens", 1}}, "messages"},
       {{{"messages", {{{"role", "tool"}, {"content", "a"}}}}, {"max_tokens", 1}}, "role"},
       {{{"messages", {{{"role", "user"}, {"content", {{{"type", "image"}}}}}}}, {"max_tokens", 1}}, "image"},
-      {{{"messages", kStory}, {"max_tokens", 1}, {"tool_choice", {{"type", "any"}}}}, "tools"},
-      {{{"messages", kStory}, {"max_tokens", 1}, {"tools", {{"name", "a"}}}}, "tools"},
-      {{{"messages", kStory}, {"max_tokens", 1}, {"thinking", {{"type", "much"}}}}, "thinking"},
-      {{{"messages", kStory}, {"max_tokens", 1}, {"thinking", true}}, "thinking"},
+      {{{"messages", kOwlStory}, {"max_tokens", 1}, {"tool_choice", {{"type", "any"}}}}, "tools"},
+      {{{"messages", kOwlStory}, {"max_tokens", 1}, {"tools", {{"name", "a"}}}}, "tools"},
+      {{{"messages", kOwlStory}, {"max_tokens", 1}, {"thinking", {{"type", "much"}}}}, "thinking"},
+      {{{"messages", kOwlStory}, {"max_tokens", 1}, {"thinking", true}}, "thinking"},
   };
   for (const auto& [request, words] : mistakes) {
     const json answer = server.post("/v1/messages", request, 400);
@@ -73,140 +67,6 @@ TEST(ServeApis, AnthropicErrors) {
     EXPECT_EQ(answer["error"]["type"], "invalid_request_error");
     EXPECT_NE(answer["error"]["message"].get<std::string>().find(words), std::string::npos) << answer;
   }
-}
-
-TEST(ServeApis, OllamaChatAndGenerate) {
-  Server server(kDemo);
-  int major = 0, minor = 0, patch = 0;
-  const json version = json::parse(server.get("/api/version"));
-  const std::string spoken = version["version"];
-  EXPECT_EQ(std::sscanf(spoken.c_str(), "%d.%d.%d", &major, &minor, &patch), 3);
-  EXPECT_GE(std::tuple(major, minor, patch), std::tuple(0, 6, 4)) << "clients refuse older ones";
-  EXPECT_TRUE(version["pinion"].is_string());
-  EXPECT_EQ(json::parse(server.get("/api/tags"))["models"][0]["name"], "demo");
-  EXPECT_EQ(server.post("/api/show", {{"model", "demo"}})["capabilities"][0], "completion");
-  const json options = {{"seed", 3}, {"num_predict", 40}};
-  const json whole = server.post("/api/chat", {{"messages", kStory}, {"options", options}, {"stream", false}});
-  const std::string said = whole["message"]["content"];
-  EXPECT_EQ(said, chatted(server, kStory));
-  EXPECT_EQ(whole["done"], true);
-  EXPECT_EQ(server.post("/api/generate",
-                        {{"prompt", kStory[0]["content"]}, {"options", options}, {"stream", false}})["response"],
-            said);
-  // Ollama streams by default.
-  const std::string lines =
-      server.client()
-          .Post("/api/chat", json({{"messages", kStory}, {"options", options}}).dump(), "application/json")
-          ->body;
-  std::string joined;
-  for (size_t at = 0, end; at < lines.size(); at = end + 1) {
-    end = lines.find('\n', at);
-    const json line = json::parse(lines.substr(at, end - at));
-    joined += line["message"]["content"];
-    EXPECT_EQ(line["done"], end + 1 == lines.size());
-  }
-  EXPECT_EQ(joined, said);
-  EXPECT_TRUE(server.post("/api/nothing", json::object(), 404)["error"].is_string());
-}
-
-TEST(ServeApis, OllamaPreloadAndUnsupported) {
-  Server server(kDemo);
-  for (const json& nothing : {json::object(), json({{"messages", json::array()}, {"prompt", ""}, {"stream", false}})}) {
-    const json chat = server.post("/api/chat", nothing), generate = server.post("/api/generate", nothing);
-    EXPECT_EQ(chat["message"], json({{"role", "assistant"}, {"content", ""}}));
-    EXPECT_EQ(generate["response"], "");
-    for (const json& answer : {chat, generate}) {
-      EXPECT_EQ(answer["done"], true);
-      EXPECT_EQ(answer["done_reason"], "load");
-    }
-  }
-  const json running = json::parse(server.get("/api/ps"))["models"];
-  EXPECT_EQ(running[0]["name"], "demo");
-  EXPECT_GT(running[0]["context_length"], 0);
-  EXPECT_TRUE(server.post("/api/embed", {{"input", "a"}}, 501)["error"].is_string());
-  const json picture = json::array({"iVBORw0KGgo="});
-  const json messages = {{{"role", "user"}, {"content", "What is it?"}, {"images", picture}}};
-  for (const auto& [path, body, field] :
-       {std::tuple<const char*, json, const char*>{"/api/chat", {{"messages", messages}}, "images"},
-        {"/api/generate", {{"prompt", "What?"}, {"images", picture}}, "images"},
-        {"/api/generate", {{"prompt", "What?"}, {"think", "much"}}, "think"},
-        {"/api/chat", {{"messages", kStory}, {"think", 1}}, "think"}}) {
-    const std::string words = server.post(path, body, 400)["error"];
-    EXPECT_NE(words.find(field), std::string::npos) << words;
-  }
-}
-
-TEST(ServeApis, OllamaModels) {
-  const Folder model;
-  copy_stories(model);
-  write_file(model.path / "chat_template.jinja",
-             "{% if tools %}<tool_call>\n{\"name\": ..., \"arguments\": ...}\n</tool_call>{% endif %}{% if "
-             "enable_thinking %}a{% endif %}");
-  Server server(model.path);
-  const json tags = json::parse(server.get("/api/tags"))["models"][0];
-  EXPECT_EQ(tags["capabilities"], json({"completion", "tools", "thinking"}));
-  EXPECT_EQ(server.post("/api/show", {{"model", "x"}})["capabilities"], tags["capabilities"]);
-  const std::string name = tags["name"];
-  EXPECT_EQ(server.post("/api/pull", {{"model", name}, {"stream", false}}), json({{"status", "success"}}));
-  EXPECT_EQ(server.post("/api/pull", {{"name", name + ":latest"}, {"stream", false}}), json({{"status", "success"}}));
-  const httplib::Result streamed =
-      server.client().Post("/api/pull", json({{"model", name}}).dump(), "application/json");
-  EXPECT_EQ(streamed->get_header_value("Content-Type"), "application/x-ndjson");
-  EXPECT_TRUE(streamed->body.ends_with("\n{\"status\":\"success\"}\n")) << streamed->body;
-  EXPECT_NE(server.post("/api/pull", {{"model", "other"}}, 404)["error"].get<std::string>().find(name),
-            std::string::npos);
-  server.post("/api/pull", json::object(), 400);
-}
-
-TEST(ServeApis, OllamaLogprobsEqualOpenais) {
-  Server server(kDemo);
-  json body = {{"messages", kStory}, {"logprobs", true}, {"top_logprobs", 2}, {"max_tokens", 5}, {"seed", 3}};
-  const json expected = server.post("/v1/chat/completions", body)["choices"][0]["logprobs"]["content"];
-  ASSERT_EQ(expected.size(), 5);
-  body.update({{"stream", false}, {"options", {{"num_predict", 5}, {"seed", 3}}}});
-  body.erase("max_tokens");
-  EXPECT_EQ(server.post("/api/chat", body)["logprobs"], expected);
-  body["stream"] = true;
-  const std::string lines = server.client().Post("/api/chat", body.dump(), "application/json")->body;
-  json all = json::array();
-  for (size_t at = 0, end; at < lines.size(); at = end + 1) {
-    end = lines.find('\n', at);
-    const json line = json::parse(lines.substr(at, end - at));
-    for (const json& each : line.value("logprobs", json::array())) all.push_back(each);
-  }
-  EXPECT_EQ(all, expected);
-  EXPECT_FALSE(server.post("/api/chat", {{"messages", kStory}, {"stream", false}}).contains("logprobs"));
-  server.post("/api/chat", {{"messages", kStory}, {"logprobs", true}, {"top_logprobs", 101}}, 400);
-}
-
-// The oldest turns make room; the system message and the last turn stay.
-TEST(ServeApis, OllamaTruncatesConversations) {
-  Server server(kDemo, {"--context", "256"});
-  std::string words;
-  for (int i = 0; i < 150; ++i) words += "word ";
-  const json system = {{"role", "system"}, {"content", "Be brief."}}, old = {{"role", "user"}, {"content", words}};
-  const json answer = {{"role", "assistant"}, {"content", words}},
-             last = {{"role", "user"}, {"content", "Who are you?"}};
-  const json options = {{"num_predict", 4}, {"temperature", 0}};
-  const auto request = [&](const json& messages) {
-    return json({{"messages", messages}, {"options", options}, {"stream", false}});
-  };
-  json body = request({system, old, answer, old, last});
-  const httplib::Result result = server.client().Post("/api/chat", body.dump(), "application/json");
-  ASSERT_EQ(result->status, 200) << result->body;
-  EXPECT_EQ(result->get_header_value("X-Pinion-Ignored"), "messages: oldest turns (1)");
-  const json found = json::parse(result->body), expected = server.post("/api/chat", request({system, old, last}));
-  EXPECT_EQ(found["message"], expected["message"]);
-  EXPECT_EQ(found["prompt_eval_count"], expected["prompt_eval_count"]);
-  json many = json::array({system});
-  for (int i = 0; i < 500; ++i) many.push_back(i % 2 ? answer : old);
-  many.push_back(last);
-  EXPECT_LE(server.post("/api/chat", request(many))["prompt_eval_count"].get<int64_t>(), 252);
-  body["truncate"] = false;
-  EXPECT_NE(server.post("/api/chat", body, 400)["error"].get<std::string>().find("too long"), std::string::npos);
-  EXPECT_NE(
-      server.post("/api/chat", request({{{"role", "user"}, {"content", words + words}}}), 400).dump().find("too long"),
-      std::string::npos);
 }
 
 // "think" sets variables of the template.
@@ -217,7 +77,7 @@ TEST(ServeApis, ThinkSetsTemplateVariables) {
   Server server(model.path);
   const auto prompt_tokens = [&](const json& think) {
     return server
-        .post("/api/chat", {{"messages", kStory},
+        .post("/api/chat", {{"messages", kOwlStory},
                             {"think", think},
                             {"stream", false},
                             {"options", {{"num_predict", 1}}}})["prompt_eval_count"]
@@ -228,10 +88,10 @@ TEST(ServeApis, ThinkSetsTemplateVariables) {
   };
   EXPECT_EQ(prompt_tokens("medium"), tokens_of("medium/True"));
   EXPECT_EQ(prompt_tokens(false), tokens_of("/False"));
-  const json effort = {{"messages", kStory}, {"max_tokens", 1}, {"output_config", {{"effort", "medium"}}}};
+  const json effort = {{"messages", kOwlStory}, {"max_tokens", 1}, {"output_config", {{"effort", "medium"}}}};
   EXPECT_EQ(server.post("/v1/messages", effort)["usage"]["input_tokens"], tokens_of("medium/"));
   for (const auto& [level, text] : {std::pair("high", "high/"), {"none", "none/False"}}) {
-    const json body = {{"messages", kStory}, {"max_tokens", 1}, {"reasoning_effort", level}};
+    const json body = {{"messages", kOwlStory}, {"max_tokens", 1}, {"reasoning_effort", level}};
     EXPECT_EQ(server.post("/v1/chat/completions", body)["usage"]["prompt_tokens"], tokens_of(text));
   }
   EXPECT_NE(tokens_of("medium/True"), tokens_of("/False"));
@@ -258,7 +118,7 @@ TEST(ServeApis, SingleToolCallEndsReply) {
   const Caller model;
   Server server(model.path);
   const json schema = {{"name", "weather"}, {"parameters", {{"type", "object"}}}};
-  json request = {{"messages", kStory},
+  json request = {{"messages", kOwlStory},
                   {"tools", {{{"type", "function"}, {"function", schema}}}},
                   {"max_tokens", 4},
                   {"n", 2},
@@ -319,7 +179,7 @@ TEST(ServeApis, AnthropicThinkingBlocks) {
   copy_stories(model);
   write_file(model.path / "chat_template.jinja", "{% if enable_thinking %}<think>\n{% else %}No.{% endif %}");
   Server server(model.path);
-  json request = {{"messages", kStory}, {"max_tokens", 9}, {"seed", 1}, {"thinking", {{"type", "disabled"}}}};
+  json request = {{"messages", kOwlStory}, {"max_tokens", 9}, {"seed", 1}, {"thinking", {{"type", "disabled"}}}};
   EXPECT_EQ(server.post("/v1/messages", request)["content"][0]["type"], "text");
   request["thinking"] = {{"type", "enabled"}, {"budget_tokens", 1024}};
   const json block = server.post("/v1/messages", request)["content"][0];

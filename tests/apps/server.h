@@ -122,4 +122,12 @@ class Server {
   std::string name_;
 };
 
+inline const json kOwlStory = {{{"role", "user"}, {"content", "Tell me a story about an owl."}}};
+
+// The demo model's reply to the messages.
+inline std::string chatted(const Server& server, const json& messages) {
+  return server.post("/v1/chat/completions",
+                     {{"messages", messages}, {"max_tokens", 40}, {"seed", 3}})["choices"][0]["message"]["content"];
+}
+
 }  // namespace pinion
