@@ -47,10 +47,12 @@ Error open_draft_model(const std::string& small, const RunOptions& run, Drafting
   options.model = small;
   PackRecord record;
   if (Error e = read_pack_record(small, &record)) return e;
+  if (!record.empty()) {  // it was packed with options of its own
+    options.load.head.reset();
+    options.load.rotate = true;
+  }
   if (!record.empty() || run.quant_reason != kQuantRequested) options.load.quant = default_quant(small);
   if (!record.empty() || options.calibrate != kNoCalibration) options.calibrate.clear();
-  if (!record.empty()) options.load.head.reset();
-  options.load.rotate |= !record.empty();
   options.load.keep.clear();  // names matrices of the target model
   options.load.lora.clear();
   options.is_draft_model = true;

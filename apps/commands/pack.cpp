@@ -2,6 +2,7 @@
 // the file and its size.
 #include <fnmatch.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <cerrno>
@@ -89,8 +90,10 @@ Error write_folder(const PackFlags& options, const LoadOptions& load, const Mode
   if (Error e = write_packed_model(file, record, load, model, mtp, progress)) return e;
   if (Error e = read_pack_record(folder.path, &record)) return e;
   if (Error e = write_output_file(folder.path + "/pack.json", pack_json(record).dump(2) + "\n")) return e;
-  fs::permissions(folder.path, fs::perms(0755), code);  // as made, only the owner may read them
-  fs::permissions(file, fs::perms(0644), code);
+  const mode_t mask = umask(0);  // as made, only the owner may read them
+  umask(mask);
+  fs::permissions(folder.path, fs::perms(0777 & ~mask), code);
+  fs::permissions(file, fs::perms(0666 & ~mask), code);
   fs::last_write_time(file, fs::file_time_type::clock::now(), code);
   if (interrupted) return error("interrupted", to.string());
   fs::rename(folder.path, to, code);

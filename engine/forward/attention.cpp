@@ -101,7 +101,7 @@ void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, in
   const float rope_scale = layer.rope == kNoRope ? 1.0f : p.activations.angles[layer.rope].query_scale[row];
   float scale = rope_scale * c.score_scale;
   if (type == KvType::q8) {
-    rotate_head(p, layer, balance_of_head(layer.query_balance, head / (layer.group()), layer.head_dim), layer.head_dim,
+    rotate_head(p, layer, balance_of_head(layer.query_balance, head / layer.group(), layer.head_dim), layer.head_dim,
                 out);
     scale /= static_cast<float>(rotation_of(d));  // rotating q and k multiplies q.k by this power of two
   } else {
@@ -155,8 +155,9 @@ void write_head(const Pass& p, const AttentionScratch& s, const Layer& layer, Lo
   }
   if (cache_shape(p, layer).type == KvType::q8) p.kernels.unrotate(state.acc, d, rotation_of(d), state.acc);
   for (int64_t i = 0; i < layer.value_dim; ++i) out[i] = state.acc[i] / *state.sum;
-  if (c.attention_gate)
+  if (c.attention_gate) {
     p.kernels.sigmoid_mul(query_of(p, s, layer, row, head) + layer.head_dim, out, layer.head_dim, out);
+  }
 }
 
 // Outputs of a single token's heads [first, first + count) from their states in all chunks. out: of the first head.
