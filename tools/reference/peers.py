@@ -4,6 +4,8 @@ Weights go through the quantisers of the gguf package; those of K-quants are not
 the library that the npm package @node-llama-cpp carries. Inputs are rounded as llama.cpp rounds them before it
 multiplies: to int8 in blocks of 32, before K-quants in blocks of 256. All else is the reference's fp32; embeddings and
 norms stay as stored. Token ids, windows, and what counts as predicted are those of `pinion quality`.
+
+  venv/bin/python tools/reference/peers.py PINION MODEL TEXT...     # 1,024 tokens of each text, every format
 """
 
 import ctypes
@@ -12,7 +14,9 @@ import functools
 import json
 import pathlib
 import platform
+import re
 import subprocess
+import sys
 import tarfile
 import tempfile
 
@@ -46,9 +50,16 @@ class Missing(Exception):
 class Format:
     body: Kind
     head: Kind
+    sensitive: Kind | None = None  # of v and down in half of the layers
 
-    def kind(self, name: str, inputs: int) -> Kind:
+    def kind(self, name: str, inputs: int, layers: int) -> Kind:
+        """`layers`: of the model. llama.cpp chooses the first and the last eighth, and every third layer between."""
         wanted = self.head if HEAD in name else self.body
+        layer = re.search(r"layers\.(\d+)\..*(v_proj|down_proj)", name)
+        if self.sensitive and layer:
+            i, eighth = int(layer[1]), layers // 8
+            if i < eighth or i >= 7 * layers // 8 or (i - eighth) % 3 == 2:
+                wanted = self.sensitive
         return wanted if inputs % SUPER_BLOCK == 0 else NARROWER.get(wanted, wanted)
 
 
@@ -56,6 +67,7 @@ FORMATS = {
     "Q8_0": Format(Kind.Q8_0, Kind.Q8_0),
     "Q4_0, head Q8_0": Format(Kind.Q4_0, Kind.Q8_0),
     "Q4_K, head Q6_K": Format(Kind.Q4_K, Kind.Q6_K),
+    "Q4_K_M": Format(Kind.Q4_K, Kind.Q6_K, Kind.Q6_K),
 }
 
 
@@ -110,7 +122,7 @@ def linear_layers(model: nn.Module) -> list[tuple[str, nn.Linear]]:
 def peer_model(folder: pathlib.Path, peer: Format) -> nn.Module:
     model = load_model(str(folder))
     for name, module in linear_layers(model):
-        kind = peer.kind(name, module.in_features)
+        kind = peer.kind(name, module.in_features, model.config.num_hidden_layers)
         by_ggml = functools.partial(round_trip_by_ggml, ggml(folder.parent)) if is_k_quant(kind) else round_trip
         module.weight = nn.Parameter(by_ggml(module.weight, kind), requires_grad=False)
         rounded = super_block_inputs if is_k_quant(kind) else block_inputs
@@ -121,19 +133,20 @@ def peer_model(folder: pathlib.Path, peer: Format) -> nn.Module:
 def body_bits(folder: pathlib.Path, name: str) -> tuple[dict[str, float], int]:
     """Bits by kind, and how many weights; without the head."""
     with safetensors.safe_open(folder / "model.safetensors", "pt") as file:
-        shapes = [file.get_slice(tensor).get_shape() for tensor in file.keys() if "_proj" in tensor]
+        shapes = {tensor: file.get_slice(tensor).get_shape() for tensor in file.keys() if "_proj" in tensor}
     bits: dict[str, float] = {}
-    for rows, inputs in shapes:
-        kind = FORMATS[name].kind("", inputs)
+    layers = json.loads((folder / "config.json").read_text())["num_hidden_layers"]
+    for tensor, (rows, inputs) in shapes.items():
+        kind = FORMATS[name].kind(tensor, inputs, layers)
         block, size = gguf.GGML_QUANT_SIZES[kind]
         bits[kind.name] = bits.get(kind.name, 0) + rows * inputs * 8 * size / block
-    return bits, sum(rows * inputs for rows, inputs in shapes)
+    return bits, sum(rows * inputs for rows, inputs in shapes.values())
 
 
 def narrower(folder: pathlib.Path, name: str) -> str:
     """In words, what else the matrices become than the format's name says; empty where they do not."""
     bits, weights = body_bits(folder, name)
-    if set(bits) == {FORMATS[name].body.name}:
+    if set(bits) <= {kind.name for kind in (FORMATS[name].body, FORMATS[name].sensitive) if kind}:
         return ""
     total = sum(bits.values())
     shares = ", ".join(f"{kind} {100 * part / total:.0f} %" for kind, part in sorted(bits.items()))
@@ -173,3 +186,17 @@ def measure(folder: pathlib.Path, name: str, texts: list[tuple[list[list[int]], 
         kl, same = (mean(torch.cat(column)) for column in zip(*pairs, strict=True))
         found.append({"kl": kl, "same_top": same})
     return found
+
+
+def main() -> None:
+    pinion, folder, *paths = sys.argv[1:]
+    model = pathlib.Path(folder)
+    texts = [windows_of(pinion, model, pathlib.Path(path), 1024, 512) for path in paths]
+    for name in FORMATS:
+        bits, weights = body_bits(model, name)
+        divergences = [text["kl"][0] for text in measure(model, name, texts)]
+        print(f"{name}: {sum(bits.values()) / weights:.2f} bits a weight of the layers; KL", *(f"{x:.5f}" for x in divergences))
+
+
+if __name__ == "__main__":
+    main()
