@@ -1,7 +1,6 @@
 // The layout of one chunk of the KV cache: the offset of every element of a key or value.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "kernels/half.h"
@@ -11,8 +10,7 @@ namespace pinion {
 
 constexpr int kKeyLanes = 16;  // positions whose keys are interleaved: the lanes of a vector
 
-// Positions of a chunk. The chunk fixes the order of floating-point sums: it must not depend on the number of threads
-// or on the cuts of a prompt.
+// Positions of a chunk, which fix the order of sums: they must not depend on threads or on the cuts of a prompt.
 constexpr int kAttentionChunk = 256;
 constexpr int64_t kScoreFloats = kAttentionChunk * 3 / 2;  // scratch per query row; attend needs only kAttentionChunk
 

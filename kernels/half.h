@@ -32,8 +32,7 @@ struct f16 {
 [[maybe_unused]] static bf16 upper_half(uint32_t bits) { return {static_cast<uint16_t>(bits >> 16)}; }
 [[maybe_unused]] static bf16 to_bf16(float value) { return upper_half(bf16_in_upper_half(value)); }
 
-// Two neighbouring operands of attention. Sums add the first one first: it has the upper half, where VDPBF16PS
-// (AVX-512) and BFMLALT (Arm) begin.
+// Two neighbouring operands of attention. Sums add the upper half first, as VDPBF16PS (AVX-512) and BFMLALT (Arm) do.
 struct bf16_pair {
   bf16 second;
   bf16 first;

@@ -66,8 +66,7 @@ struct Xielu {
   float p, n, b, e;
 };
 
-// Steps from a tile of sums to results, in this order. A step is skipped if its pointer is null, its factor one (alpha)
-// or zero (cap, beta).
+// Steps from sums to results, in this order; skipped if the pointer is null, alpha one, cap or beta zero.
 struct Epilogue {
   const float* row_scale = nullptr;     // [rows]: value = (float(sum) * row_scale[r]) * column_scale[c]
   const float* column_scale = nullptr;  // [columns]; both scales or neither
@@ -172,8 +171,8 @@ struct Kernels {
 
   // acc[p][c] = sum over the groups g, by fma in their order from 0, of
   //   float(sum over the k of g of a[k] * (code(k, c) - zero(g, c))) * scale(g, c)
-  // with exact int32 inner sums, for `panels` consecutive panels, at least one. a: [first.k] codes in [-127, 127], not
-  // packed; acc: [panels][64].
+  // with exact inner sums (multiples of 1 / kZeroSteps), for `panels` consecutive panels, at least one. a: [first.k]
+  // codes in [-127, 127], not packed; acc: [panels][64].
   void (*gemv_grouped)(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc);
 
   // The formula of gemv_grouped for rows packed by pack_s8 and one panel. acc: [rows][64].
@@ -187,8 +186,7 @@ struct Kernels {
   void (*rows_grouped)(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels,
                        float* acc);
 
-  // Packs floats a [rows][lda] into row blocks of block_rows rows (f32_shape), padded with zero rows. One row is its
-  // own packed form.
+  // Packs floats a [rows][lda] into row blocks (f32_shape), padded with zero rows. One row is its own packed form.
   void (*pack_f32)(const float* a, int64_t lda, int64_t rows, int64_t k, int64_t block_rows, float* packed);
 
   // acc[r][c] = sum over the terms i and k of a_i[r][k] * w_i(k, c), by fma from 0 in the order of i and then k. terms:

@@ -15,7 +15,7 @@
 //             1024 bytes  codes: four pairs of rows of four k, laid out as in w8; the low nibble of byte i is byte i of
 //                         the pair's first row, the high nibble that of the second
 //              128 bytes  64 scales, f16
-//               64 bytes  64 zero points, at most kMaxZero (w4z only; the zero points of w4 are all 8)
+//               64 bytes  64 zero points in eighths, at most 8 kMaxZero (w4z only; the zero points of w4 are all 8)
 //         w(k, n) = (code - zero) * group scale * scale[n], codes 0 to 15.  A weight takes 4 + 16/32 = 4.5 bits (w4z
 //         4.75), plus 32/k for scale[n], a power of two that brings the group scales into the range of f16. bf16 group
 //         scales would not need it, but would raise the squared error of quantize_w4 by 0.06 %. Files with 4-bit codes
@@ -54,7 +54,9 @@ constexpr int64_t kAlignmentBytes = 64;  // of each array: one cache line, the w
 // int32 sums stay exact: |x| <= 127, |w| <= 128.
 constexpr int64_t kMaxK = 131072;
 
-// Largest zero point of w4z: the sum of a group is at most 32 * 127 * 16, and the sum of eight products fits 16 bits.
+// Zero points of w4z are stored times kZeroSteps, up to kMaxZero: kZeroSteps * (code - zero) fits a signed byte, so
+// that tiles of rows multiply the weights of w4z at the cost of w4's. Sums of a group are then below 2^20 in magnitude.
+constexpr int kZeroSteps = 8;
 constexpr int kMaxZero = 16;
 
 enum class Format : uint8_t { bf16, w8, w4, w4z, w2 };
@@ -86,7 +88,7 @@ struct Matrix {
   const float* scale = nullptr;         // [padded_n(n)]; null if the format has no scales
   const int32_t* column_sum = nullptr;  // [padded_n(n)] sums over k of the codes; null if the format has none
   int64_t interleaved = 1;              // number of matrices of this format and shape whose panels are interleaved
-  int64_t rotation = 1;                 // w8 and w4: size of the blocks in which inputs are rotated; 1: not rotated
+  int64_t rotation = 1;                 // w8, w4, w4z: size of the blocks of rotated inputs; 1: not rotated
 };
 
 // Size of the blocks in which k inputs are rotated: the largest power of two that divides k.

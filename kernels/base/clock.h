@@ -13,8 +13,7 @@ inline int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epo
 // now_ns() in seconds.
 inline double now_seconds() { return 1e-9 * static_cast<double>(now_ns()); }
 
-// CPU time of the calling thread, in seconds. Limits on untrusted input use it, because load from other processes does
-// not count.
+// CPU time of the calling thread, in seconds: for limits on untrusted input, where the load of others does not count.
 inline double thread_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -1,8 +1,5 @@
 #include "kernels/base/math.h"
 
-#include <bit>
-#include <cstdint>
-
 namespace pinion {
 namespace {
 

@@ -4,7 +4,6 @@
 
 #include <bit>
 #include <cstdint>
-#include <initializer_list>
 #include <span>
 
 namespace pinion {
@@ -12,8 +11,7 @@ namespace pinion {
 // e^x, relative error at most 1e-15. Infinity above 709.78, 0 below -708, NaN for NaN.
 double portable_exp(double x);
 
-// e^x for x <= 0, relative error at most 1e-8; 0 below -64 and for NaN. The sampler computes it for every token, x
-// being the distance to the largest logit.
+// e^x for x <= 0, relative error at most 1e-8; 0 below -64 and for NaN. The sampler computes it for every token.
 inline double exp_weight(double x) {
   constexpr double kRoundingMagic = 6755399441055744.0;  // 1.5 * 2^52: the low mantissa bits of the sum are the integer
   const double bounded = x > -64 ? x : -64;

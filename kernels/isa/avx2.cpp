@@ -17,8 +17,7 @@ __m256i add_products(__m256i sum, __m256i x, __m256i w, __m256i magnitude) {
   return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-// c [R][64] (+)= R rows by V vectors of 8 columns over one term. Rows are a_row bytes apart, and a_step bytes lead from
-// four codes to the next four.
+// c [R][64] (+)= R rows by V vectors of 8 columns over a term. Rows are a_row bytes apart, steps of four codes a_step.
 template <int R, int V>
 void gemm_tile(const int8_t* a, int64_t a_row, int64_t a_step, const int8_t* b, int64_t b_step, int64_t k,
                bool accumulate, int32_t* c) {
@@ -73,22 +72,7 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
-// A slice of unsigned codes with their zero points.
-template <class Record>
-struct Slice : ExpandedSlice<Record, false, false> {
-  using Base = ExpandedSlice<Record, false, false>;
-
-  alignas(kAlignmentBytes) int32_t zero_points[Base::kMaxGroups * kPanelColumns];
-
-  void expand(int64_t group, const std::byte* record, bool has_zero_points) {
-    Base::expand(group, record, has_zero_points);
-    for (int64_t c = 0; c < kPanelColumns; ++c) {
-      zero_points[group * kPanelColumns + c] = static_cast<int32_t>(Base::zero_of(record, c, has_zero_points));
-    }
-  }
-};
-
-using RowSums = int32_t[kExpandedK / kGroupK][kRows];  // [groups of a slice][rows]
+using RowSums = float[kExpandedK / kGroupK][kRows];  // [groups of a slice][rows]
 
 // The sum of each row's codes in each group.
 template <int R, class Slice>
@@ -101,7 +85,7 @@ void sum_rows(const RowTile& tile, const Slice& slice, RowSums sums) {
       __builtin_memcpy(&x, a, R * 4);
       pairs = _mm_add_epi16(pairs, _mm_maddubs_epi16(_mm_set1_epi8(1), x));
     }
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(sums[g]), _mm_madd_epi16(pairs, _mm_set1_epi16(1)));
+    _mm_storeu_ps(sums[g], _mm_cvtepi32_ps(_mm_madd_epi16(pairs, _mm_set1_epi16(1))));
   }
 }
 
@@ -127,11 +111,11 @@ void grouped_tile(const RowTile& tile, const Slice& slice, const RowSums sums, i
     const int64_t first = g * kPanelColumns + column;
     unrolled<V>([&](auto v) {
       const __m256 scale = _mm256_loadu_ps(slice.scales + first + v * 8);
-      const __m256i zero = at(reinterpret_cast<const int8_t*>(slice.zero_points + first), v);
+      const __m256 zero = _mm256_loadu_ps(slice.zero_points + first + v * 8);
       unrolled<R>([&](auto r) {
-        const __m256i excess = _mm256_madd_epi16(_mm256_set1_epi32(sums[g][r]), zero);  // as in GroupScale
-        const __m256i exact = _mm256_sub_epi32(_mm256_madd_epi16(sum[r][v], _mm256_set1_epi16(1)), excess);
-        add_scaled(exact, scale, accumulate || g > 0, acc + r * kPanelColumns + column + v * 8);
+        const __m256 all = _mm256_cvtepi32_ps(_mm256_madd_epi16(sum[r][v], _mm256_set1_epi16(1)));
+        add_scaled(_mm256_fnmadd_ps(zero, _mm256_set1_ps(sums[g][r]), all), scale, accumulate || g > 0,
+                   acc + r * kPanelColumns + column + v * 8);
       });
     });
   }
@@ -143,8 +127,8 @@ void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const 
     sum_rows<n>(tile, slice, sums);
     for (int64_t c = 0; c < kPanelColumns; c += 16) grouped_tile<n, 2>(tile, slice, sums, c, accumulate, to);
   };
-  with_code_bits(panel.format, [&](auto record) {
-    for_each_grouped_tile<Slice<decltype(record)>, kRows, kPanelColumns, 4>(a, blocks, rows, panel, acc, tiles);
+  with_record(panel.format, [&](auto record) {
+    for_each_grouped_tile<UnsignedSlice<decltype(record)>, kRows, kPanelColumns, 4>(a, blocks, rows, panel, acc, tiles);
   });
 }
 

@@ -141,10 +141,11 @@ void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, in
 }
 
 // The excess of sum(code * x) over sum(weight * x) for a group, in every lane: zero * sum(x). If each column has its
-// own zero point, sum(x) alone.
+// own zero point, sum(x) / kZeroSteps.
 template <class Record>
-[[gnu::always_inline]] inline __m512i group_excess(const int8_t* x) {
-  return sum_times(Record::kHasZeros ? 1 : Record::kZero, x, Record::kK);
+[[gnu::always_inline]] inline __m512 group_excess(const int8_t* x) {
+  const __m512 sum = _mm512_cvtepi32_ps(sum_times(Record::kHasZeros ? 1 : Record::kZero, x, Record::kK));
+  return Record::kHasZeros ? _mm512_mul_ps(sum, _mm512_set1_ps(1.0f / kZeroSteps)) : sum;
 }
 
 // Codes of sixteen columns, from row R of a line.
@@ -158,31 +159,30 @@ template <class Record, int R>
 template <class Record>
 struct GroupScale {
   __m512 scale;
-  __m512i zeros;  // used only if the format has zero points
+  __m512 zeros;  // times kZeroSteps; used only if the format has zero points
 
   [[gnu::always_inline]] GroupScale(const std::byte* record, int64_t column) {
     const std::byte* scales = record + Record::kCodeBytes;
     scale = Lanes::load(reinterpret_cast<const f16*>(scales) + column).v;
     if constexpr (Record::kHasZeros) {
       const auto* zero_points = reinterpret_cast<const __m128i*>(scales + kPanelColumns * 2 + column);
-      zeros = _mm512_cvtepu8_epi32(_mm_loadu_si128(zero_points));
+      zeros = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(zero_points)));
     }
   }
 
-  // acc += float(sum - excess) * scale. sum(x) and a zero point fit the lower 16 bits of a lane, and the upper half of
-  // the zero point is 0.
-  [[gnu::always_inline]] void add(__m512i sum, __m512i excess, bool accumulate, float* acc) const {
-    if constexpr (Record::kHasZeros) excess = _mm512_madd_epi16(excess, zeros);
+  // acc += (sum - excess) * scale, where the difference is exact.
+  [[gnu::always_inline]] void add(__m512i sum, __m512 excess, bool accumulate, float* acc) const {
     const __m512 total = accumulate ? _mm512_loadu_ps(acc) : _mm512_setzero_ps();
-    const __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, excess));
-    _mm512_storeu_ps(acc, _mm512_fmadd_ps(value, scale, total));
+    __m512 exact = _mm512_cvtepi32_ps(sum);
+    exact = Record::kHasZeros ? _mm512_fnmadd_ps(zeros, excess, exact) : _mm512_sub_ps(exact, excess);
+    _mm512_storeu_ps(acc, _mm512_fmadd_ps(exact, scale, total));
   }
 };
 
 template <class Access, class Record>
 [[gnu::noinline]] void gemv_grouped_by(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
   const int8_t* x = a;  // codes of the current group
-  __m512i excess;
+  __m512 excess;
   for_each_record<Access, Record>(
       a, first, panels, acc,
       [&](const int8_t* codes) {
@@ -221,7 +221,7 @@ constexpr int kFewGroupedRows = 8;  // 8 x 2 sums, 4 vectors of w, one of x
 // group; excess: [R].
 template <class Record, int R>
 [[gnu::noinline]] void few_rows_record(const int8_t* x, int64_t lda, const std::byte* record, const std::byte* ahead,
-                                       const __m512i* excess, bool accumulate, float* acc) {
+                                       const __m512* excess, bool accumulate, float* acc) {
   for (int64_t c = 0; c < kPanelColumns; c += 32) {
     __m512i sum[R][2];
     unrolled<R>([&](auto r) { unrolled<2>([&](auto v) { sum[r][v] = _mm512_setzero_si512(); }); });
@@ -253,7 +253,7 @@ template <class Access, class Record>
 void few_rows_grouped_by(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels,
                          float* acc) {
   const int8_t* x = a;  // codes of the current group
-  __m512i excess[kMaxFewRows];
+  __m512 excess[kMaxFewRows];
   for_each_record<Access, Record>(
       a, first, panels, acc,
       [&](const int8_t* codes) {
@@ -323,7 +323,7 @@ void grouped_tile(const RowTile& tile, const Slice& slice, int64_t column, bool 
 }
 
 void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
-  with_code_bits(panel.format, [&](auto record) {
+  with_record(panel.format, [&](auto record) {
     for_each_grouped_tile<Slice<decltype(record)>, kRows, 32, 4>(
         a, blocks, rows, panel, acc, [](auto n, const auto&... args) { grouped_tile<n, 2>(args...); });
   });

@@ -106,14 +106,16 @@ void grouped_tile(const RowTile& tile, const Slice& slice, int64_t column, bool 
     }
     unrolled<2>([&](auto v) {
       const __m256 scale = _mm256_loadu_ps(slice.scales + at + v * 8);
-      unrolled<R>(
-          [&](auto r) { add_scaled(sum[r][v], scale, accumulate || g > 0, acc + r * kPanelColumns + column + v * 8); });
+      unrolled<R>([&](auto r) {
+        float* to = acc + r * kPanelColumns + column + v * 8;
+        add_scaled(_mm256_cvtepi32_ps(sum[r][v]), scale, accumulate || g > 0, to);
+      });
     });
   }
 }
 
 void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
-  with_code_bits(panel.format, [&](auto record) {
+  with_record(panel.format, [&](auto record) {
     for_each_grouped_tile<Slice<decltype(record)>, kRows, 16, 4>(
         a, blocks, rows, panel, acc, [](auto n, const auto&... args) { grouped_tile<n>(args...); });
   });

@@ -10,10 +10,28 @@
 namespace pinion {
 namespace {
 
-// acc[4] (+)= float(sum) * scale.
-[[maybe_unused]] void add_scaled(int32x4_t sum, float32x4_t scale, bool accumulate, float* acc) {
+// acc[4] (+)= sum * scale.
+[[maybe_unused]] void add_scaled(float32x4_t sum, float32x4_t scale, bool accumulate, float* acc) {
   const float32x4_t total = accumulate ? vld1q_f32(acc) : vdupq_n_f32(0.0f);
-  vst1q_f32(acc, vfmaq_f32(total, vcvtq_f32_s32(sum), scale));
+  vst1q_f32(acc, vfmaq_f32(total, sum, scale));
+}
+
+constexpr int kZeroBits = 3;  // conversions divide by 2 to this power
+static_assert(1 << kZeroBits == kZeroSteps);
+
+// Eight zero points of a record, from `column` on, times kZeroSteps.
+template <class Record>
+uint16x8_t zero_points_of(const std::byte* record, int64_t column) {
+  const std::byte* zero_points = record + Record::kCodeBytes + kPanelColumns * 2 + column;
+  return vmovl_u8(vld1_u8(reinterpret_cast<const uint8_t*>(zero_points)));
+}
+
+// The same as floats, low and high half.
+template <class Record>
+void load_zero_points(const std::byte* record, int64_t column, float32x4_t (&zero)[2]) {
+  const uint16x8_t steps = zero_points_of<Record>(record, column);
+  zero[0] = vcvtq_n_f32_u32(vmovl_u16(vget_low_u16(steps)), kZeroBits);
+  zero[1] = vcvtq_n_f32_u32(vmovl_high_u16(steps), kZeroBits);
 }
 
 // Sums of a group are below 2^22 in magnitude. If they start at the bits of 1.5 * 2^23, whose unit in the last place is
@@ -49,17 +67,18 @@ int32x4_t initial_sums(int32_t x_sum) {
 // acc[column + i] += float(sum[i] - zero[i] * x_sum) * scale[i] for eight columns; zero[i] = 0 without zero points.
 template <class Record>
 void scale_group(int32x4_t low, int32x4_t high, int32_t x_sum, const std::byte* record, int64_t column, float* acc) {
+  float32x4_t exact[2] = {vcvtq_f32_s32(low), vcvtq_f32_s32(high)};
   if constexpr (Record::kHasZeros) {
-    const auto* zero_points = reinterpret_cast<const uint8_t*>(record + Record::kCodeBytes + kPanelColumns * 2);
-    const int16x8_t zero = vreinterpretq_s16_u16(vmovl_u8(vld1_u8(zero_points + column)));
+    const int16x8_t zero = vreinterpretq_s16_u16(zero_points_of<Record>(record, column));
     const int16x4_t x = vdup_n_s16(static_cast<int16_t>(x_sum));
-    low = vmlsl_s16(low, vget_low_s16(zero), x);
-    high = vmlsl_s16(high, vget_high_s16(zero), x);
+    low = vmlsl_s16(vshlq_n_s32(low, kZeroBits), vget_low_s16(zero), x);
+    high = vmlsl_s16(vshlq_n_s32(high, kZeroBits), vget_high_s16(zero), x);
+    exact[0] = vcvtq_n_f32_s32(low, kZeroBits), exact[1] = vcvtq_n_f32_s32(high, kZeroBits);
   }
   const auto* scales = reinterpret_cast<const uint16_t*>(record + Record::kCodeBytes);
   const float16x8_t scale = vreinterpretq_f16_u16(vld1q_u16(scales + column));
-  add_scaled(low, vcvt_f32_f16(vget_low_f16(scale)), true, acc + column);
-  add_scaled(high, vcvt_high_f32_f16(scale), true, acc + column + 4);
+  add_scaled(exact[0], vcvt_f32_f16(vget_low_f16(scale)), true, acc + column);
+  add_scaled(exact[1], vcvt_high_f32_f16(scale), true, acc + column + 4);
 }
 
 }  // namespace

@@ -6,8 +6,7 @@
 namespace pinion {
 namespace {
 
-// See lanes/gemm.h. Widens one register of pairs at a time, which takes two more registers and leaves the rest to the
-// sums.
+// See lanes/gemm.h. Widens one register of pairs at a time, which takes two registers and leaves the rest to sums.
 #define PINION_PAIRS
 struct Pairs {
   using Left = float;
@@ -200,10 +199,11 @@ void rows_grouped(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel
   with_record(first.format, [&](auto record) { rows_grouped_by<decltype(record)>(a, lda, rows, first, panels, acc); });
 }
 
-// acc (+)= R rows by V vectors of 4 columns of a slice, from `column` on. 16 bits suffice: |w| <= 16, so eight products
-// of w4 are at most 16256; thirty-two products of w2 are at most 8128.
+// acc (+)= R rows by V vectors of 4 columns of a slice, from `column` on. 16 bits suffice: |w| <= 15, so eight products
+// of w4 are at most 15240; thirty-two products of w2 are at most 8128. row_sums [groups][R]: sums of the rows' codes.
 template <int R, int V, class Slice>
-void grouped_tile(const RowTile& tile, const Slice& slice, int64_t column, bool accumulate, float* acc) {
+void grouped_tile(const RowTile& tile, const Slice& slice, const float (*row_sums)[R], int64_t column, bool accumulate,
+                  float* acc) {
   const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.offset_bytes;
   const int8_t* b = slice.codes + column * 4;
   for (int64_t g = 0; g < slice.groups; ++g) {
@@ -224,17 +224,46 @@ void grouped_tile(const RowTile& tile, const Slice& slice, int64_t column, bool 
     unrolled<V>([&](auto v) {
       const float32x4_t scale = vld1q_f32(slice.scales + g * kPanelColumns + column + v * 4);
       unrolled<R>([&](auto r) {
-        add_scaled(fold(left[r][v], right[r][v]), scale, accumulate || g > 0, acc + r * kPanelColumns + column + v * 4);
+        float32x4_t exact = vcvtq_f32_s32(fold(left[r][v], right[r][v]));
+        if constexpr (Slice::kHasZeros) {
+          const float32x4_t zero = vld1q_f32(slice.zero_points + g * kPanelColumns + column + v * 4);
+          exact = vfmsq_n_f32(exact, zero, row_sums[g][r]);
+        }
+        add_scaled(exact, scale, accumulate || g > 0, acc + r * kPanelColumns + column + v * 4);
       });
     });
   }
 }
 
+// The sums of R rows' codes in each group of a slice.
+template <int R, class Slice>
+void sum_rows(const RowTile& tile, const Slice& slice, float (*sums)[R]) {
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.offset_bytes;
+  for (int64_t g = 0; g < slice.groups; ++g) {
+    int16x8_t sum = vdupq_n_s16(0);  // four of each row
+    for (int64_t i = 0; i < Slice::kK; i += 4, a += tile.block_rows * 4) {
+      int64_t codes = 0;
+      __builtin_memcpy(&codes, a, R * 4);
+      sum = vaddw_s8(sum, vcreate_s8(static_cast<uint64_t>(codes)));
+    }
+    sums[g][0] = static_cast<float>(vaddlv_s16(vget_low_s16(sum)));
+    if constexpr (R == 2) sums[g][1] = static_cast<float>(vaddlv_s16(vget_high_s16(sum)));
+  }
+}
+
+template <class Record>
+void gemm_grouped_by(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
+  using Slice = std::conditional_t<Record::kHasZeros, UnsignedSlice<Record>, ExpandedSlice<Record, false>>;
+  const auto tiles = [](auto n, const RowTile& tile, const Slice& slice, int64_t, bool accumulate, float* to) {
+    float row_sums[Slice::kMaxGroups][n];
+    if constexpr (Slice::kHasZeros) sum_rows<n>(tile, slice, row_sums);
+    for (int64_t c = 0; c < kPanelColumns; c += 16) grouped_tile<n, 4>(tile, slice, row_sums, c, accumulate, to);
+  };
+  for_each_grouped_tile<Slice, kRows, kPanelColumns, 4>(a, blocks, rows, panel, acc, tiles);
+}
+
 void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
-  with_code_bits(panel.format, [&](auto record) {
-    for_each_grouped_tile<ExpandedSlice<decltype(record), false>, kRows, 16, 4>(
-        a, blocks, rows, panel, acc, [](auto n, const auto&... args) { grouped_tile<n, 4>(args...); });
-  });
+  with_record(panel.format, [&](auto record) { gemm_grouped_by<decltype(record)>(a, blocks, rows, panel, acc); });
 }
 
 // Reads panels as one stream, whatever the access pattern.

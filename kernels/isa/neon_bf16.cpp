@@ -1,5 +1,4 @@
-// NEON with BF16 (Cortex-A510, A710 and later, Neoverse V1 and N2): products of attention by BFMLALT and BFMLALB,
-// integer matmuls of neon_i8mm.
+// NEON with BF16 (Cortex-A510, A710, Neoverse V1, N2 and later): attention by BFMLALT and BFMLALB, else neon_i8mm.
 #include "kernels/lanes/neon.h"
 #include "kernels/lanes/unroll.h"
 

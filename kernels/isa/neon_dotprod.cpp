@@ -1,5 +1,4 @@
-// NEON with SDOT (Cortex-A55, A76 and later, Apple): each instruction multiplies four columns of four k, which are its
-// operand in the packed layout.
+// NEON with SDOT (Cortex-A55, A76 and later, Apple), whose operand is four columns of four k, as the layout packs them.
 #include <arm_neon.h>
 
 #include "kernels/isa/grouped_neon.h"
@@ -202,7 +201,7 @@ void grouped_tile(const RowTile& tile, const Slice& slice, int64_t column, bool 
 }
 
 void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
-  with_code_bits(panel.format, [&](auto record) {
+  with_record(panel.format, [&](auto record) {
     using Slice = ExpandedSlice<decltype(record), false>;
     for_each_grouped_tile<Slice, kRows, 4 * kTileVectors<Slice>, 4>(
         a, blocks, rows, panel, acc, [](auto n, const auto&... args) { grouped_tile<n>(args...); });
@@ -242,7 +241,7 @@ constexpr int kFewGroupedRows = 4;  // 4 x 4 sums, 4 of x, a mask, 8 of w: 29 of
 // Initial value of a row's sums of a group, in all columns.
 struct GroupStart {
   int32x4_t sum;
-  int16x4_t x_sum;  // sum of the row's codes, for formats with zero points
+  float x_sum;  // sum of the row's codes, for formats with zero points
 };
 
 template <class Record>
@@ -251,31 +250,28 @@ template <class Record>
   int32x4_t fours = vdupq_n_s32(0);
   unrolled<Record::kK / 16>([&](auto i) { fours = vdotq_s32(fours, vld1q_s8(x + i * 16), weight); });
   const int32x4_t pairs = vpaddq_s32(fours, fours), all = vpaddq_s32(pairs, pairs);
-  return Record::kHasZeros ? GroupStart{magic_zero(), vmovn_s32(all)}
-                           : GroupStart{vaddq_s32(magic_zero(), all), vdup_n_s16(0)};
+  return Record::kHasZeros ? GroupStart{magic_zero(), static_cast<float>(vgetq_lane_s32(all, 0))}
+                           : GroupStart{vaddq_s32(magic_zero(), all), 0.0f};
 }
 
-// acc += float(sum - zero * x_sum) * scale for R rows by 8 columns; zero = 0 without zero points.
+// acc += (sum - zero * x_sum) * scale for R rows by 8 columns; zero = 0 without zero points.
 template <class Record, int R, int V>
 [[gnu::always_inline]] inline void scale_rows(const GroupStart* start, int32x4_t (&sum)[R][V], int v,
                                               const std::byte* record, int64_t column, float* acc) {
   const std::byte* scales = record + Record::kCodeBytes;
   const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(reinterpret_cast<const uint16_t*>(scales) + column));
   const float32x4_t scale0 = vcvt_f32_f16(vget_low_f16(halves)), scale1 = vcvt_high_f32_f16(halves);
-  int16x8_t zero;
-  if constexpr (Record::kHasZeros) {
-    const auto* zero_points = reinterpret_cast<const uint8_t*>(scales + kPanelColumns * 2);
-    zero = vreinterpretq_s16_u16(vmovl_u8(vld1_u8(zero_points + column)));
-  }
+  float32x4_t zero[2];
+  if constexpr (Record::kHasZeros) load_zero_points<Record>(record, column, zero);
   unrolled<R>([&](auto r) {
-    int32x4_t low = sum[r][v], high = sum[r][v + 1];
+    float32x4_t low = to_float(sum[r][v]), high = to_float(sum[r][v + 1]);
     if constexpr (Record::kHasZeros) {
-      low = vmlsl_s16(low, vget_low_s16(zero), start[r].x_sum);
-      high = vmlsl_s16(high, vget_high_s16(zero), start[r].x_sum);
+      low = vfmsq_n_f32(low, zero[0], start[r].x_sum);
+      high = vfmsq_n_f32(high, zero[1], start[r].x_sum);
     }
     float* to = acc + r * kPanelColumns + column;
-    vst1q_f32(to, vfmaq_f32(vld1q_f32(to), to_float(low), scale0));
-    vst1q_f32(to + 4, vfmaq_f32(vld1q_f32(to + 4), to_float(high), scale1));
+    vst1q_f32(to, vfmaq_f32(vld1q_f32(to), low, scale0));
+    vst1q_f32(to + 4, vfmaq_f32(vld1q_f32(to + 4), high, scale1));
   });
 }
 

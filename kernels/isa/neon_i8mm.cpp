@@ -84,8 +84,7 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
-// Rows of a tile of 4 pairs of columns. Registers: 12 sums of 3 pairs of rows and 12 totals, 4 of w, one of x; or 24
-// sums of 6 pairs.
+// Rows of a tile of 4 pairs of columns. Registers: 12 sums and 12 totals, 4 of w, one of x; or 24 sums of 6 pairs.
 template <class Slice>
 constexpr int kGroupedRows = kHoldsTotals<Slice> ? 6 : 12;
 
@@ -135,7 +134,7 @@ void grouped_tile(int rows, const RowTile& tile, const Slice& slice, int64_t col
 }
 
 void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
-  with_code_bits(panel.format, [&](auto record) {
+  with_record(panel.format, [&](auto record) {
     using Slice = ExpandedSlice<decltype(record), true>;
     for_each_grouped_tile<Slice, kGroupedRows<Slice>, 8, 8>(
         a, blocks, rows, panel, acc, [](auto n, const auto&... args) { grouped_tile<(n + 1) / 2>(n, args...); });
@@ -177,8 +176,7 @@ using Attention = Digits<multiply_rows, multiply_rows>;
 
 constexpr int64_t kMinPairedRows = 4;  // SDOT is as fast for two or three rows
 
-// Sums of a pair of rows by a panel, in the order of SMMLA until all k are added: [32][4], for each pair of columns
-// (row, column) (0, 0), (0, 1), (1, 0), (1, 1).
+// Sums of two rows by a panel, ordered as by SMMLA: [32][4], for each two columns (0, 0), (0, 1), (1, 0), (1, 1).
 constexpr int64_t kPairSums = 2 * kPanelColumns;
 
 // acc [rows][64] = sums of pairs of rows, of 32 bits each.
@@ -280,7 +278,8 @@ struct FewGroupedRows {
   static constexpr int64_t kMaxPanels = 4;  // panels of a run
 
   int8x16_t x[Record::kK / 8][P];  // codes of the current group
-  int32x4_t excess[P];             // each row's sum of codes, twice; times the zero if it is the same for all columns
+  // Each row's sum of codes, twice, as floats; times the zero, as integers, if that is the same for all columns.
+  std::conditional_t<Record::kHasZeros, float32x4_t, int32x4_t> excess[P];
   alignas(kAlignmentBytes) float totals[kMaxPanels * P * kPairSums];
 
   [[gnu::noinline]] void begin(const int8_t* codes, int64_t lda, int64_t rows) {
@@ -289,7 +288,11 @@ struct FewGroupedRows {
     unrolled<P>([&](auto p) {
       int32x4_t sum = vdupq_n_s32(0);
       for (int64_t i = 0; i < Record::kK / 8; ++i) sum = vmmlaq_s32(sum, x[i][p], zero);
-      excess[p] = sum;
+      if constexpr (Record::kHasZeros) {
+        excess[p] = vcvtq_f32_s32(sum);
+      } else {
+        excess[p] = sum;
+      }
     });
   }
 
@@ -302,7 +305,8 @@ struct FewGroupedRows {
   [[gnu::always_inline]] void add_columns(const std::byte* record, int64_t column, float* to) const {
     int32x4_t sum[P][4];
     unrolled<P>([&](auto p) {
-      const int32x4_t start = Record::kHasZeros ? magic_zero() : vsubq_s32(magic_zero(), excess[p]);
+      int32x4_t start = magic_zero();
+      if constexpr (!Record::kHasZeros) start = vsubq_s32(start, excess[p]);
       unrolled<4>([&](auto v) { sum[p][v] = start; });
     });
 #pragma GCC unroll 1  // else GCC interleaves two steps and spills sums
@@ -319,24 +323,16 @@ struct FewGroupedRows {
     const std::byte* scales = record + Record::kCodeBytes;
     const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(reinterpret_cast<const uint16_t*>(scales) + column));
     const float32x4_t scale[2] = {vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)};
-    int32x4_t zero[2];
-    if constexpr (Record::kHasZeros) {
-      const auto* zero_points = reinterpret_cast<const uint8_t*>(scales + kPanelColumns * 2);
-      const uint16x8_t wide = vmovl_u8(vld1_u8(zero_points + column));
-      zero[0] = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide)));
-      zero[1] = vreinterpretq_s32_u32(vmovl_high_u16(wide));
-    }
+    float32x4_t zero[2];
+    if constexpr (Record::kHasZeros) load_zero_points<Record>(record, column, zero);
     unrolled<4>([&](auto v) {
       constexpr bool kRight = v % 2;
       const float32x4_t by = twice(scale[v / 2], kRight);
       unrolled<P>([&](auto p) {
-        int32x4_t exact = sum[p][v];
-        if constexpr (Record::kHasZeros) {
-          const auto z = vreinterpretq_s32_f32(twice(vreinterpretq_f32_s32(zero[v / 2]), kRight));
-          exact = vmlsq_s32(exact, z, excess[p]);
-        }
+        float32x4_t exact = to_float(sum[p][v]);
+        if constexpr (Record::kHasZeros) exact = vfmsq_f32(exact, twice(zero[v / 2], kRight), excess[p]);
         float* total = to + p * kPairSums + column * 2 + v * 4;
-        vst1q_f32(total, vfmaq_f32(vld1q_f32(total), to_float(exact), by));
+        vst1q_f32(total, vfmaq_f32(vld1q_f32(total), exact, by));
       });
     });
   }

@@ -67,10 +67,10 @@ void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, in
   });
 }
 
-// acc[8] (+)= float(sum) * scale.
-[[gnu::always_inline]] inline void add_scaled(__m256i sum, __m256 scale, bool accumulate, float* acc) {
+// acc[8] (+)= sum * scale.
+[[gnu::always_inline]] inline void add_scaled(__m256 sum, __m256 scale, bool accumulate, float* acc) {
   const __m256 total = accumulate ? _mm256_loadu_ps(acc) : _mm256_setzero_ps();
-  _mm256_storeu_ps(acc, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, total));
+  _mm256_storeu_ps(acc, _mm256_fmadd_ps(sum, scale, total));
 }
 
 // Codes of eight columns, from row R of a line.
@@ -81,9 +81,9 @@ template <class Record, int R>
 }
 
 // The excess of sum(code * x) over sum(weight * x) for a group, in every lane: zero * sum(x). If each column has its
-// own zero point, sum(x) alone.
+// own zero point, sum(x) / kZeroSteps.
 template <class Dot, class Record>
-[[gnu::always_inline]] inline __m256i group_excess(const int8_t* x) {
+[[gnu::always_inline]] inline __m256 group_excess(const int8_t* x) {
   const __m256i zero = _mm256_set1_epi8(Record::kHasZeros ? 1 : Record::kZero);
   __m256i sum = _mm256_setzero_si256();
   unrolled<Record::kK / 32>([&](auto i) {
@@ -92,29 +92,30 @@ template <class Dot, class Record>
   sum = Dot::total(sum);
   sum = _mm256_add_epi32(sum, _mm256_permute2x128_si256(sum, sum, 1));
   sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0x4e));
-  return _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0xb1));
+  const __m256 all = _mm256_cvtepi32_ps(_mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0xb1)));
+  return Record::kHasZeros ? _mm256_mul_ps(all, _mm256_set1_ps(1.0f / kZeroSteps)) : all;
 }
 
 // Scales and zero points of eight columns of a group.
 template <class Dot, class Record>
 struct GroupScale {
   __m256 scale;
-  __m256i zeros;  // used only if the format has zero points
+  __m256 zeros;  // times kZeroSteps; used only if the format has zero points
 
   [[gnu::always_inline]] GroupScale(const std::byte* record, int64_t column) {
     const std::byte* scales = record + Record::kCodeBytes;
     scale = Lanes::widen(reinterpret_cast<const f16*>(scales) + column);
     if constexpr (Record::kHasZeros) {
       const auto* zero_points = reinterpret_cast<const __m128i*>(scales + kPanelColumns * 2 + column);
-      zeros = _mm256_cvtepu8_epi32(_mm_loadl_epi64(zero_points));
+      zeros = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(zero_points)));
     }
   }
 
-  // acc += float(total(sum) - excess) * scale. sum(x) and a zero point fit the lower 16 bits of a lane, and the upper
-  // half of the zero point is 0.
-  [[gnu::always_inline]] void add(__m256i sum, __m256i excess, bool accumulate, float* acc) const {
-    if constexpr (Record::kHasZeros) excess = _mm256_madd_epi16(excess, zeros);
-    add_scaled(_mm256_sub_epi32(Dot::total(sum), excess), scale, accumulate, acc);
+  // acc += (total(sum) - excess) * scale, where the difference is exact.
+  [[gnu::always_inline]] void add(__m256i sum, __m256 excess, bool accumulate, float* acc) const {
+    __m256 exact = _mm256_cvtepi32_ps(Dot::total(sum));
+    exact = Record::kHasZeros ? _mm256_fnmadd_ps(zeros, excess, exact) : _mm256_sub_ps(exact, excess);
+    add_scaled(exact, scale, accumulate, acc);
   }
 };
 
@@ -122,7 +123,7 @@ template <class Dot, class Access, class Record>
 [[gnu::noinline]] void gemv_grouped_by(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
   constexpr int kVectors = 8;  // vectors of the columns of a panel
   const int8_t* x = a;         // codes of the current group
-  __m256i excess;
+  __m256 excess;
   for_each_record<Access, Record>(
       a, first, panels, acc,
       [&](const int8_t* codes) {
@@ -161,7 +162,7 @@ void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, fl
 // group; excess: [R].
 template <class Dot, class Record, int R>
 [[gnu::noinline]] void few_rows_record(const int8_t* x, int64_t lda, const std::byte* record, const std::byte* ahead,
-                                       const __m256i* excess, bool accumulate, float* acc) {
+                                       const __m256* excess, bool accumulate, float* acc) {
   for (int64_t c = 0; c < kPanelColumns; c += 16) {
     __m256i sum[R][2];
     unrolled<R>([&](auto r) { unrolled<2>([&](auto v) { sum[r][v] = _mm256_setzero_si256(); }); });
@@ -193,7 +194,7 @@ template <class Dot, int R, class Access, class Record>
 void few_rows_grouped_by(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels,
                          float* acc) {
   const int8_t* x = a;  // codes of the current group
-  __m256i excess[kMaxFewRows];
+  __m256 excess[kMaxFewRows];
   for_each_record<Access, Record>(
       a, first, panels, acc,
       [&](const int8_t* codes) {

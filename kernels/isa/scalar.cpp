@@ -39,15 +39,17 @@ float grouped_sum(const GroupedPanel& panel, int64_t c, F code) {
   for (int64_t k = 0; k < panel.k; k += traits.group_k) {
     const std::byte* record = panel.records + code_offset(panel.format, k, 0);
     const std::byte* scales = record + code_bytes(panel.format);
-    const int zero = traits.has_zero_points ? static_cast<int>(scales[kPanelColumns * 2 + c]) : traits.zero;
+    const int zero =
+        traits.has_zero_points ? static_cast<int>(scales[kPanelColumns * 2 + c]) : kZeroSteps * traits.zero;
     int32_t group_sum = 0;
     for (int64_t i = 0; i < traits.group_k; ++i) {
       const int all = static_cast<int>(record[code_offset(panel.format, i, c)]);
-      group_sum += code(k + i) * ((all >> code_shift(panel.format, i) & ((1 << traits.bits) - 1)) - zero);
+      const int weight = all >> code_shift(panel.format, i) & ((1 << traits.bits) - 1);
+      group_sum += code(k + i) * (kZeroSteps * weight - zero);
     }
     f16 scale;
     __builtin_memcpy(&scale, scales + c * 2, sizeof scale);
-    sum = __builtin_fmaf(static_cast<float>(group_sum), to_float(scale), sum);
+    sum = __builtin_fmaf(static_cast<float>(group_sum) / kZeroSteps, to_float(scale), sum);
   }
   return sum;
 }

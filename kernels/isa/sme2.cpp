@@ -6,8 +6,6 @@
 // that run in streaming mode are declared __arm_streaming and call only each other.
 #include <arm_sme.h>
 
-#include <cstddef>
-
 #include "kernels/isa/sme2_row.h"
 #include "kernels/kernels.h"
 
@@ -168,8 +166,8 @@ template <class Record>
   return a_sums;
 }
 
-// ZA -= the sums of the rows' codes times the zero points of the columns. Both fit 16 bits. SMOPS multiplies pairs of
-// 16 bits, and the upper half of a zero point is 0.
+// ZA -= the sums of the rows' codes times the stored zero points of the columns. Both fit 16 bits. SMOPS multiplies
+// pairs of 16 bits, and the upper half of a zero point is 0.
 template <int V>
 [[gnu::always_inline]] inline void subtract_zeros(svint32_t a_sums, int64_t column,
                                                   const uint8_t* zero_points) __arm_streaming __arm_inout("za") {
@@ -178,8 +176,7 @@ template <int V>
 }
 
 // acc (+)= sums * scales for row R of four. A load without active lanes makes the totals zero if there are none yet.
-// All four fma share the predicate of the first vector, which covers every lane that is stored: with an all-true
-// predicate the compiler would add into copies.
+// All four fma share the predicate of the first vector: an all-true one would make the compiler add into copies.
 template <int R>
 [[gnu::always_inline]] inline void add_row(svfloat32x4_t sums0, svfloat32x4_t sums1, svfloat32x4_t sums2,
                                            svfloat32x4_t sums3, svfloat32x4_t scales, int64_t column, bool accumulate,
@@ -246,8 +243,8 @@ struct GroupedProduct {
         subtract_zeros<3>(a_sums, t.column, zero_points);
       }
       add_scaled(t,
-                 svcreate4(scales_of<0>(t.column, scales), scales_of<1>(t.column, scales),
-                           scales_of<2>(t.column, scales), scales_of<3>(t.column, scales)),
+                 svcreate4(scales_of<Record, 0>(t.column, scales), scales_of<Record, 1>(t.column, scales),
+                           scales_of<Record, 2>(t.column, scales), scales_of<Record, 3>(t.column, scales)),
                  k > 0, acc + t.row * kPanelColumns);
     }
   }
@@ -296,8 +293,7 @@ void run_streaming(const Product& product) {
 // Up to a quarter of a tile NEON is as fast, and every core has its own, whereas cores may share an SME unit.
 int32_t min_sme_rows() { return static_cast<int32_t>(svcntsw() / 4 + 1); }
 
-// False if a caller has live ZA contents that a new user of ZA must save first (lazy save of the ABI, TPIDR2_EL0). NEON
-// is used then, which needs no ZA.
+// False if a caller has live ZA contents that must be saved first (lazy save, TPIDR2_EL0): then NEON is used.
 bool is_za_free() {
   uint64_t lazy_save;
   asm volatile("mrs %0, tpidr2_el0" : "=r"(lazy_save));

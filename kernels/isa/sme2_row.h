@@ -16,17 +16,18 @@ template <int V>
   return svwhilelt_b32(column + V * static_cast<int64_t>(svcntw()), kPanelColumns);
 }
 
-// The lookup table of LUTI4 and LUTI2: weights by code, in the lowest 8 bits of each entry.
+// The lookup table of LUTI4 and LUTI2: weights by code, in the lowest 8 bits of each entry. For w4z it holds kZeroSteps
+// times the codes, and scales_of divides by kZeroSteps.
 struct CodeTable {
   uint32_t entries[16];
 };
-constexpr CodeTable code_table(int zero) {
+constexpr CodeTable code_table(int zero, int steps) {
   CodeTable table = {};
-  for (int i = 0; i < 16; ++i) table.entries[i] = static_cast<uint8_t>(i - zero);
+  for (int i = 0; i < 16; ++i) table.entries[i] = static_cast<uint8_t>((i - zero) * steps);
   return table;
 }
 template <class Record>
-constexpr CodeTable kCodeTable = code_table(Record::kZero);
+constexpr CodeTable kCodeTable = code_table(Record::kZero, Record::kHasZeros ? kZeroSteps : 1);
 
 // The weights of a line: two rows of four k of w4, four of w2. The lookup yields the rows of each byte in turn, and UZP
 // separates them. Without it the two rows of w4 would take four instructions: masks, a shift and subtractions.
@@ -52,23 +53,23 @@ template <int Row>
 }
 
 // The scales of vector V of a tile, as floats.
-template <int V>
+template <class Record, int V>
 [[gnu::always_inline]] inline svfloat32_t scales_of(int64_t column, const uint16_t* scales) __arm_streaming {
   const svbool_t active = columns_of<V>(column);
-  return svcvt_f32_x(active, svreinterpret_f16(svld1uh_vnum_u32(active, scales + column, V)));
+  const svfloat32_t scale = svcvt_f32_x(active, svreinterpret_f16(svld1uh_vnum_u32(active, scales + column, V)));
+  if constexpr (Record::kHasZeros) return svmul_x(active, scale, 1.0f / kZeroSteps);
+  return scale;
 }
 
-// One instruction multiplies four vectors of weights, a quad, by four codes of the row, selected by lane. The columns
-// of a panel are Quads quads. The sums are in ZA, where consecutive additions to the same sums wait for each other, so
-// kChains sets of sums take turns.
+// One instruction multiplies four vectors of weights, a quad, by four codes of the row, selected by lane. A panel has
+// Quads quads. Sums are in ZA, where additions to the same sums wait for each other: kChains sets take turns.
 constexpr int kChains = 4;
 
 // The slice of ZA for quad Q and row Lane of four k.
 template <int Quads, int Q, int Lane>
 constexpr uint32_t kSlice = Q + Quads * (Lane % (kChains / Quads));
 
-// Zero, but opaque to the compiler: a slice number is then one register plus an immediate. It would load each constant
-// number into a register of its own.
+// Zero, but opaque to the compiler: a slice number is a register plus an immediate, not a register of its own.
 [[gnu::always_inline]] inline uint32_t first_slice() __arm_streaming {
   uint32_t zero = 0;
   asm volatile("" : "+r"(zero));
@@ -209,8 +210,8 @@ template <class Record, int Quads, int Q>
   }
   const auto* scales = reinterpret_cast<const uint16_t*>(record + Record::kCodeBytes);
   svmla_za32_f32_vg1x4(kTotals + Q, svcvt_f32(sums),
-                       svcreate4(scales_of<0>(column, scales), scales_of<1>(column, scales),
-                                 scales_of<2>(column, scales), scales_of<3>(column, scales)));
+                       svcreate4(scales_of<Record, 0>(column, scales), scales_of<Record, 1>(column, scales),
+                                 scales_of<Record, 2>(column, scales), scales_of<Record, 3>(column, scales)));
 }
 
 // The arguments of gemv_grouped.

@@ -99,10 +99,9 @@ void attend_typed(const AttentionChunk& chunk, const float* q, int64_t rows, con
   const int64_t plane_bytes = plane * static_cast<int64_t>(sizeof(T));
   // In order: one group of kKeyLanes positions after the other. This order is slower on every CPU for partial chunks,
   // and for more rows, whose tiles read half of the values at a time.
-  const bool in_order =
-      kPrefetches && is_whole && rows <= kWidestRows && kAccessPatterns[access_pattern()].plain_chunks;
+  const bool serial = kPrefetches && is_whole && rows <= kWidestRows && kAccessPatterns[access_pattern()].plain_chunks;
   const int64_t distance_bytes = kPrefetches && prefetches_values ? plane_bytes : Lanes::kAheadBytes;
-  const int64_t ahead_bytes = in_order ? 0 : distance_bytes;
+  const int64_t ahead_bytes = serial ? 0 : distance_bytes;
 
   constexpr int64_t kLeft = sizeof(float) / sizeof(Left<T>);  // left operands in the memory of one float
   const T* keys = static_cast<const T*>(chunk.keys) + from * d / kNumbers;
@@ -114,7 +113,7 @@ void attend_typed(const AttentionChunk& chunk, const float* q, int64_t rows, con
                           d / kNumbers * kKeyLanes,
                           d / kNumbers,
                           ahead_bytes};
-  const int64_t at_once = in_order ? kKeyLanes : to - from;
+  const int64_t at_once = serial ? kKeyLanes : to - from;
   for (int64_t at = from; at < to; at += at_once, by_keys.b += at_once * d / kNumbers) {
     gemm_many(by_keys, rows, at_once / kKeyLanes, scores + at, kAttentionChunk);
   }

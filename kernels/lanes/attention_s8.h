@@ -31,8 +31,7 @@ inline AttentionSpan visible_range(const AttentionSpan* spans, int64_t rows) {
   return {all.begin / kKeyLanes * kKeyLanes, static_cast<int32_t>(round_up(all.end, kKeyLanes))};
 }
 
-// Caps a row's scores, sets those outside the span to minus infinity and returns the largest. [from, to): the span
-// rounded to multiples of kKeyLanes.
+// Caps a row's scores, sets others to minus infinity, returns the largest. [from, to): the span in kKeyLanes.
 inline float mask_row(float* scores, AttentionSpan span, int64_t from, int64_t to, float cap) {
   if (cap != 0.0f) {
     for (int64_t i = from; i < to; i += kLanes) soft_cap(Lanes::load(scores + i), cap).store(scores + i);
@@ -44,8 +43,7 @@ inline float mask_row(float* scores, AttentionSpan span, int64_t from, int64_t t
   return fold(largest, Lanes::max);
 }
 
-// Two digits of base 128. One digit would be cheaper, but would change the model's output four times as much
-// (tools/MEASURED.md).
+// Two digits of base 128. One would be cheaper and change the output four times as much (tools/MEASURED.md).
 constexpr float kLargestWeight = 127.0f * 128;
 constexpr int64_t kWeightBytes = 2 * kAttentionChunk;
 

@@ -66,9 +66,8 @@ struct FloatTile {
   bool is_interleaved() const { return vector_step != kLanes; }
 };
 
-// Tiles of up to this many rows are bound by memory, so they prefetch. In attention the keys prefetch the values, and
-// the values the keys of the next head. Tiles that cover only some of the columns side by side do not prefetch: it was
-// slower (tools/MEASURED.md).
+// Tiles of up to this many rows are bound by memory and prefetch: in attention keys the values, values the next head's
+// keys. Tiles of only some columns side by side do not: it was slower (tools/MEASURED.md).
 constexpr int kAheadRows = 4;
 
 // Tiles of up to this many rows are eight vectors wide.
@@ -79,8 +78,7 @@ constexpr int kWidestRows = Lanes::kRows * Lanes::kWide / 12;
 template <class T>
 constexpr bool kPrefetchesTwice = std::is_same_v<T, bf16_pair>;
 
-// One step of a tile: acc[r][w] += a * b for R rows and W vectors. from(w) returns the sixteen numbers or pairs of
-// vector w; it is called once per w.
+// One step of a tile: acc[r][w] += a * b for R rows and W vectors. from(w), called once: sixteen numbers or pairs.
 template <class T>
 struct Right {
   template <int R, int W, class From>

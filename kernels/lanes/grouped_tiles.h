@@ -22,30 +22,33 @@ template <class F>
 constexpr int64_t kExpandedK = 128;  // k of a slice: four groups of w4, one of w2
 
 // Up to kMaxGroups groups of a panel as bytes, and their scales as floats. Zipped: eight k of a column are side by
-// side, as SMMLA reads them; else the layout is that of w8. Signed: the zero points are subtracted; else the codes are
-// unchanged.
+// side, as SMMLA reads them; else the layout is that of w8. Signed: the zero points are subtracted, for w4z from
+// kZeroSteps times the codes, and the scales are divided by kZeroSteps; else the codes are unchanged.
 template <class Record, bool Zipped, bool Signed = true>
 struct ExpandedSlice {
   static constexpr int64_t kK = Record::kK;  // k of a group
   static constexpr int64_t kMaxGroups = kExpandedK / kK;
+  static constexpr bool kHasZeros = Record::kHasZeros;
+  static constexpr int kSteps = Signed && Record::kHasZeros ? kZeroSteps : 1;
 
   int64_t groups;
   alignas(kAlignmentBytes) int8_t codes[kExpandedK * kPanelColumns];
   alignas(kAlignmentBytes) float scales[kMaxGroups * kPanelColumns];
 
-  static uint32_t zero_of(const std::byte* record, int64_t column, bool has_zero_points) {
-    const std::byte* zero_points = record + Record::kCodeBytes + kPanelColumns * 2;
-    return has_zero_points ? static_cast<uint32_t>(zero_points[column]) : uint32_t{Record::kZero};
+  // The zero point of a column, for w4z times kZeroSteps.
+  static uint32_t zero_of(const std::byte* record, int64_t column) {
+    if constexpr (!Record::kHasZeros) return uint32_t{Record::kZero};
+    return static_cast<uint32_t>(record[Record::kCodeBytes + kPanelColumns * 2 + column]);
   }
 
   // Expands one record. Four codes share a word, and compilers vectorise loops over words on every instruction set.
-  void expand(int64_t group, const std::byte* record, bool has_zero_points) {
+  void expand(int64_t group, const std::byte* record) {
     const auto* scale = reinterpret_cast<const f16*>(record + Record::kCodeBytes);
-    for (int64_t c = 0; c < kPanelColumns; c += 16) Lanes::load(scale + c).store(scales + group * kPanelColumns + c);
+    float* to_scale = scales + group * kPanelColumns;
+    for (int64_t c = 0; c < kPanelColumns; c += 16) Lanes::load(scale + c).store(to_scale + c);
+    for (int64_t c = 0; kSteps > 1 && c < kPanelColumns; ++c) to_scale[c] *= 1.0f / kSteps;
     uint32_t zero_points[kPanelColumns];  // repeated in every byte
-    for (int64_t c = 0; c < kPanelColumns; ++c) {
-      zero_points[c] = Signed ? 0x01010101u * zero_of(record, c, has_zero_points) : 0;
-    }
+    for (int64_t c = 0; c < kPanelColumns; ++c) zero_points[c] = Signed ? 0x01010101u * zero_of(record, c) : 0;
     int8_t* to = codes + group * kK * kPanelColumns;
     for (int64_t line = 0; line < Record::kLines; ++line, record += 4 * kPanelColumns) {
       unrolled<Record::kRows / 2>([&](auto pair) {
@@ -62,10 +65,27 @@ struct ExpandedSlice {
     for (int64_t c = 0; c < kPanelColumns; ++c) {
       uint32_t all;
       __builtin_memcpy(&all, line + c * 4, sizeof all);
-      const uint32_t first = (((all >> Shift & kMask) | kNoBorrow) - zero_points[c]) ^ kNoBorrow;
-      const uint32_t second = (((all >> (Shift + Record::kBits) & kMask) | kNoBorrow) - zero_points[c]) ^ kNoBorrow;
+      const uint32_t low = (all >> Shift & kMask) * kSteps, high = (all >> (Shift + Record::kBits) & kMask) * kSteps;
+      const uint32_t first = ((low | kNoBorrow) - zero_points[c]) ^ kNoBorrow;
+      const uint32_t second = ((high | kNoBorrow) - zero_points[c]) ^ kNoBorrow;
       __builtin_memcpy(to + c * (Zipped ? 8 : 4), &first, sizeof first);
       __builtin_memcpy(to + (Zipped ? c * 8 + 4 : kPanelColumns * 4 + c * 4), &second, sizeof second);
+    }
+  }
+};
+
+// A slice of unsigned codes and their zero points. The tile subtracts a zero point times the sum of a row's codes.
+template <class Record>
+struct UnsignedSlice : ExpandedSlice<Record, false, false> {
+  using Base = ExpandedSlice<Record, false, false>;
+
+  alignas(kAlignmentBytes) float zero_points[Base::kMaxGroups * kPanelColumns];
+
+  void expand(int64_t group, const std::byte* record) {
+    Base::expand(group, record);
+    for (int64_t c = 0; c < kPanelColumns; ++c) {
+      const auto zero = static_cast<float>(static_cast<int32_t>(Base::zero_of(record, c)));
+      zero_points[group * kPanelColumns + c] = Record::kHasZeros ? zero / kZeroSteps : zero;
     }
   }
 };
@@ -78,8 +98,8 @@ struct CorrectedSlice : ExpandedSlice<Record, false> {
 
   alignas(kAlignmentBytes) int32_t corrections[Base::kMaxGroups * kPanelColumns];
 
-  void expand(int64_t group, const std::byte* record, bool has_zero_points) {
-    Base::expand(group, record, has_zero_points);
+  void expand(int64_t group, const std::byte* record) {
+    Base::expand(group, record);
     const int8_t* w = Base::codes + group * Base::kK * kPanelColumns;
     for (int64_t c = 0; c < kPanelColumns; c += Columns) {
       Correct(w + c * 4, Base::kK, corrections + group * kPanelColumns + c);
@@ -98,15 +118,12 @@ constexpr bool kHoldsTotals = Slice::kMaxGroups > 1;
 template <class Slice, int R, int Columns, int Group, class F>
 void for_each_grouped_tile(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel,
                            float* acc, F f) {
-  const bool has_zero_points = traits_of(panel.format).has_zero_points;
   const std::byte* record = panel.records;
   Slice slice;
   for (int64_t k = 0; k < panel.k; k += slice.groups * Slice::kK) {
     const int64_t left = (panel.k - k) / Slice::kK;
     slice.groups = left < Slice::kMaxGroups ? left : Slice::kMaxGroups;
-    for (int64_t g = 0; g < slice.groups; ++g, record += record_bytes(panel.format)) {
-      slice.expand(g, record, has_zero_points);
-    }
+    for (int64_t g = 0; g < slice.groups; ++g, record += record_bytes(panel.format)) slice.expand(g, record);
     const GemmTerm term = {a + k * blocks.rows, slice.codes, slice.groups * Slice::kK};
     for_each_register_tile<R, Group>(&term, 1, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
       for (int64_t c = 0; c < kPanelColumns; c += Columns) f(n, tile, slice, c, k > 0, acc + row * kPanelColumns);

@@ -1,5 +1,4 @@
-// Elementary functions over sixteen lanes, built from operations that round alike on every instruction set. Include it
-// after the file that defines Lanes.
+// Elementary functions over sixteen lanes, of operations that round alike everywhere. Include it after Lanes.
 #pragma once
 
 #include <cstdint>
@@ -74,8 +73,7 @@ inline ReducedExp reduced_exp(Lanes x) {
   return {n, Lanes::fma(p, Lanes::mul(r, r), r)};
 }
 
-// e^x; 0 below -104, infinity above 88.73, NaN for NaN. The scaling by 2^n has two steps, so that denormal results are
-// rounded only once.
+// e^x; 0 below -104, infinity above 88.73, NaN for NaN. 2^n in two steps rounds denormal results only once.
 inline Lanes exp_lanes(Lanes x) {
   const auto [n, power] = reduced_exp(Lanes::min(Lanes::broadcast(89.0f), Lanes::max(Lanes::broadcast(-104.0f), x)));
   const Lanes half = round_half_even(Lanes::mul(n, Lanes::broadcast(0.5f)));

@@ -10,9 +10,8 @@
 namespace pinion {
 namespace {
 
-// A load that keeps its order in the source. GCC moves a plain load next to its use, where an in-order core
-// (Cortex-A55, A510) stalls on every vector, or moves all loads to the top of the loop, which spills sums. A volatile
-// statement is never moved across another one.
+// A load that keeps its order in the source: volatile. GCC moves a plain load next to its use, where an in-order core
+// (Cortex-A55, A510) stalls on every vector, or moves all loads to the top of the loop, which spills sums.
 [[maybe_unused]] int8x16_t ordered(int8x16_t value) {
   asm volatile("" : "+w"(value));
   return value;

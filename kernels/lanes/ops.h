@@ -1,7 +1,6 @@
 // The floating-point kernels, written once over sixteen lanes: quantisation, norms, activations, recurrent layers, the
-// epilogue of matmuls, and the table that lists all of them. A file in isa/ first includes its Lanes (lanes/avx2.h,
-// avx512.h, neon.h or scalar.h), then this header. Everything is static, so that each file compiles its own copy with
-// its own flags.
+// epilogue of matmuls, and the table of all of them. A file in isa/ includes its Lanes (lanes/avx2.h, avx512.h, neon.h
+// or scalar.h), then this header. All is static: each file compiles its own copy with its own flags.
 #pragma once
 
 #include <cstdint>
@@ -64,10 +63,9 @@ void rms_norm(const T* x, const T* weight, int64_t n, float eps, T* out) {
     const Lanes v = load_partial(x + i, n - i);
     squares = Lanes::fma(v, v, squares);
   }
-  const Lanes inverse =
-      Lanes::broadcast(1.0f / __builtin_sqrtf(fold(squares, Lanes::add) / static_cast<float>(n) + eps));
+  const Lanes scale = Lanes::broadcast(1.0f / __builtin_sqrtf(fold(squares, Lanes::add) / static_cast<float>(n) + eps));
   for (int64_t i = 0; i < n; i += kLanes) {
-    const Lanes v = Lanes::mul(load_partial(x + i, n - i), inverse);
+    const Lanes v = Lanes::mul(load_partial(x + i, n - i), scale);
     store_partial(Lanes::mul(v, load_partial(weight + i, n - i)), out + i, n - i);
   }
 }
@@ -82,10 +80,9 @@ void layer_norm(const float* x, const float* weight, const float* bias, int64_t 
     const Lanes v = Lanes::sub(load_partial(x + i, n - i, mean), centre);
     squares = Lanes::fma(v, v, squares);
   }
-  const Lanes inverse =
-      Lanes::broadcast(1.0f / __builtin_sqrtf(fold(squares, Lanes::add) / static_cast<float>(n) + eps));
+  const Lanes scale = Lanes::broadcast(1.0f / __builtin_sqrtf(fold(squares, Lanes::add) / static_cast<float>(n) + eps));
   for (int64_t i = 0; i < n; i += kLanes) {
-    Lanes v = Lanes::mul(Lanes::sub(load_partial(x + i, n - i), centre), inverse);
+    Lanes v = Lanes::mul(Lanes::sub(load_partial(x + i, n - i), centre), scale);
     v = Lanes::mul(v, load_partial(weight + i, n - i));
     if (bias) v = Lanes::add(v, load_partial(bias + i, n - i));
     store_partial(v, out + i, n - i);

@@ -8,8 +8,7 @@
 namespace pinion {
 namespace {
 
-// Signs of the elements i to i + kLanes - 1 of a block: -1 to the number of pairs of bits (0 and 1, 2 and 3 ...) that
-// are both set in the index.
+// Signs of elements i to i + kLanes - 1 of a block: -1 to the number of pairs of bits set (0 and 1, 2 and 3 ...).
 Lanes signs_at(int64_t i) {
   alignas(kAlignmentBytes) static constexpr float kSigns[2][kLanes] = {
       {1, 1, 1, -1, 1, 1, 1, -1, 1, 1, 1, -1, -1, -1, -1, 1},
@@ -61,8 +60,7 @@ template <int Distance, int R>
 // Steps of a pass. The first pass, over neighbouring vectors, includes the steps within vectors and may apply signs.
 enum class Steps : uint8_t { first_of_signed, first, later };
 
-// The steps with distances stride, 2 stride ... R stride / 2, over R vectors that are `stride` elements apart. at:
-// index of x in its block.
+// The steps of distances stride, 2 stride ... R stride / 2, over R vectors `stride` apart. at: index of x in its block.
 template <int R, Steps S>
 [[gnu::always_inline]] inline void rotate_vectors(const float* x, int64_t at, int64_t stride, float* out) {
   Lanes v[R];

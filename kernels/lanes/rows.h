@@ -11,8 +11,7 @@
 namespace pinion {
 namespace {
 
-// Packs rows into row blocks (RowBlocks) with G elements of a row side by side. Missing rows and k are zeros. convert:
-// T -> T, for each element.
+// Packs rows into RowBlocks with G elements of a row side by side, padded with zeros. convert: T -> T, for each.
 template <int G, class T, class F>
 void pack_rows(const T* a, int64_t lda, int64_t rows, int64_t k, int64_t padded, int64_t block_rows, T* packed,
                F convert) {
@@ -52,8 +51,7 @@ struct RowTile {
   int64_t offset_bytes;
 };
 
-// Calls f(Index<n>, tile, row) for register tiles of n <= R rows that start at `row`. Group: codes of a row that are
-// side by side.
+// Calls f(Index<n>, tile, row) for register tiles of n <= R rows from `row`. Group: codes of a row side by side.
 template <int R, int Group, class F>
 void for_each_register_tile(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, F f) {
   for (int64_t first = 0, at = 0; first < rows; first += blocks.rows, at += blocks.step_bytes) {
@@ -64,8 +62,7 @@ void for_each_register_tile(const GemmTerm* terms, int64_t count, const RowBlock
   }
 }
 
-// Calls f(Index<n>, first) for tiles of n <= R rows of similar size, because small tiles cost most per row. Min: 1, or
-// 2 if there are at least two rows.
+// Calls f(Index<n>, first) for tiles of n <= R rows of similar size: small ones cost most per row. Min: 1, or 2 of 2.
 template <int Min, int R, class F>
 [[gnu::always_inline]] inline void for_each_even_tile(int64_t rows, F f) {
   static_assert(Min <= 2 && R >= 2 * Min - 1);

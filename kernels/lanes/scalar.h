@@ -16,8 +16,7 @@ struct Lanes {
   static constexpr int kRotated = 4;         // vectors that a rotation holds in registers: a power of two, at most 16
   static constexpr int64_t kAheadBytes = 0;  // prefetch distance of float matmuls and attention; 0: no prefetch
 
-  // Matmuls use the order of lanes that is cheapest to load: load_mixed(p) == load(p).mixed(); unmixed() undoes
-  // mixed().
+  // Matmuls use the lanes' cheapest order to load: load_mixed(p) == load(p).mixed(); unmixed() undoes mixed().
   static Lanes load_mixed(const bf16* p) { return load(p); }
   Lanes mixed() const { return *this; }
   Lanes unmixed() const { return *this; }

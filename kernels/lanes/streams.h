@@ -1,5 +1,4 @@
-// The loops of a GEMV over the weights, by an access pattern (kernels/access_pattern.h), and the records of formats
-// with groups (kernels/layout.h) as types.
+// The loops of a GEMV over the weights, by an access pattern, and the records of formats with groups as types.
 #pragma once
 
 #include <cstddef>
@@ -38,13 +37,6 @@ template <class F>
   return f(RecordOf<Format::w4>());
 }
 
-// The same for callers that check for zero points at run time: w4z becomes w4.
-template <class F>
-[[gnu::always_inline]] inline auto with_code_bits(Format format, F f) {
-  if (format == Format::w2) return f(RecordOf<Format::w2>());
-  return f(RecordOf<Format::w4>());
-}
-
 // A row of kAccessPatterns as a type, for loops that are compiled for it.
 template <size_t Row>
 struct AccessRow {
@@ -60,8 +52,7 @@ template <size_t Row = 0, class F>
   return f(AccessRow<Row>());
 }
 
-// The empty statement keeps the prefetches: GCC may treat a function of prefetches alone as one without effect and drop
-// its calls.
+// The empty statement keeps the prefetches: GCC may drop calls of a function that has no other effect.
 template <int64_t Bytes, int Level>
 [[gnu::always_inline]] inline void prefetch(const void* p) {
   asm volatile("");

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "kernels/cpu.h"
-#include "kernels/half.h"
 #include "kernels/ops/operands.h"
 #include "kernels/ops/tiles.h"
 

@@ -65,8 +65,7 @@ struct GemmBatch {
   float low = -__builtin_inff(), high = __builtin_inff();  // clamp
 };
 
-// The table that multiplies m rows: the first one from `kernels` (null: the best of this CPU) downwards whose min_rows
-// is at most m.
+// The table for m rows: the first from `kernels` (null: this CPU's best) downwards whose min_rows is at most m.
 const Kernels& gemm_kernels(const Kernels* kernels, GemmType type, int64_t m);
 
 // Packs B [k][n] into panels (layout.h; floats: [k][64], f16 as float), followed by int32 column sums for s8. packed:
@@ -81,8 +80,7 @@ bool gemm_needs_pack_a(const GemmBatch& args);
 // Bytes of scratch that gemm_batch needs for packing. 0 if nothing is packed or a size is negative.
 int64_t gemm_scratch_bytes(const Kernels* kernels, const GemmBatch& args);
 
-// Computes C. scratch: gemm_scratch_bytes, aligned to kAlignmentBytes. An error names the wrong argument and leaves C
-// unchanged.
+// Computes C. scratch: gemm_scratch_bytes, aligned to kAlignmentBytes. An error names an argument, C is unchanged.
 Error gemm_batch(const Kernels* kernels, const Workers& workers, const GemmBatch& args, std::span<std::byte> scratch);
 
 }  // namespace pinion

@@ -131,7 +131,7 @@ void pack_column(const MatmulW4& mm, const MatmulW4Weights& w, const Packing& p,
     std::byte* scales = panel + code_offset(format, k, 0) + code_bytes(format);
     std::memcpy(scales + column % kPanelColumns * 2, &w.scales[from], sizeof(f16));
     if (!mm.has_zero_points) continue;
-    scales[kPanelColumns * 2 + column % kPanelColumns] = static_cast<std::byte>(w.zero_points[from]);
+    scales[kPanelColumns * 2 + column % kPanelColumns] = static_cast<std::byte>(w.zero_points[from] * kZeroSteps);
   }
   auto* column_scales = reinterpret_cast<float*>(panel + p.records_bytes);
   column_scales[column % kPanelColumns] = w.column_scale ? w.column_scale[column] : 1.0f;

@@ -22,8 +22,7 @@
 
 namespace pinion {
 
-// Describes a product; every call for the product gets the same description. The packing of B depends on n, k and
-// has_zero_points alone.
+// Describes a product, in all of its calls. The packing of B depends on n, k and has_zero_points alone.
 struct MatmulW4 {
   int64_t m = 0, n = 0;              // 0 or more
   int64_t k = 0;                     // 1 or more
@@ -38,8 +37,7 @@ struct MatmulW4Sizes {
 };
 Error matmul_w4_sizes(const MatmulW4& mm, MatmulW4Sizes* sizes);
 
-// Byte offset of row m0 in packed A, and of column n0 in packed B: multiples of kAlignmentBytes, to which the buffers
-// must be aligned.
+// Byte offset of row m0 in packed A, of column n0 in packed B: multiples of kAlignmentBytes, as the buffers are.
 Error matmul_w4_lhs_packed_offset(const MatmulW4& mm, int64_t m0, int64_t* offset_bytes);
 Error matmul_w4_rhs_packed_offset(const MatmulW4& mm, int64_t n0, int64_t* offset_bytes);
 
@@ -56,8 +54,7 @@ struct MatmulW4Weights {
 Error matmul_w4_pack_rhs(const MatmulW4& mm, const MatmulW4Weights& weights, std::byte* packed,
                          const Workers& workers = {});
 
-// Quantises and packs rows [m0, m1) of A, given as x [m1 - m0][ldx], ldx >= k. T: float or bf16. packed: row m0 of
-// packed A.
+// Quantises and packs rows [m0, m1) of A, x [m1 - m0][ldx], T float or bf16, ldx >= k. packed: row m0 of packed A.
 template <class T>
 Error matmul_w4_pack_lhs(const MatmulW4& mm, int64_t m0, int64_t m1, const T* x, int64_t ldx, std::byte* packed);
 

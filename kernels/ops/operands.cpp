@@ -1,7 +1,5 @@
 #include "kernels/ops/operands.h"
 
-#include <algorithm>
-
 #include "kernels/ops/tiles.h"
 
 namespace pinion {

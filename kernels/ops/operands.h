@@ -1,5 +1,4 @@
-// Operands of the public operations: errors about arguments, quantising a row without a buffer for it, and the packing
-// of A and B for gemm_batch.
+// Operands of the public operations: argument errors, quantising without a row's buffer, packing for gemm_batch.
 #pragma once
 
 #include <algorithm>

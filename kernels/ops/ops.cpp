@@ -15,13 +15,12 @@ namespace {
 const Kernels& table(const OpOptions& options) { return options.kernels ? *options.kernels : best_kernels(); }
 
 // Checks the sizes of the packed layout, and the pointers unless n is 0.
-Error check_packed(const char* operation, int64_t k, int64_t n, std::initializer_list<const void*> pointers) {
-  if (k < 0 || k % 4 != 0) return argument_error(operation, "k", "a multiple of 4", k);
-  if (k > kMaxK)
-    return argument_error(operation, "k", "at most " + std::to_string(kMaxK) + ", or int32 may overflow", k);
-  if (n < 0 || n % 4 != 0) return argument_error(operation, "n", "a multiple of 4", n);
+Error check_packed(const char* op, int64_t k, int64_t n, std::initializer_list<const void*> pointers) {
+  if (k < 0 || k % 4 != 0) return argument_error(op, "k", "a multiple of 4", k);
+  if (k > kMaxK) return argument_error(op, "k", "at most " + std::to_string(kMaxK) + ", or int32 may overflow", k);
+  if (n < 0 || n % 4 != 0) return argument_error(op, "n", "a multiple of 4", n);
   const bool missing = std::ranges::any_of(pointers, [](const void* p) { return p == nullptr; });
-  if (n > 0 && missing) return error("wrong argument", operation, "pointers that are not null");
+  if (n > 0 && missing) return error("wrong argument", op, "pointers that are not null");
   return {};
 }
 
@@ -46,8 +45,7 @@ void strip_sums(const Kernels& kernels, const int8_t* a, const int8_t* b, int64_
   }
 }
 
-// Calls f(first, count) for all strips of n columns, at most max_count at a time, in four pieces per worker for
-// balance.
+// Calls f(first, count) for strips of n columns, at most max_count each, in four pieces per worker for balance.
 template <class F>
 void run_strips(const OpOptions& options, int64_t n, int64_t max_count, F f) {
   const int64_t wanted = options.workers.count <= 1 ? 1 : 4 * options.workers.count;
@@ -116,8 +114,7 @@ void narrow(const Kernels&, const float* x, int64_t n, float* out) { std::copy_n
 float operand(float x) { return x; }
 bf16 operand(bf16 x) { return to_operand(to_float(x)); }
 
-// Copies keys [positions][stride] into the layout of a cache with `padded` elements per head. Missing elements and
-// positions are zero.
+// Copies keys [positions][stride] to a cache's layout of `padded` elements per head. Missing ones are zero.
 template <class T>
 void copy_keys(const T* keys, int64_t stride, int64_t positions, int64_t head_dim, int64_t padded, T* out) {
   std::fill_n(out, round_up(positions, kKeyLanes) * padded, T{});

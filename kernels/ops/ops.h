@@ -23,8 +23,7 @@ struct OpOptions {
   Workers workers = {};              // default: the calling thread alone
 };
 
-// b_packed[k/4][n/4][n%4][k%4] = b[k][n]. b: [k, n] row-major; b_packed: [k/4, n/4, 4, 4]; k and n: multiples of 4, k
-// <= kMaxK.
+// b_packed[k/4][n/4][n%4][k%4] = b[k][n]. b: [k, n] row-major; k and n: multiples of 4, k <= kMaxK.
 Error sdot_pack_weights(const int8_t* b, int8_t* b_packed, int64_t k, int64_t n, const OpOptions& options = {});
 
 // c[n] = sum over k of a[k] * b[k][n], exact int32. a: [k], in [-127, 127]; b_packed, k and n: as above; c: [n].

@@ -11,8 +11,7 @@ namespace pinion {
 // Most rows of a tile. Its sums [kTileRows][64] stay in the L1 cache.
 constexpr int64_t kTileRows = 64;
 
-// Rows of each row block: as few blocks as the table's shape allows, of equal size. 16 rows in blocks of at most 6 are
-// 6 + 6 + 4.
+// Rows of each row block: as few equal blocks as the shape allows. 16 rows in blocks of at most 6 are 6 + 6 + 4.
 inline int64_t block_rows(const PackShape& shape, int64_t rows) {
   const int64_t max_rows = std::min<int64_t>(shape.rows, kTileRows);
   const int64_t blocks = std::max<int64_t>(1, (rows + max_rows - 1) / max_rows);
@@ -46,10 +45,9 @@ void for_each_row_tile(int64_t begin, int64_t end, int64_t block, F f) {
   for (int64_t first = begin; first < end; first += step) f(first, std::min(step, end - first));
 }
 
-// Prefetches the lines of a tile's result for writing, before its sums are computed: `rows` rows of `bytes` bytes,
-// row_bytes apart. The rows of a large result share neither a page nor a stream of the hardware prefetcher, so their
-// stores would miss. Prefetching for ownership also invalidates the copies of other cores, which have read the old
-// data.
+// Prefetches the lines of a tile's result for writing, before its sums: `rows` rows of `bytes` bytes, row_bytes apart.
+// The rows of a large result share neither a page nor a stream of the hardware prefetcher, so their stores would miss.
+// Prefetching for ownership also invalidates other cores' copies of the old data.
 inline void prefetch_result(const void* out, int64_t rows, int64_t row_bytes, int64_t bytes) {
   const auto* row = static_cast<const char*>(out);
   for (int64_t r = 0; r < rows; ++r, row += row_bytes) {

@@ -46,7 +46,8 @@ void multiply_groups(const Kernels& k, Random& random, Format format, Result* re
     uint8_t* scales = records.data() + group * record_bytes(format) + code_bytes(format);
     for (int64_t c = 0; c < kPanelColumns; ++c) {  // scales: halves from 1 to 2; zero points: 0 to 15
       scales[2 * c + 1] = static_cast<uint8_t>(0x3c | (scales[2 * c + 1] & 3));
-      if (format == Format::w4z) scales[2 * kPanelColumns + c] &= 15;
+      uint8_t* zero = scales + 2 * kPanelColumns + c;
+      if (format == Format::w4z) *zero = static_cast<uint8_t>((*zero & 15) * kZeroSteps);
     }
   }
   const std::vector<int8_t> a = random.codes(3 * depth);

@@ -62,7 +62,7 @@ TEST(FewRows, W8) {
   });
 }
 
-// Records with arbitrary codes, f16 scales near 1, and zero points of at most kMaxZero.
+// Records with arbitrary codes, f16 scales near 1, and zero points of at most kMaxZero in all steps.
 std::vector<std::byte> random_records(Random& random, int64_t k, Format format) {
   std::vector<std::byte> records;
   for (int64_t g = 0; g < kPanels * k / traits_of(format).group_k; ++g) {
@@ -72,7 +72,7 @@ std::vector<std::byte> random_records(Random& random, int64_t k, Format format) 
       records.push_back(static_cast<std::byte>(0x3c));
     }
     for (int64_t n = 0; n < kPanelColumns && format == Format::w4z; ++n) {
-      records.push_back(static_cast<std::byte>(random.next() % (kMaxZero + 1)));
+      records.push_back(static_cast<std::byte>(random.next() % (kZeroSteps * kMaxZero + 1)));
     }
   }
   return records;

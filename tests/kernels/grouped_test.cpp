@@ -11,7 +11,7 @@ namespace {
 
 constexpr Format kGroupedFormats[] = {Format::w4, Format::w4z, Format::w2};
 
-// a [rows][k], codes [k][64], zeros and scales [k / group][64]
+// a [rows][k], codes [k][64], zeros (times kZeroSteps) and scales [k / group][64]
 struct Case {
   int64_t rows, k;
   Format format;
@@ -60,9 +60,9 @@ std::vector<float> by_contract(const Case& c) {
       for (int64_t g = 0; g < c.k / c.group(); ++g) {
         int64_t sum = 0;
         for (int64_t k = g * c.group(); k < (g + 1) * c.group(); ++k) {
-          sum += c.a[at(r, k, c.k)] * (c.codes[at(k, n, 64)] - c.zeros[at(g, n, 64)]);
+          sum += c.a[at(r, k, c.k)] * (kZeroSteps * c.codes[at(k, n, 64)] - c.zeros[at(g, n, 64)]);
         }
-        total = std::fma(static_cast<float>(sum), to_float(c.scales[at(g, n, 64)]), total);
+        total = std::fma(static_cast<float>(sum) / kZeroSteps, to_float(c.scales[at(g, n, 64)]), total);
       }
       out.push_back(total);
     }
@@ -123,8 +123,8 @@ Case random_case(Random& random, int64_t rows, int64_t groups, Format format) {
   c.k = groups * c.group();
   c.a = random.codes(rows * c.k);
   c.codes = random_below(random, c.k * 64, format == Format::w2 ? 4 : 16);
-  c.zeros = format == Format::w4z ? random_below(random, groups * 64, kMaxZero + 1)
-                                  : std::vector<int>(at(groups, 0, 64), format == Format::w2 ? 1 : 8);
+  c.zeros = format == Format::w4z ? random_below(random, groups * 64, kZeroSteps * kMaxZero + 1)
+                                  : std::vector<int>(at(groups, 0, 64), kZeroSteps * traits_of(format).zero);
   for (int64_t i = 0; i < groups * 64; ++i) c.scales.push_back(to_f16(random.uniform(-0.01f, 0.02f)));
   return c;
 }
@@ -133,7 +133,8 @@ Case random_case(Random& random, int64_t rows, int64_t groups, Format format) {
 TEST(Grouped, HandWorked) {
   for (const Format format : kGroupedFormats) {
     const int zero = format == Format::w2 ? 1 : format == Format::w4z ? 3 : 8, max_code = format == Format::w2 ? 3 : 15;
-    Case c = {2, 0, format, {}, {}, std::vector<int>(128, zero), std::vector<f16>(128, to_f16(0.5f))};
+    const std::vector<int> zeros(128, zero * kZeroSteps);
+    Case c = {2, 0, format, {}, {}, zeros, std::vector<f16>(128, to_f16(0.5f))};
     const int64_t second = c.group();  // first k of the second group
     c.k = 2 * second;
     c.a = std::vector<int8_t>(at(2, 0, c.k));
@@ -149,6 +150,19 @@ TEST(Grouped, HandWorked) {
     EXPECT_EQ(acc[8], 0.0f);
     EXPECT_EQ(acc[64 + 63], static_cast<float>(-127 * (0 - zero)) * 0.5f);
   }
+}
+
+// Zero points between codes: 5 eighths and 15 7/8.
+TEST(Grouped, EighthsOfACode) {
+  Case c = {2, 64, Format::w4z, std::vector<int8_t>(128), std::vector<int>(64 * 64, 3), std::vector<int>(128, 24), {}};
+  c.scales = std::vector<f16>(128, to_f16(1.0f));
+  c.a[0] = 2, c.a[31] = -3, c.a[64 + 40] = 127;
+  c.codes[at(0, 9, 64)] = 15, c.codes[at(31, 9, 64)] = 0, c.codes[at(40, 9, 64)] = 1;
+  c.zeros[9] = 5, c.zeros[64 + 9] = 127, c.scales[64 + 9] = to_f16(-0.5f);
+  const std::vector<float> acc = expect_contract("eighths", c);
+  EXPECT_EQ(acc[9], 2 * (15 - 0.625f) - 3 * (0 - 0.625f));
+  EXPECT_EQ(acc[8], 0.0f);
+  EXPECT_EQ(acc[64 + 9], 127 * (1 - 15.875f) * -0.5f);
 }
 
 // Consecutive panels that are multiplied together have the bits of each panel alone.
@@ -218,8 +232,9 @@ TEST(Grouped, ExtremeCodes) {
       }
     }
   };
-  for (const int zero : {0, 8, kMaxZero}) check(w4_format(zero != 8), zero, 15);
-  check(Format::w2, 1, 3);
+  for (const int zero : {0, 1, 63, kZeroSteps * kMaxZero - 1, kZeroSteps * kMaxZero}) check(Format::w4z, zero, 15);
+  check(Format::w4, 8 * kZeroSteps, 15);
+  check(Format::w2, kZeroSteps, 3);
 }
 
 TEST(Grouped, EveryScale) {
