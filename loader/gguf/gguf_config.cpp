@@ -1,0 +1,245 @@
+#include "loader/gguf/gguf_folder.h"
+
+#include <algorithm>
+#include <set>
+
+#include "configs/families.h"
+#include "kernels/base/text.h"
+#include "loader/checkpoint/number_formats.h"
+#include "loader/gguf/gguf.h"
+
+namespace pinion {
+namespace {
+
+constexpr int64_t kMaxSize = 1 << 20;
+
+Error read_table(Json* out) { return parse_json(gguf_text(), "configs/gguf.json", out); }
+
+const TensorView* find_tensor(const GgufFile& gguf, std::string_view name) {
+  const auto found = std::ranges::find(gguf.tensors, name, &TensorView::name);
+  return found == gguf.tensors.end() ? nullptr : &*found;
+}
+
+// Metadata of the architecture, by keys without its prefix.
+struct ArchitectureFields {
+  const Json& metadata;
+  std::string prefix;  // "llama."
+  std::set<std::string> read = {};
+
+  // Lists with one number for each layer become that number if all are equal. Null: absent.
+  Json get(const std::string& key) {
+    read.insert(key);
+    Json value = metadata.value(prefix + key, Json());
+    const bool is_uniform = value.is_array() && !value.empty() &&
+                            std::ranges::all_of(value, [&](const Json& item) { return item == value[0]; });
+    return is_uniform ? Json(value[0]) : value;
+  }
+};
+
+// A field's value: metadata, or the difference or the quotient of two ("block_count - nextn_predict_layers"), of which
+// the second may be absent.
+Json value_of(const std::string& formula, ArchitectureFields* fields) {
+  const std::vector<std::string_view> parts = split(formula, ' ');
+  Json value = fields->get(std::string(parts[0]));
+  if (parts.size() < 3) return value;
+  const Json second = fields->get(std::string(parts[2]));
+  if (!value.is_number_integer() || !second.is_number_integer()) return value;
+  const auto a = value.get<int64_t>(), b = second.get<int64_t>();
+  return parts[1] == "-" ? a - std::min(a, b) : a / std::max<int64_t>(1, b);
+}
+
+// A number of a config, for sizes of lists; 0 for other values, which the reader of the config refuses.
+int64_t count_in(const Json& config, const char* name) {
+  const auto value = config.find(name);
+  const bool is_count = value != config.end() && value->is_number_integer();
+  return is_count ? std::clamp<int64_t>(value->get<int64_t>(), 0, kMaxSize) : 0;
+}
+
+// The factors by which a tensor divides the angles.
+Json rope_factors(const GgufFile& gguf, std::string_view name) {
+  const TensorView* tensor = find_tensor(gguf, name);
+  if (!tensor || tensor->dtype != DType::f32) return nullptr;
+  std::vector<float> factors(tensor->elements());
+  read_floats(*tensor, factors.data());
+  return factors;
+}
+
+// Llama 3's rope is stored as factors; as a longrope with one list and no attention factor it is the same.
+Json read_rope_scaling(const GgufFile& gguf, const Json& names, ArchitectureFields* fields,
+                       const Json& context_length) {
+  Json rope = Json::object();
+  for (const auto& [key, name] : names.items()) {
+    if (Json value = fields->get(key); !value.is_null()) rope[name.get<std::string>()] = std::move(value);
+  }
+  if (const Json factors = rope_factors(gguf, "rope_freqs.weight"); !factors.is_null()) {
+    return {{"rope_type", "longrope"},
+            {"short_factor", factors},
+            {"long_factor", factors},
+            {"attention_factor", 1.0},
+            {"original_max_position_embeddings", context_length}};
+  }
+  if (const Json factors = rope_factors(gguf, "rope_factors_long.weight"); !factors.is_null()) {
+    rope["rope_type"] = "longrope";
+    rope["long_factor"] = factors;
+    rope["short_factor"] = rope_factors(gguf, "rope_factors_short.weight");
+    return rope;
+  }
+  if (!rope.contains("rope_type") || rope["rope_type"] == "none") return nullptr;
+  if (rope["rope_type"] == "linear") rope.erase("original_max_position_embeddings");
+  return rope;
+}
+
+// Layer types from a list with a value for each layer: true, or a number above 0, stands for the first type.
+Json layer_types(const Json& by_layer, const Json& names, int64_t layers) {
+  Json types = Json::array();
+  for (int64_t i = 0; i < std::min(layers, std::ssize(by_layer)); ++i) {
+    const Json& value = by_layer[i];
+    types.push_back(names[value == true || (value.is_number() && value > 0) ? 0 : 1]);
+  }
+  return types;
+}
+
+// Gemma 4: heads by layer, mlps of two sizes, two ropes of which the full layers' leaves some elements unrotated.
+void add_gemma4(const GgufFile& gguf, ArchitectureFields* fields, Json* config) {
+  const Json types = config->value("layer_types", Json::array()), kv_heads = fields->get("attention.head_count_kv");
+  const Json full = fields->get("attention.key_length"), sliding = fields->get("attention.key_length_swa");
+  Json& sizes = (*config)["intermediate_size"];
+  (*config)["use_double_wide_mlp"] = sizes.is_array();
+  if (sizes.is_array()) sizes = Json(sizes[0]);
+  (*config)["head_dim"] = sliding;
+  (*config)["global_head_dim"] = full;
+  for (size_t i = 0; i < types.size(); ++i) {
+    const bool is_full = types[i] == "full_attention";
+    Json& layer = (*config)["per_layer_config"][std::to_string(i)];
+    layer["head_dim"] = is_full ? full : sliding;
+    layer["num_key_value_heads"] = kv_heads.is_array() && i < kv_heads.size() ? kv_heads[i] : kv_heads;
+    if (!is_full) continue;
+    const std::string attention = "blk." + std::to_string(i) + ".attn_";
+    if (!find_tensor(gguf, attention + "k.weight")) continue;  // it reads the keys of another layer
+    (*config)["attention_k_eq_v"] = !find_tensor(gguf, attention + "v.weight");
+  }
+  const Json factors = rope_factors(gguf, "rope_freqs.weight");
+  const auto turns = std::ranges::count_if(factors, [](const Json& factor) { return factor < 1e29; });
+  const double turning = static_cast<double>(turns) / static_cast<double>(std::max<size_t>(1, factors.size()));
+  (*config)["rope_parameters"] = {
+      {"full_attention",
+       {{"rope_type", "proportional"}, {"partial_rotary_factor", turning}, {"rope_theta", (*config)["rope_theta"]}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", fields->get("rope.freq_base_swa")}}}};
+  for (const char* field : {"rope_theta", "rope_scaling", "partial_rotary_factor"}) config->erase(field);
+  if (const TensorView* inputs = find_tensor(gguf, "per_layer_token_embd.weight")) {
+    (*config)["vocab_size_per_layer_input"] = inputs->shape[0];
+  }
+}
+
+Json end_ids(const Json& metadata) {
+  std::set<int64_t> ids;
+  for (const char* name : {"eos", "eot", "eom"}) {
+    const Json id = metadata.value("tokenizer.ggml." + std::string(name) + "_token_id", Json());
+    if (id.is_number_integer()) ids.insert(id.get<int64_t>());
+  }
+  return ids;
+}
+
+// The row of the table for an architecture; models with experts or windows may have one of their own.
+Error find_row(const Json& table, const ArchitectureFields& fields, const std::string& where, Json* out) {
+  const Json& rows = table["architectures"];
+  std::string name = fields.prefix.substr(0, fields.prefix.size() - 1);
+  for (const auto& [variant, key] : {std::pair(":experts", "expert_count"), {":windows", "attention.sliding_window"}}) {
+    const Json count = fields.metadata.value(fields.prefix + key, Json(0));
+    if (rows.contains(name + variant) && count.is_number() && count > 0) name += variant;
+  }
+  if (!rows.contains(name)) {
+    std::vector<std::string> known;
+    for (const auto& [row, value] : rows.items()) known.push_back(row.substr(0, row.find(':')));
+    known.erase(std::ranges::unique(known).begin(), known.end());
+    return error("unknown architecture", where + ": general.architecture", "one of " + joined(known), brief(name));
+  }
+  *out = rows[name];
+  return {};
+}
+
+Error check_all_read(const ArchitectureFields& fields, const std::string& where) {
+  std::vector<std::string> left;
+  for (const auto& [key, value] : fields.metadata.items()) {
+    const bool is_own = key.starts_with(fields.prefix);
+    if (is_own && !fields.read.contains(key.substr(fields.prefix.size()))) left.push_back(key);
+  }
+  if (left.empty()) return {};
+  return error("metadata that Pinion does not read and that may change the result", where, {}, joined(left));
+}
+
+}  // namespace
+
+Error make_config(const GgufFile& gguf, const std::string& where, Json* out) {
+  Json table, row;
+  if (Error e = read_table(&table)) return e;
+  JsonFields general{gguf.metadata, where};
+  const std::string kind = general.text("general.type", "model");
+  if (kind != "model") general.fail("general.type", "not a model: give the model's file", "model", brief(kind));
+  ArchitectureFields fields{gguf.metadata, general.text("general.architecture") + "."};
+  if (general.error) return general.error;
+  if (Error e = find_row(table, fields, where, &row)) return e;
+  for (const Json& key : table["required"]) {  // the families' defaults are those of other files
+    const std::string name = fields.prefix + key.get<std::string>();
+    if (!general.has(name)) general.fail(name, "missing field");
+  }
+  if (general.error) return general.error;
+  Json config = row["config"];
+  Json names = table["fields"];
+  names.merge_patch(row.value("fields", Json::object()));
+  for (const auto& [name, key] : names.items()) {
+    Json value = value_of(key.get<std::string>(), &fields);
+    if (name == "num_key_value_heads" && value.is_array() && !value.empty()) value = *std::ranges::max_element(value);
+    if (name == "num_key_value_heads" && value.is_null()) value = config["num_attention_heads"];
+    if (!value.is_null() || name == "sliding_window" || name == "head_dim") config[name] = std::move(value);
+  }
+  for (const auto& [name, tensor] : row["flags"].items()) {
+    config[name] = find_tensor(gguf, tensor.get<std::string>()) != nullptr;
+  }
+  if (const TensorView* embedding = find_tensor(gguf, "token_embd.weight")) config["vocab_size"] = embedding->shape[0];
+  config["tie_word_embeddings"] = find_tensor(gguf, "output.weight") == nullptr;
+  if (const Json types = row.value("layer_types", Json()); !types.is_null()) {
+    const int64_t layers = count_in(config, "num_hidden_layers");
+    const Json by_layer = fields.get(types["key"].get<std::string>());
+    if (by_layer.is_array()) config["layer_types"] = layer_types(by_layer, types["names"], layers);
+    if (by_layer.is_null() && types.contains("absent")) config["layer_types"] = Json(layers, types["absent"]);
+  }
+  Json rope = read_rope_scaling(gguf, table["rope_scaling"], &fields, config.value("max_position_embeddings", Json()));
+  if (rope.contains("long_factor")) {
+    config["original_max_position_embeddings"] = rope.value("original_max_position_embeddings", Json());
+  }
+  if (!rope.is_null()) config["rope_scaling"] = std::move(rope);
+  if (const Json rotated = fields.get("rope.dimension_count"); rotated.is_number()) {
+    const int64_t heads = std::max<int64_t>(1, count_in(config, "num_attention_heads"));
+    const bool has_dim = !config["head_dim"].is_null();
+    const int64_t width = has_dim ? count_in(config, "head_dim") : count_in(config, "hidden_size") / heads;
+    const double fraction = rotated.get<double>() / static_cast<double>(std::max<int64_t>(1, width));
+    if (fraction != 1.0) config["partial_rotary_factor"] = fraction;
+  }
+  if (fields.prefix == "gemma4.") add_gemma4(gguf, &fields, &config);
+  constexpr const char* kBos = "tokenizer.ggml.bos_token_id";
+  if (gguf.metadata.contains(kBos)) config["bos_token_id"] = gguf.metadata[kBos];
+  config["eos_token_id"] = end_ids(gguf.metadata);
+  config[kFamilyChanges] = table["description"];
+  config[kFamilyChanges].update(row.value("description", Json::object()), true);
+  for (const Json* ignored : {&table["ignored"], &row["ignored"]}) {
+    for (const Json& name : *ignored) fields.read.insert(name.get<std::string>());
+  }
+  if (Error e = check_all_read(fields, where)) return e;
+  *out = std::move(config);
+  return {};
+}
+
+Error make_generation_config(const Json& metadata, Json* out) {
+  Json table;
+  if (Error e = read_table(&table)) return e;
+  *out = {{"eos_token_id", end_ids(metadata)}};
+  for (const auto& [key, name] : table["sampling"].items()) {
+    if (!metadata.contains(key)) continue;
+    (*out)[name.get<std::string>()] = metadata[key];
+    (*out)["do_sample"] = true;
+  }
+  return {};
+}
+
+}  // namespace pinion

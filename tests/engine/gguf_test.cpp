@@ -1,0 +1,154 @@
+// GGUF files in place of folders: those that llama.cpp's converter makes of the models in tests/data/families give the
+// logits of the folders, which other tests compare with the reference.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/runtime/load.h"
+#include "engine/runtime/runtime.h"
+#include "engine/session/session.h"
+#include "kernels/half.h"
+#include "loader/files/json.h"
+#include "loader/files/mapped_file.h"
+#include "loader/gguf/gguf.h"
+#include "loader/gguf/gguf_blocks.h"
+#include "loader/quant/stored_weights.h"
+#include "tests/temp_folder.h"
+
+namespace pinion {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kData = PINION_TEST_DATA;
+
+std::string gguf_of(const std::string& name) { return kData / "gguf/families" / (name + ".gguf"); }
+
+// The logits of all tokens.
+void logits_of(const std::string& path, Quant quant, const std::vector<int32_t>& ids, std::vector<float>* out) {
+  LoadOptions options = {.quant = quant};
+  std::unique_ptr<Model> model;
+  ASSERT_EQ(load_model(path, options, &model).message(), "");
+  Team team{{}};
+  std::unique_ptr<Session> session;
+  ASSERT_EQ(open_session(*model, team, {.kv = KvType::f32}, &session).message(), "");
+  out->resize(ids.size() * model->config.vocab_size);
+  ASSERT_EQ(evaluate(*session, ids, true, out->data()).message(), "");
+}
+
+float largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  float largest = a.size() == b.size() ? 0.0f : INFINITY;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+  return largest;
+}
+
+// Numbers that the converter rounds, or adds in another order: rates of Qwen 3.5's states, heads by tiles.
+const std::map<std::string, float> kTolerances = {{"qwen3_5_value_heads", 1e-4f}};
+
+TEST(Gguf, FilesOfEveryFamilyGiveTheLogitsOfTheirFolders) {
+  size_t files = 0;
+  for (const auto& entry : fs::directory_iterator(kData / "gguf/families")) {
+    const std::string name = entry.path().stem();
+    SCOPED_TRACE(name);
+    Json expected;
+    ASSERT_EQ(read_json_file(kData / "families" / name / "expected.json", &expected).message(), "");
+    const auto ids = expected["prompts"][0]["ids"].get<std::vector<int32_t>>();
+    const auto tolerance = kTolerances.find(name);
+    for (const Quant quant : {Quant::none, Quant::w8a8}) {
+      std::vector<float> folder, file;
+      logits_of(kData / "families" / name, quant, ids, &folder);
+      logits_of(entry.path(), quant, ids, &file);
+      if (tolerance == kTolerances.end()) {
+        EXPECT_EQ(file, folder) << "mode " << static_cast<int>(quant);
+      } else if (quant == Quant::none) {
+        EXPECT_LT(largest_difference(file, folder), tolerance->second);
+      }
+    }
+    ++files;
+  }
+  EXPECT_GE(files, 38u);
+}
+
+std::string load_message(const std::string& path) {
+  std::unique_ptr<Model> model;
+  return load_model(path, {.quant = Quant::none}, &model).message();
+}
+
+// A GGUF file in a folder, with changed metadata.
+struct ChangedFile {
+  TempFolder folder;
+  std::string path = folder.path / "model.gguf";
+
+  ChangedFile(const std::string& name, const std::string& from, const std::string& to) {
+    std::string bytes;
+    EXPECT_FALSE(read_text_file(gguf_of(name), int64_t{1} << 24, &bytes));
+    EXPECT_EQ(from.size(), to.size());
+    const size_t at = bytes.find(from);
+    EXPECT_NE(at, bytes.npos);
+    bytes.replace(at, from.size(), to);
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+};
+
+TEST(Gguf, UnreadMetadataAndOtherArchitecturesAreRefused) {
+  const ChangedFile unread("llama", "llama.rope.freq_base", "llama.rope.freq_bass");
+  EXPECT_EQ(load_message(unread.path), unread.path +
+                                           ": metadata that Pinion does not read and that may change the result: "
+                                           "llama.rope.freq_bass");
+  const ChangedFile other("qwen3", "qwen3.", "qwen9.");
+  EXPECT_NE(load_message(other.path).find("missing field"), std::string::npos) << load_message(other.path);
+  const ChangedFile renamed("qwen3", "blk.0.attn_q.weight", "blk.0.attn_Q.weight");
+  EXPECT_EQ(load_message(renamed.path), renamed.path + ": blk.0.attn_q.weight: no such tensor");
+}
+
+// Blocks with these codes and scales: w = scale * code + minimum.
+TEST(Gguf, CodesOfFourBitsStay) {
+  std::vector<MappedFile> files;
+  GgufFile gguf;
+  ASSERT_EQ(open_gguf(kData / "gguf/blocks.gguf", &files, &gguf).message(), "");
+  size_t kept = 0;
+  for (const TensorView& tensor : gguf.tensors) {
+    const BlockFormat* format = block_format(tensor.dtype);
+    if (!format || !format->read_codes) continue;
+    SCOPED_TRACE(format->name);
+    const int64_t blocks = tensor.bytes / format->bytes, elements = blocks * format->elements;
+    std::vector<uint8_t> codes(elements);
+    std::vector<W4Block> groups(elements / kGroupK);
+    std::vector<float> values(elements);
+    format->read_codes(tensor.data, blocks, codes.data(), groups.data());
+    format->read(tensor.data, blocks, values.data());
+    for (int64_t i = 0; i < elements; ++i) {
+      const W4Block& group = groups[i / kGroupK];
+      const float exact = group.scale * static_cast<float>(codes[i]) + group.minimum;
+      ASSERT_LE(codes[i], 15);
+      if (!std::isfinite(values[i])) continue;
+      const float size = std::abs(group.scale) * 15.0f + std::abs(group.minimum);
+      ASSERT_LE(std::abs(exact - values[i]), 1e-6f * size) << i;
+    }
+    ++kept;
+  }
+  EXPECT_EQ(kept, 3u);
+  EXPECT_EQ(kept_format(DType::q4_0), Format::w4);
+  EXPECT_EQ(kept_format(DType::q4_k), Format::w4z);
+  EXPECT_EQ(kept_format(DType::q6_k), std::nullopt);
+}
+
+TEST(Gguf, TheModeFollowsTheBitsOfTheFile) {
+  EXPECT_EQ(default_quant(gguf_of("llama")), Quant::w8a8);
+  GgufFile gguf;
+  gguf.tensors = {{"token_embd.weight", DType::f32, {8, 32}, nullptr, 8 * 128},
+                  {"blk.0.attn_q.weight", DType::q4_0, {8, 32}, nullptr, 8 * 18},
+                  {"blk.0.attn_norm.weight", DType::f32, {32}, nullptr, 128}};
+  EXPECT_EQ(bits_per_weight(gguf), 8.0 * 144 / 257);
+}
+
+}  // namespace
+}  // namespace pinion
