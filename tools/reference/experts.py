@@ -13,12 +13,58 @@ from torch import nn
 FILE_NAMES = {
     "mixtral": {".mlp.": ".block_sparse_moe.", ".gate_proj.": ".w1.", ".up_proj.": ".w3.", ".down_proj.": ".w2."},
     "nemotron_h": {"model.": "backbone."},
+    "phimoe": {
+        ".mlp.router.": ".block_sparse_moe.gate.",
+        ".mlp.": ".block_sparse_moe.",
+        ".gate_proj.": ".w1.",
+        ".up_proj.": ".w3.",
+        ".down_proj.": ".w2.",
+    },
+    "minimax_m2": {".mlp.": ".block_sparse_moe.", ".gate_proj.": ".w1.", ".up_proj.": ".w3.", ".down_proj.": ".w2."},
+    "ernie4_5_moe": {".mlp.gate.moe_statics": ".mlp.moe_statics"},
     "lfm2_moe": {".gate_proj.": ".w1.", ".up_proj.": ".w3.", ".down_proj.": ".w2."},
+    "exaone_moe": {".mlp.gate.e_score": ".mlp.e_score"},
+    "hy_v3": {
+        ".mlp.gate.": ".mlp.router.gate.",
+        ".mlp.e_score_correction_bias": ".mlp.expert_bias",
+        ".shared_experts.": ".shared_mlp.",
+    },
+    "sarvam_moe": {
+        "model.embed_tokens": "model.word_embeddings",
+        ".self_attn.q_proj.": ".attention.query_key_value.",
+        ".self_attn.k_proj.": ".attention.query_key_value.",
+        ".self_attn.v_proj.": ".attention.query_key_value.",
+        ".self_attn.o_proj.": ".attention.dense.",
+        ".self_attn.q_norm.": ".attention.query_layernorm.",
+        ".self_attn.k_norm.": ".attention.key_layernorm.",
+        ".gate.e_score_correction_bias": ".gate.expert_bias",
+    },
+    "exaone": {
+        "model.embed_tokens.": "transformer.wte.",
+        "model.layers.": "transformer.h.",
+        "model.norm.": "transformer.ln_f.",
+        ".self_attn.o_proj.": ".attn.attention.out_proj.",
+        ".self_attn.": ".attn.attention.",
+        ".input_layernorm.": ".ln_1.",
+        ".post_attention_layernorm.": ".ln_2.",
+        ".mlp.gate_proj.": ".mlp.c_fc_0.",
+        ".mlp.up_proj.": ".mlp.c_fc_1.",
+        ".mlp.down_proj.": ".mlp.c_proj.",
+    },
 }
 
 
 STACKED_IN_FILES = ("granitemoe", "granitemoehybrid", "granitemoeshared")
-FUSED_IN_FILES = ("gpt_oss", "qwen3_5_moe_text", "gemma4_text", *STACKED_IN_FILES)
+TRANSPOSED_IN_FILES = ("qwen3_vl_moe",)
+FUSED_IN_FILES = (
+    "gpt_oss",
+    "qwen3_5_moe_text",
+    "gemma4_text",
+    "granitemoe_swa",
+    "mistral4",
+    *TRANSPOSED_IN_FILES,
+    *STACKED_IN_FILES,
+)
 
 
 def name_in_file(name: str, model_type: str) -> str:

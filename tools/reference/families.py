@@ -35,6 +35,7 @@ from configs import (
     by_layer_type,
     spelled_new,
 )
+from further_families import FURTHER_CASES
 from gemma4_families import GEMMA4_CASES
 from latent_families import LATENT_CASES
 from layer_norm_configs import (
@@ -390,4 +391,4 @@ PLAIN_CASES = {
         GPT_NEOX_SEQUENTIAL, long_prompt=200, jitter="embed_in", notes="gelu_fast is the one with tanh."
     ),
 }
-CASES = PLAIN_CASES | RECURRENT_CASES | LATENT_CASES | ALTUP_CASES | GEMMA4_CASES | CODED_CASES
+CASES = PLAIN_CASES | RECURRENT_CASES | LATENT_CASES | ALTUP_CASES | GEMMA4_CASES | FURTHER_CASES | CODED_CASES

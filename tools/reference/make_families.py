@@ -9,6 +9,7 @@ import argparse
 import itertools
 import json
 import pathlib
+import re
 import shutil
 import sys
 
@@ -20,7 +21,7 @@ from transformers import AutoConfig
 from transformers.utils import logging
 
 from case import Case
-from experts import FUSED_IN_FILES, name_in_file, split_experts
+from experts import FUSED_IN_FILES, TRANSPOSED_IN_FILES, name_in_file, split_experts
 from families import CASES
 from int_quantized import code_tensors, quantise_tensors
 import mtp
@@ -75,7 +76,7 @@ def random_parameter(
     values = rng.standard_normal(shape)
     if name.endswith("linear_attn.norm.weight"):  # stored as it is whatever the other norms do
         return 1.0 + 0.25 * values
-    if name.endswith(("norm.weight", "norm_f.weight")) or "norm.norms." in name or "mtp.pre_fc_norm" in name:
+    if re.search(r"(norm|norm\d|norm_f|ln_\w+)\.weight$", name) or "norm.norms." in name or "mtp.pre_fc_norm" in name:
         return norm_mean + 0.25 * values
     if name.endswith("bias"):
         return 0.3 * values
@@ -95,7 +96,7 @@ def random_parameter(
         return np.array(-0.01)
     if "conv1d" in name or ".conv.conv." in name:
         return 0.5 * values
-    if any(part in name for part in ("embed_tokens", "embed_in", "embeddings.")):
+    if any(part in name for part in ("embed_tokens", "embed_in", "embeddings.", "wte.")):
         return 0.1 * values
     if name.endswith("sinks"):
         return 1.5 * values
@@ -144,12 +145,14 @@ def random_tensors(folder: pathlib.Path, case: Case, seed: int) -> dict[str, tor
     if case.config["model_type"] not in FUSED_IN_FILES:
         split_experts(shapes)
     transposed = case.config["model_type"] == "gpt_oss"
-    tensors = {
-        in_file(name, case): torch.from_numpy(random_parameter(name, tuple(p.shape), case.norm_mean, rng, transposed))
-        .to(next(dtypes))
-        .contiguous()
-        for name, p in [*shapes.named_parameters(), *stored_buffers(shapes)]
-    }
+    tensors: dict[str, torch.Tensor] = {}
+    for name, p in [*shapes.named_parameters(), *stored_buffers(shapes)]:
+        values = random_parameter(name, tuple(p.shape), case.norm_mean, rng, transposed)
+        tensor = torch.from_numpy(values).to(next(dtypes)).contiguous()
+        if case.config["model_type"] in TRANSPOSED_IN_FILES and ".experts." in name:
+            tensor = tensor.transpose(1, 2).contiguous()
+        stored = in_file(name, case)  # q, k and v may share a tensor there
+        tensors[stored] = torch.cat((tensors[stored], tensor)) if stored in tensors else tensor
     if case.ternary:
         for name, tensor in tensors.items():
             if "_proj" in name and not any(part in name for part in case.not_ternary):

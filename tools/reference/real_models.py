@@ -54,7 +54,7 @@ IN_LAYER = {
     "post_attention_norm": "post_attention_layernorm",
 }
 IN_GEMMA_LAYER = IN_LAYER | {"ffn_norm": "pre_feedforward_layernorm"}
-CONTROL = 3  # a token type
+CONTROL, USER_DEFINED = 3, 4  # token types
 
 
 class File:
@@ -207,6 +207,7 @@ def sentencepiece_model(file: File) -> bytes:
     model = sentencepiece_model_pb2.ModelProto()
     columns = [file.get(f"tokenizer.ggml.{name}") for name in ("tokens", "scores", "token_type")]
     for text, score, kind in zip(*columns, strict=True):
+        text = text.replace(" ", "▁") if kind == USER_DEFINED else text
         model.pieces.add(piece=text, score=float(score), type=2 if text == "<unk>" else int(kind))
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     trainer.model_type, trainer.byte_fallback, trainer.vocab_size = 2, True, len(model.pieces)  # BPE
@@ -219,7 +220,10 @@ def sentencepiece_model(file: File) -> bytes:
 def write_tokenizer(file: File, folder: pathlib.Path) -> None:
     if file.arch == "gemma3":
         (folder / "tokenizer.model").write_bytes(sentencepiece_model(file))
+        tokens, types = file.get("tokenizer.ggml.tokens"), file.get("tokenizer.ggml.token_type")
+        added = {str(i): {"content": tokens[i], "special": True} for i, kind in enumerate(types) if kind == CONTROL}
         settings = {"tokenizer_class": "GemmaTokenizer", "add_bos_token": True, "bos_token": "<bos>", "eos_token": "<eos>"}
+        settings["added_tokens_decoder"] = added
     else:
         (folder / "tokenizer.json").write_text(json.dumps(byte_level_tokenizer(file)), encoding="utf-8")
         settings = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}

@@ -9,7 +9,12 @@ import tempfile
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    Mistral4ForCausalLM,
+)
 
 from experts import split_experts
 import mxfp4
@@ -18,8 +23,9 @@ from stored_codes import decoded_weights, write_plain
 from ternary import is_ternary
 
 KEEP_HEAD = ("lm_head",)
+SINKS = ("gpt_oss", "granite_swa", "granitemoe_swa")
 # Routers that are linear layers in transformers; AltUp's has two matrices of a few numbers behind it.
-ROUTERS = ("mlp.gate.wg", "shared_expert_gate", ".altup.", ".router.proj")
+ROUTERS = ("mlp.gate.wg", ".mlp.router", "shared_expert_gate", ".altup.", ".router.proj")
 
 
 def quantise_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -72,6 +78,8 @@ def is_quantised(name: str, module: nn.Module, keep: tuple[str, ...]) -> bool:
 
 
 def wide_rms_norm(norm: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    if not hasattr(norm, "weight"):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.eps)
     if hasattr(norm, "with_scale"):  # Gemma 3n's
         weight = norm.weight if norm.with_scale else 1
         return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.eps)
@@ -95,16 +103,26 @@ def widen(model: nn.Module) -> None:
             module.forward = functools.partial(wide_layer_norm, module)
 
 
+class Mistral4Alone(Mistral4ForCausalLM):
+    """Transformers' auto classes have this one only beside a vision model."""
+
+    @classmethod
+    def from_config(cls, config: AutoConfig) -> nn.Module:
+        return cls(config)
+
+
 def auto_class(folder: str) -> type:
     """Models that see have an auto class of their own."""
     architectures = AutoConfig.from_pretrained(folder).architectures or [""]
+    if architectures[0] == "Mistral4ForCausalLM":
+        return Mistral4Alone
     return AutoModelForImageTextToText if "ForConditionalGeneration" in architectures[0] else AutoModelForCausalLM
 
 
 def load_plain(folder: str, wide: bool) -> nn.Module:
     # eager computes the softmax in fp32 mostly, sdpa leaves soft caps and sinks out
     config = AutoConfig.from_pretrained(folder)
-    needs_eager = getattr(config, "attn_logit_softcapping", None) or config.model_type == "gpt_oss"
+    needs_eager = getattr(config, "attn_logit_softcapping", None) or config.model_type in SINKS
     model, report = auto_class(folder).from_pretrained(
         folder,
         dtype=torch.float32,
