@@ -22,8 +22,10 @@ namespace pinion {
 //
 // Optional entries, sizes and fields:
 //   extends                      another family, from whose description this one differs (configs/models/README.md)
+//   variants                     [{field, is, then}]: `then` is merged if the field (or its default) has this value
 //   renamed_fields               older names of fields -> current names
-//   intermediate_size            FIELD, if it has another name
+//   intermediate_size, kv_heads  FIELD, if it has another name
+//   intermediate_factor          the default of that field in hidden sizes
 //   intermediate_sizes           true: intermediate_size may be a list with one number for each layer
 //   adjusts_intermediate_size    true: block_auto_adjust_ff_dim and related fields change it (LFM2)
 //   extra_layers                 FIELD with the number of layers after the model's own, which are skipped
@@ -32,6 +34,8 @@ namespace pinion {
 // Norms, activations, scales:
 //   norm                         layer: LayerNorm; default: RMSNorm
 //   norm_bias                    true: norms have biases
+//   norm_weights                 false: norms of the layers, the final one and those of q and k have no weights
+//   embedding_norm               true: the final norm is applied to embeddings, too
 //   norm_eps                     FIELD; default: rms_norm_eps
 //   norm_offset                  number added to the stored weights of norms
 //   qk_norm_if                   FIELD that switches qk_norm on
@@ -44,16 +48,18 @@ namespace pinion {
 //   parallel_branches            true or FIELD: attention and mlp have the same input, x + attention(x) + mlp(x).
 //                                parallel_mlp_norm (in modules) then replaces mlp_norm; it may be the attention's
 //   embedding_scale, score_scale, branch_scale, logit_scale      a number, or {field, power} with power 1, -1, 0.5 or
-//                                -0.5; `times`, another {field, power}, is a second factor
+//                                -0.5; `times`, another {field, power}, is a second factor; `optional`: the
+//                                default applies if the field is null
 //   score_cap, logit_cap         FIELD
 //   output_scales                {qkv, key, o, gate_down, state_in, state_slices, state_out: FIELD}, see OutputScales.
 //                                gate_down is a list of two numbers, state_slices of five: the slices z, x, B, C and dt
 //                                of the output of state_in
-//   head_bias                    true: the head has a bias
+//   head_bias                    true or FIELD: the head has a bias
 //
 // Attention:
-//   qkv_by_head                  true: q, k and v are one module that holds them head by head
-//   attention_gate               true: q holds a gate next to each query
+//   qkv_by_head                  true: q, k and v are one module that holds, for each kv head, its queries, k and v
+//   qkv_limit                    FIELD: q, k and v are clamped
+//   attention_gate               true: q holds a gate next to each query. In modules: a matrix of the gates
 //   latent_attention             true: see LatentConfig. modules then have kv_a, kv_a_norm and kv_b instead of k and v,
 //                                and q_a, q_a_norm and q_b for queries with a latent of their own
 //   full_layer_heads             true: layers without a window have other heads: global_head_dim and, with
@@ -64,6 +70,9 @@ namespace pinion {
 //   sinks                        (in modules) a tensor with one extra softmax score for each head
 //   rope                         false: no layer has positional encoding
 //   rope_if                      {field, is}: no layer has it unless the field has this value
+//   rotary_dims                  FIELD with the number of rotated elements, in place of partial_rotary_factor
+//   layer_thetas                 true: layer_rope_theta may list a theta for each layer
+//   rope_reversed                true: heads are rotated by the negative angle
 //   rope_theta, partial_rotary_factor    FIELD, if they have other names
 //   rope_aliases                 values of rope_type that stand for another, as in older files of the family
 //   rope_interleaved             true or FIELD: elements 0 and 1 of a head are rotated together, then 2 and 3 (GPT-J)
@@ -87,14 +96,16 @@ namespace pinion {
 //     normalised                 FIELD: the weights of the chosen experts sum to 1; default: they do
 //     sigmoid                    true: scores are sigmoids
 //     scale                      FIELD with a factor of the weights
+//     jitter                     FIELD: SparseMixer; logits within twice this relative distance share a softmax
 //     groups                     group-limited routing: count and kept, FIELDs; best, the number of scores that count
 //                                for a group; field, is, else: only if the field has the value `is`, not `else`
 //     router_bias                true: the router has a bias
-//     fused                      true: the experts of a layer share tensors, see loader/quant/fused_experts.h
+//     fused                      true: the experts of a layer share tensors, see loader/quant/stored_weights.h
 //     stacked                    true: the experts of a layer share NAME.weight [experts, 2 size, hidden], gate's rows
 //                                before up's, and [experts, hidden, size]
 //   router, expert_gate, expert_up, expert_down    (in modules)
-//   stacked_gate_up, stacked_down          (in modules) tensors as in `stacked`, without .weight; used if present
+//   stacked_gate_up, stacked_down          (in modules) tensors as in `stacked`, without .weight; used if present, also
+//                                transposed
 //   expert_norm, expert_out_norm, shared_out_norm, router_scale, expert_scale    (in modules) experts beside an mlp,
 //                                which has the names of the shared expert: norms of both, weights of the norm of the
 //                                router's input, factors of the experts' weights
@@ -108,6 +119,7 @@ namespace pinion {
 //     beside_attention           true: every layer has attention and a recurrence
 //     one_branch                 true: a layer has attention, a recurrence or an mlp; layer_pattern may list them
 //     by_key_head                true: q, k, v and z are one module and b and a another, grouped by key head
+//     tiled_heads, negative_rates    true: see Recurrence (GGUF files)
 //
 // Other parts:
 //   mtp_...                      (in modules) the MTP layer, read only for speculation
@@ -133,8 +145,32 @@ std::string_view common_fields_text();
 // have no effect on the logits. Written by tools/reference/config_fields.py.
 std::string_view config_fields_text();
 
-// configs/beginnings.json: texts that a model continues to calibrate itself (apps/model/calibration.cpp). Any change
+// configs/beginnings.json: texts that a model continues to calibrate itself (apps/model/open.cpp). Any change
 // changes calibrated weights.
 std::string_view beginnings_text();
+
+// configs/gguf.json: how GGUF files differ from the folders of the same models. NAME is a key of the metadata without
+// the architecture, TENSOR the name of a tensor.
+//   fields          field of config.json -> NAME, for all architectures
+//   required        NAMEs without which a file is refused
+//   ignored         NAMEs without effect on the logits
+//   rope_scaling    NAME -> field of config.json's rope_scaling; sampling: key -> field of generation_config.json
+//   description     differences of every family's description
+//   architectures   by general.architecture; ARCHITECTURE:experts has experts, ARCHITECTURE:windows a sliding window
+//     config        fields of config.json that the metadata lack: architectures, model_type ...
+//     fields, ignored    as above, for this architecture
+//     flags         field of config.json -> TENSOR that is present if the field is true
+//     layer_types   the list `key` gives layer_types: names[0] where it is true or above 0, else names[1]; `absent` for
+//                   all layers without the list
+//     description   differences of the family's description; modules that the family has not are left out
+std::string_view gguf_text();
+
+// configs/gguf_pretokenizers.json: by the name in a GGUF file (tokenizer.ggml.pre), what the tokenizer.json of its
+// models holds beside vocabulary and merges.
+std::string_view gguf_pretokenizers_text();
+
+// configs/quantization.json: fields and their supported values, in a quantization_config by method (`ignored`: without
+// effect; `notes`: of the tools on their work) and in a LoRA adapter's adapter_config.json ([]: any value).
+std::string_view quantization_text();
 
 }  // namespace pinion

@@ -1,12 +1,12 @@
 #include "loader/checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <iterator>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "loader/checkpoint/model_folder.h"
 #include "loader/files/json.h"
+#include "loader/gguf/gguf.h"
+#include "loader/gguf/gguf_folder.h"
 
 namespace pinion {
 namespace {
@@ -20,16 +20,25 @@ bool plain_name(std::string_view name) {
   });
 }
 
-Error add_file(const fs::path& path, Checkpoint* out) {
+using ShardIndex = std::map<std::string, std::string>;  // tensors -> shards
+
+// Leaves out the tensors that the index names for another shard: files that correct some tensors of a model lie beside
+// its shards in this way. Tensors that the index lacks stay.
+Error add_file(const fs::path& path, const ShardIndex& index, Checkpoint* out) {
+  const std::string shard = path.filename().string();
   if (Error e = map_file(path, &out->files.emplace_back())) return e;
   Safetensors parsed;
   if (Error e = parse_safetensors(out->files.back().contents(), path.string(), &parsed)) return e;
-  std::ranges::move(parsed.tensors, std::back_inserter(out->tensors));
+  for (TensorView& tensor : parsed.tensors) {
+    const auto entry = index.find(tensor.name);
+    const bool is_overlaid = entry != index.end() && entry->second != shard;
+    if (is_overlaid) out->overlaid.push_back(tensor.name + " in " + entry->second);
+    if (!is_overlaid) out->tensors.push_back(std::move(tensor));
+  }
   return {};
 }
 
-// Maps tensors to shards.
-Error read_index(const fs::path& path, std::map<std::string, std::string>* out) {
+Error read_index(const fs::path& path, ShardIndex* out) {
   Json json;
   if (Error e = read_json_file(path, &json)) return e;
   JsonFields top{json, path.string()};
@@ -45,20 +54,6 @@ Error read_index(const fs::path& path, std::map<std::string, std::string>* out) 
   return {};
 }
 
-// Drops the tensors of a shard, from the first-th on, that the index names for another shard. Files that correct some
-// tensors of a model lie beside its shards in this way. Tensors that the index lacks stay.
-void drop_overlaid(const std::map<std::string, std::string>& index, const std::string& shard, size_t first,
-                   Checkpoint* out) {
-  const auto dropped = std::ranges::remove_if(out->tensors.begin() + static_cast<std::ptrdiff_t>(first),
-                                              out->tensors.end(), [&](const TensorView& tensor) {
-                                                const auto entry = index.find(tensor.name);
-                                                if (entry == index.end() || entry->second == shard) return false;
-                                                out->overlaid.push_back(tensor.name + " in " + entry->second);
-                                                return true;
-                                              });
-  out->tensors.erase(dropped.begin(), dropped.end());
-}
-
 Error check_shards_exist(const fs::path& folder, const std::set<std::string>& shards) {
   std::error_code code;
   const auto is_missing = [&](const std::string& shard) { return !fs::exists(folder / shard, code); };
@@ -70,15 +65,13 @@ Error check_shards_exist(const fs::path& folder, const std::set<std::string>& sh
 }
 
 Error add_shards(const fs::path& folder, Checkpoint* out) {
-  std::map<std::string, std::string> index;
+  ShardIndex index;
   if (Error e = read_index(folder / kIndexFile, &index)) return e;
   std::set<std::string> shards;
   for (const auto& [tensor, shard] : index) shards.insert(shard);
   if (Error e = check_shards_exist(folder, shards)) return e;
   for (const std::string& shard : shards) {
-    const size_t before = out->tensors.size();
-    if (Error e = add_file(folder / shard, out)) return e;
-    drop_overlaid(index, shard, before, out);
+    if (Error e = add_file(folder / shard, index, out)) return e;
   }
   std::ranges::sort(out->overlaid);
   std::set<std::string_view> found;
@@ -102,10 +95,16 @@ std::string dtype_list(std::span<const DType> dtypes) {
   return text;
 }
 
+// Converters to GGUF drop and add dimensions of size 1.
+std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
+  std::erase(shape, 1);
+  return shape;
+}
+
 }  // namespace
 
 Error read_shards(const fs::path& index, std::set<std::string>* out) {
-  std::map<std::string, std::string> shards;
+  ShardIndex shards;
   if (Error e = read_index(index, &shards)) return e;
   for (const auto& [tensor, shard] : shards) out->insert(shard);
   return {};
@@ -113,11 +112,17 @@ Error read_shards(const fs::path& index, std::set<std::string>* out) {
 
 Error open_checkpoint(const fs::path& folder, Checkpoint* out) {
   std::error_code code;
-  if (!fs::is_directory(folder, code)) return error("no such folder", folder.string());
   Checkpoint result;
   result.folder = folder.string();
-  if (fs::exists(folder / kSingleFile, code)) {
-    if (Error e = add_file(folder / kSingleFile, &result)) return e;
+  if (is_gguf(folder)) {
+    GgufFile gguf;
+    if (Error e = open_gguf(folder, &result.files, &gguf)) return e;
+    result.tensors = std::move(gguf.tensors);
+    result.is_gguf_file = true;
+  } else if (!fs::is_directory(folder, code)) {
+    return error("no such folder", folder.string());
+  } else if (fs::exists(folder / kSingleFile, code)) {
+    if (Error e = add_file(folder / kSingleFile, {}, &result)) return e;
   } else if (fs::exists(folder / kIndexFile, code)) {
     if (Error e = add_shards(folder, &result)) return e;
   } else {
@@ -131,19 +136,19 @@ Error open_checkpoint(const fs::path& folder, Checkpoint* out) {
 
 Error select_tensors(const TensorSelection& selection, Checkpoint* checkpoint) {
   std::vector<TensorView>& tensors = checkpoint->tensors;
+  const auto has_prefix_of = [](const std::vector<std::string>& prefixes, const TensorView& tensor) {
+    return std::ranges::any_of(prefixes, [&](const std::string& prefix) { return tensor.name.starts_with(prefix); });
+  };
   std::erase_if(tensors, [&](const TensorView& tensor) {
-    return std::ranges::any_of(selection.skipped, [&](const std::string& p) { return tensor.name.starts_with(p); }) ||
-           std::ranges::any_of(selection.skipped_endings,
-                               [&](const std::string& ending) { return tensor.name.ends_with(ending); });
+    const auto is_end = [&](const std::string& ending) { return tensor.name.ends_with(ending); };
+    return has_prefix_of(selection.skipped, tensor) || std::ranges::any_of(selection.skipped_endings, is_end);
   });
   for (TensorView& tensor : tensors) {
-    const auto rename = std::ranges::find_if(selection.renamed,
-                                             [&](const auto& names) { return tensor.name.starts_with(names.first); });
+    const auto is_start = [&](const auto& names) { return tensor.name.starts_with(names.first); };
+    const auto rename = std::ranges::find_if(selection.renamed, is_start);
     if (rename != selection.renamed.end()) tensor.name.replace(0, rename->first.size(), rename->second);
   }
-  std::erase_if(tensors, [&](const TensorView& tensor) {
-    return std::ranges::any_of(selection.unread, [&](const std::string& p) { return tensor.name.starts_with(p); });
-  });
+  std::erase_if(tensors, [&](const TensorView& tensor) { return has_prefix_of(selection.unread, tensor); });
   std::ranges::sort(tensors, {}, &TensorView::name);
   const auto twin = std::ranges::adjacent_find(tensors, {}, &TensorView::name);
   if (twin == tensors.end()) return {};
@@ -175,13 +180,14 @@ Error Checkpoint::bind(std::string_view name, std::initializer_list<int64_t> sha
     return error("no such tensor; this file hides " + std::string(kIndexFile) + ": remove one of the two", where(name));
   }
   if (!tensor) return error("no such tensor", where(name));
-  if (!std::ranges::equal(tensor->shape, shape)) {
+  if (is_gguf_file ? without_ones(tensor->shape) != without_ones(shape) : !std::ranges::equal(tensor->shape, shape)) {
     return error("shape differs", where(name), shape_text(shape), shape_text(tensor->shape));
   }
-  if (std::ranges::find(dtypes, tensor->dtype) == dtypes.end()) {
-    return error("type differs", where(name), dtype_list(dtypes), std::string(dtype_name(tensor->dtype)));
-  }
+  const bool fits = std::ranges::equal(dtypes, kFloatTypes) ? is_float(tensor->dtype)
+                                                            : std::ranges::find(dtypes, tensor->dtype) != dtypes.end();
+  if (!fits) return error("type differs", where(name), dtype_list(dtypes), std::string(dtype_name(tensor->dtype)));
   *out = *tensor;
+  out->shape = shape;
   return {};
 }
 

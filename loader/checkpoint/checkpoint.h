@@ -1,5 +1,4 @@
-// The weights of a folder: one safetensors file, or shards with an index, which decides if several shards have a
-// tensor. Finds tensors by name.
+// The weights of a folder, by name: a safetensors file, or shards with an index, which decides between duplicates.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +22,17 @@ namespace pinion {
 struct Checkpoint {
   std::string folder;
   std::vector<MappedFile> files;
-  std::vector<TensorView> tensors;         // sorted by name
-  int64_t tensor_bytes = 0;                // of all tensors together
+  std::vector<TensorView> tensors;  // sorted by name
+  int64_t tensor_bytes = 0;         // of all tensors together
+  bool is_gguf_file = false;
   std::vector<std::string> overlaid = {};  // "NAME in SHARD": tensors in several shards, and the index's shard
-  // The factors of adapters (loader/quant/adapters.h), by the data of their tensors; 0 for tensors that replace others.
+  // The factors of adapters (loader/quant/stored_weights.h), by the data of their tensors; 0 for tensors that replace
+  // others.
   std::map<const std::byte*, float> adapter_scales = {};
   // Metadata of a packed model (loader/pack/pack_cache.h); empty: another model.
   std::map<std::string, std::string> pack_record = {};
 
   bool is_packed() const { return !pack_record.empty(); }
-
   const TensorView* find(std::string_view name) const;  // nullptr when there is none
   // "FILE: NAME" for errors, or "FOLDER: NAME" if no shard has the tensor. `name` may end in a row or a range of rows.
   std::string where(std::string_view name) const;

@@ -3,36 +3,44 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <span>
-#include <string_view>
+#include <cstdlib>
 #include <system_error>
 #include <vector>
 
 #include "loader/files/hints.h"
 #include "loader/files/mapped_file.h"
-#include "loader/files/user_folders.h"
+#include "loader/gguf/gguf_folder.h"
 
 namespace pinion {
 namespace {
 
 namespace fs = std::filesystem;
 
+using Names = std::initializer_list<const char*>;
+
 constexpr std::string_view kRepositoryPrefix = "models--";
-constexpr const char* kModelFiles[] = {"config.json",    kSingleFile,   kIndexFile,
-                                       "tokenizer.json", "tekken.json", "tokenizer.model"};
+constexpr Names kModelFiles = {"config.json",    kSingleFile,   kIndexFile,
+                               "tokenizer.json", "tekken.json", "tokenizer.model"};
 // Their absence is allowed but a broken link is an error: without generation_config.json, say, a model answers greedily
 // and has fewer end-of-text tokens.
-constexpr const char* kOptionalFiles[] = {"generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
-                                          "added_tokens.json",      "chat_template.jinja",   "chat_template.json"};
-constexpr const char* kPartialFiles[] = {"*.incomplete", "*.part", "*.partial", "*.crdownload", "*.aria2"};
+constexpr Names kOptionalFiles = {"generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
+                                  "added_tokens.json",      "chat_template.jinja",   "chat_template.json"};
+constexpr Names kPartialFiles = {"*.incomplete", "*.part", "*.partial", "*.crdownload", "*.aria2"};
 
 bool path_exists(const fs::path& path) {
   std::error_code code;
   return fs::exists(path, code);
 }
 
-template <size_t n>
-bool matches(const char* const (&patterns)[n], const std::string& name) {
+// The specification ignores relative paths.
+std::string user_folder(const char* variable, const char* in_home, const char* name) {
+  const char *base = std::getenv(variable), *home = std::getenv("HOME");
+  std::error_code code;
+  if (base && base[0] == '/') return std::string(base) + name;
+  return home && home[0] == '/' && fs::is_directory(home, code) ? std::string(home) + in_home + name : "";
+}
+
+bool matches(Names patterns, const std::string& name) {
   return std::ranges::any_of(patterns, [&](const char* pattern) { return fnmatch(pattern, name.c_str(), 0) == 0; });
 }
 
@@ -125,28 +133,56 @@ Error no_such_folder(const std::string& name) {
 Error not_a_folder(const fs::path& path) {
   MappedFile file;
   if (Error e = map_file(path, &file)) return e;
-  const std::span<const std::byte> bytes = file.contents();
-  std::string_view hint = foreign_content({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  if (path.extension() == ".gguf") return error("not a GGUF file; download it again", path.string());
+  std::string_view hint = foreign_content({reinterpret_cast<const char*>(file.pages.get()), file.contents().size()});
   if (hint.empty()) hint = foreign_name(path.filename().string());
   return error(hint.empty() ? "a file, where a model's folder was expected" : std::string(hint), path.string());
 }
 
 }  // namespace
 
+std::string default_cache_folder() { return user_folder("XDG_CACHE_HOME", "/.cache", "/pinion"); }
+std::string default_config_folder() { return user_folder("XDG_CONFIG_HOME", "/.config", "/pinion"); }
+std::string default_state_folder() { return user_folder("XDG_STATE_HOME", "/.local/state", "/pinion"); }
+
+std::string hugging_face_cache_folder() {
+  for (const auto& [variable, name] :
+       {std::pair("HF_HUB_CACHE", ""), {"HUGGINGFACE_HUB_CACHE", ""}, {"HF_HOME", "/hub"}}) {
+    const char* folder = std::getenv(variable);
+    if (folder && *folder) return std::string(folder) + name;
+  }
+  return user_folder("XDG_CACHE_HOME", "/.cache", "/huggingface/hub");
+}
+
+std::string llama_cache_folder() {
+  const char* folder = std::getenv("LLAMA_CACHE");
+  return folder && *folder ? folder : user_folder("XDG_CACHE_HOME", "/.cache", "/llama.cpp");
+}
+
+std::string ollama_folder() {
+  const char* folder = std::getenv("OLLAMA_MODELS");
+  return folder && *folder ? folder : user_folder("", "/.ollama", "/models");
+}
+
 std::string find_model_folder(const std::string& name) {
   const fs::path path(name);
   std::error_code code;
-  if (fs::is_directory(path, code)) {
-    const fs::path snapshot = main_snapshot(path);
-    return snapshot.empty() ? name : snapshot.string();
-  }
   const std::string file = path.filename().string();
   if (fs::exists(fs::symlink_status(path, code)) &&
       (matches(kModelFiles, file) || fnmatch("model-*-of-*.safetensors", file.c_str(), 0) == 0)) {
     return path.has_parent_path() ? path.parent_path().string() : ".";
   }
-  const fs::path snapshot = path_exists(path) ? fs::path() : main_snapshot(repository_folder(name));
-  return snapshot.empty() ? name : snapshot.string();
+  const bool is_path = path_exists(path);
+  const auto [repository, tag] = split_tag(name);
+  fs::path folder = main_snapshot(is_path ? path : repository_folder(repository));
+  if (folder.empty() && fs::is_directory(path, code)) folder = path;
+  std::string gguf;
+  if (!folder.empty() && (is_path || tag.empty()) && path_exists(folder / "config.json")) return folder.string();
+  if (!folder.empty() && !choose_gguf(files_below(folder), is_path ? "" : tag, name, &gguf)) {
+    return (folder / gguf).string();
+  }
+  const fs::path stored = is_path ? fs::path() : find_in_stores(name);
+  return !stored.empty() ? stored.string() : folder.empty() || !tag.empty() ? name : folder.string();
 }
 
 bool is_model_file(const std::string& name) { return matches(kModelFiles, name) || matches(kOptionalFiles, name); }
@@ -164,9 +200,8 @@ std::string completion_hint(const fs::path& folder) {
 
 Error missing_file(const fs::path& folder, const std::string& file) {
   if (const std::string partial = unfinished_download(folder); !partial.empty()) {
-    return error(
-        "the download is not complete: there is " + partial + ", but no " + file + "; " + completion_hint(folder),
-        folder.string());
+    const std::string found = "there is " + partial + ", but no " + file;
+    return error("the download is not complete: " + found + "; " + completion_hint(folder), folder.string());
   }
   for (const std::string& name : file_names(folder)) {
     const std::string_view hint = foreign_name(name);
@@ -175,35 +210,29 @@ Error missing_file(const fs::path& folder, const std::string& file) {
     }
   }
   const bool is_any_folder = file == "config.json" && repository_name(folder).empty();
-  return error("no " + file + (is_any_folder ? ": not a model's folder" : "; " + completion_hint(folder)),
-               folder.string());
-}
-
-static Error check_link(const fs::path& folder, const char* file) {
-  std::error_code code;
-  const fs::path path = folder / file;
-  if (!fs::is_symlink(path, code) || fs::exists(path, code)) return {};
-  return error(
-      "a link to " + fs::read_symlink(path, code).string() + ", which is not there; " + completion_hint(folder),
-      path.string());
+  const std::string hint = is_any_folder ? ": not a model's folder" : "; " + completion_hint(folder);
+  return error("no " + file + hint, folder.string());
 }
 
 Error check_folder(const fs::path& folder) {
   std::error_code code;
   if (!fs::exists(folder, code)) return no_such_folder(folder.string());
+  if (is_gguf(folder)) return {};
   if (!fs::is_directory(folder, code)) return not_a_folder(folder);
   if (fs::directory_iterator(folder, code); code) return error("cannot read", folder.string(), {}, code.message());
-  for (const char* file : kModelFiles) {
-    if (Error e = check_link(folder, file)) return e;
-  }
-  for (const char* file : kOptionalFiles) {
-    if (Error e = check_link(folder, file)) return e;
+  for (const Names& files : {kModelFiles, kOptionalFiles}) {
+    for (const char* file : files) {
+      const fs::path path = folder / file;
+      if (!fs::is_symlink(path, code) || fs::exists(path, code)) continue;
+      const std::string target = fs::read_symlink(path, code).string();
+      return error("a link to " + target + ", which is not there; " + completion_hint(folder), path.string());
+    }
   }
   return {};
 }
 
 Error check_model_folder(const fs::path& folder) {
-  if (Error e = check_folder(folder)) return e;
+  if (Error e = check_folder(folder); e || is_gguf(folder)) return e;
   if (!path_exists(folder / "config.json")) return missing_file(folder, "config.json");
   if (path_exists(folder / kSingleFile) || path_exists(folder / kIndexFile)) return {};
   return missing_file(folder, kSingleFile);

@@ -6,6 +6,7 @@
 
 #include "kernels/half.h"
 #include "kernels/kernels.h"
+#include "loader/gguf/gguf_blocks.h"
 
 namespace pinion {
 namespace {
@@ -20,17 +21,6 @@ void convert_unaligned(std::span<const std::byte> source, float* out) {
   }
 }
 
-void convert(DType dtype, std::span<const std::byte> source, float* out) {
-  if (dtype == DType::f32 && !source.empty()) std::memcpy(out, source.data(), source.size());
-  if (dtype == DType::f16) convert_unaligned<f16>(source, out);
-  if (dtype != DType::bf16) return;
-  const bool is_aligned = reinterpret_cast<uintptr_t>(source.data()) % alignof(bf16) == 0;
-  if (!is_aligned) return convert_unaligned<bf16>(source, out);
-  // Most BF16 tensors are aligned; the kernel converts them at the speed of memory.
-  const auto* values = reinterpret_cast<const bf16*>(source.data());
-  best_kernels().to_float(values, std::ssize(source) / sizeof(bf16), out);
-}
-
 // E8M0, an exponent alone. 2^-127 is subnormal in fp32.
 float power_of_two(std::byte scale) {
   const auto exponent = std::to_integer<uint32_t>(scale);
@@ -40,11 +30,23 @@ float power_of_two(std::byte scale) {
 
 }  // namespace
 
-void read_floats(const TensorView& tensor, float* out) { convert(tensor.dtype, tensor.contents(), out); }
+void read_floats(const TensorView& tensor, float* out) {
+  read_floats(tensor, 0, tensor.data ? tensor.elements() : 0, out);
+}
 
 void read_floats(const TensorView& tensor, int64_t first, int64_t count, float* out) {
-  const int64_t size = tensor.dtype == DType::f32 ? sizeof(float) : sizeof(bf16);
-  convert(tensor.dtype, tensor.contents().subspan(first * size, count * size), out);
+  const BlockFormat* format = block_format(tensor.dtype);
+  const int64_t elements = format ? format->elements : 1;
+  const int64_t size = format ? format->bytes : tensor.dtype == DType::f32 ? sizeof(float) : sizeof(bf16);
+  const std::span<const std::byte> source = tensor.contents().subspan(first / elements * size, count / elements * size);
+  if (format) return format->read(source.data(), count / elements, out);
+  if (tensor.dtype == DType::f32 && count > 0) std::memcpy(out, source.data(), source.size());
+  if (tensor.dtype == DType::f16) convert_unaligned<f16>(source, out);
+  if (tensor.dtype != DType::bf16) return;
+  const bool is_aligned = reinterpret_cast<uintptr_t>(source.data()) % alignof(bf16) == 0;
+  if (!is_aligned) return convert_unaligned<bf16>(source, out);
+  // Most BF16 tensors are aligned; the kernel converts them at the speed of memory.
+  best_kernels().to_float(reinterpret_cast<const bf16*>(source.data()), count, out);
 }
 
 void read_row(const TensorView& matrix, int64_t row, float* out) {

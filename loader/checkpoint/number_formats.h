@@ -1,5 +1,5 @@
-// Number formats of checkpoints as fp32: BF16, F16, F32, FP8 E4M3 and MXFP4. Conversions are exact and the same on
-// every machine.
+// Number formats of checkpoints as fp32: BF16, F16, F32, FP8 E4M3, MXFP4 and the blocks of GGUF. Conversions are exact
+// and the same on every machine.
 #pragma once
 
 #include <bit>
@@ -22,13 +22,11 @@ constexpr float f8_e4m3_to_float(uint8_t byte) {
 // E2M1 by its code: a sign bit, two bits of exponent, one of mantissa.
 constexpr float kE2m1Numbers[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 
-// out [elements]: all elements of a BF16, F16 or F32 tensor.
+// out [elements]: all elements of a BF16, F16 or F32 tensor, or of one stored in blocks (loader/gguf/gguf_blocks.h).
 void read_floats(const TensorView& tensor, float* out);
-
-// out [count]: its elements [first, first + count).
+// out [count]: its elements [first, first + count), whole blocks.
 void read_floats(const TensorView& tensor, int64_t first, int64_t count, float* out);
-
-// out [columns]: one row of a BF16, F16 or F32 matrix.
+// out [columns]: one row of a matrix.
 void read_row(const TensorView& matrix, int64_t row, float* out);
 
 // MXFP4 (OCP Microscaling Formats 1.0): E2M1 codes in groups of 32 that share a power of two.

@@ -6,6 +6,7 @@
 
 #include "loader/files/hints.h"
 #include "loader/files/json.h"
+#include "loader/gguf/gguf_blocks.h"
 
 namespace pinion {
 namespace {
@@ -103,12 +104,6 @@ Error parse_metadata(const Json& entry, const std::string& where, std::map<std::
   return fields.error;
 }
 
-// Names appear in error messages, which are single lines.
-bool printable(std::string_view name) {
-  return !name.empty() &&
-         std::ranges::none_of(name, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
-}
-
 // The tensors, in order, must cover the data from its first byte to its last.
 Error check_coverage(std::span<const TensorView> tensors, std::span<const std::byte> data, const std::string& where) {
   const std::byte* next = data.data();
@@ -127,7 +122,10 @@ Error check_coverage(std::span<const TensorView> tensors, std::span<const std::b
 
 }  // namespace
 
-std::string_view dtype_name(DType dtype) { return std::ranges::find(kDTypes, dtype, &DTypeRow::dtype)->name; }
+std::string_view dtype_name(DType dtype) {
+  if (const BlockFormat* format = block_format(dtype)) return format->name;
+  return std::ranges::find(kDTypes, dtype, &DTypeRow::dtype)->name;
+}
 
 std::string shape_text(std::span<const int64_t> shape) {
   std::string text = "[";
@@ -151,7 +149,7 @@ Error parse_safetensors(std::span<const std::byte> file, const std::string& wher
       if (Error e = parse_metadata(entry, where, &result.metadata)) return e;
       continue;
     }
-    if (!printable(name)) return error("invalid tensor name", where, {}, brief(name));
+    if (!is_printable(name)) return error("invalid tensor name", where, {}, brief(name));
     if (Error e = parse_tensor(name, entry, where, data, &result.tensors.emplace_back())) return e;
   }
   // An empty tensor sorts before the one that starts at the same byte.

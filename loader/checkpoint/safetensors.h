@@ -18,33 +18,25 @@
 
 namespace pinion {
 
-// All types of the format.
+// All types of the format, then those of GGUF that are stored in blocks: first_block + the number in the file
+// (loader/gguf/gguf_blocks.h), of which the code names a few.
+// clang-format off: one row for each kind of number
 enum class DType : uint8_t {
-  bf16,
-  f16,
-  f32,
-  f64,
-  i8,
-  i16,
-  i32,
-  i64,
-  u8,
-  u16,
-  u32,
-  u64,
-  boolean,
-  f8_e4m3,
-  f8_e5m2,
-  f8_e8m0,
-  f4,
-  f6_e2m3,
-  f6_e3m2,
-  c64
+  bf16, f16, f32, f64,
+  i8, i16, i32, i64, u8, u16, u32, u64, boolean,
+  f8_e4m3, f8_e5m2, f8_e8m0, f4, f6_e2m3, f6_e3m2, c64,
+  first_block = 64, q4_0 = first_block + 2, q4_k = first_block + 12, q6_k = first_block + 14, mxfp4 = first_block + 39,
+  q1_0 = first_block + 41
 };
+// clang-format on
 
-// The types that read_floats accepts.
+inline bool is_block(DType dtype) { return dtype >= DType::first_block; }
+
+// The types that read_floats accepts, beside blocks.
 inline constexpr std::initializer_list<DType> kFloatTypes = {DType::bf16, DType::f16, DType::f32};
-inline bool is_float(DType dtype) { return std::ranges::find(kFloatTypes, dtype) != kFloatTypes.end(); }
+inline bool is_float(DType dtype) {
+  return is_block(dtype) || std::ranges::find(kFloatTypes, dtype) != kFloatTypes.end();
+}
 
 std::string_view dtype_name(DType dtype);  // as in files: "BF16"
 

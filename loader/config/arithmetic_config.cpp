@@ -1,7 +1,5 @@
-#include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <iterator>
 
 #include "kernels/layout.h"
 #include "loader/config/config_parts.h"
@@ -30,33 +28,26 @@ constexpr NamedValue<QkNorm> kQkNorms[] = {{"none", QkNorm::none},
 // The value of a name in such a table. `field` is the name's field in `file`.
 template <class T, size_t N>
 T value_of(const NamedValue<T> (&table)[N], const std::string& name, std::string_view field, JsonFields& file) {
-  const auto row = std::ranges::find(table, name, &NamedValue<T>::name);
-  if (row != std::end(table)) return row->value;
   std::vector<std::string> names;
-  for (const NamedValue<T>& known : table) names.emplace_back(known.name);
+  for (const NamedValue<T>& row : table) {
+    if (row.name == name) return row.value;
+    names.emplace_back(row.name);
+  }
   file.fail(field, "not supported", "one of " + joined(names), brief(name));
   return table[0].value;
 }
 
-// A field of config.json to the power of 1, -1, 0.5 or -0.5.
-float read_power(JsonFields& rule, JsonFields& file) {
+// A number, or a field of config.json to the power of 1, -1, 0.5 or -0.5, `times` another scale.
+float read_scale(JsonFields& family, std::string_view name, JsonFields& file, float absent = 1.0f) {
+  const Json* given = family.find(name);
+  if (!given) return absent;
+  if (given->is_number()) return static_cast<float>(family.number(name));
+  JsonFields rule = family.fields(name);
+  if (rule.boolean("optional", false) && !file.has(rule.text("field"))) return absent;
   const double power = rule.number("power");
   const auto value = static_cast<float>(file.number(rule.text("field"), {}, 1e-9, 1e9));
   const float root = std::abs(power) == 0.5 ? std::sqrt(value) : value;
-  return power < 0.0 ? 1.0f / root : root;
-}
-
-// A scale of the description: a number, such a power, or the product of two powers.
-float read_scale(JsonFields& family, std::string_view name, JsonFields& file, float absent) {
-  if (!family.has(name)) return absent;
-  if (family.find(name)->is_number()) return static_cast<float>(family.number(name));
-  JsonFields rule = family.fields(name);
-  float scale = read_power(rule, file);
-  if (rule.has("times")) {
-    JsonFields second = rule.fields("times");
-    scale *= read_power(second, file);
-    if (!rule.error) rule.error = second.error;
-  }
+  const float scale = (power < 0.0 ? 1.0f / root : root) * read_scale(rule, "times", file);
   if (!family.error) family.error = rule.error;
   return scale;
 }
@@ -94,11 +85,8 @@ void read_multipliers(JsonFields& rules, std::string_view name, JsonFields& file
   const std::string field = rules.text(name, "");
   if (field.empty() || !file.has(field)) return;
   const std::vector<double> values = file.numbers(field, -kMaxMultiplier, kMaxMultiplier);
-  if (values.size() != targets.size()) {
-    return file.fail(field, "wrong length", std::to_string(targets.size()), std::to_string(values.size()));
-  }
-  size_t i = 0;
-  for (float* target : targets) *target = static_cast<float>(values[i++]);
+  if (!has_length(file, field, std::ssize(targets), std::ssize(values))) return;
+  for (size_t i = 0; i < values.size(); ++i) *targets.begin()[i] = static_cast<float>(values[i]);
 }
 
 // If the field is absent, the first ten layers of a model with more than ten are sparse.
@@ -108,9 +96,7 @@ void read_gate_sparsity(const std::string& field, JsonFields& file, ModelConfig*
     fractions.assign(out->layers, 0.0);
     if (out->layers > 10) std::fill_n(fractions.begin(), 10, 0.95);
   }
-  if (std::ssize(fractions) != out->layers) {
-    return file.fail(field, "wrong length", std::to_string(out->layers), std::to_string(fractions.size()));
-  }
+  if (!has_length(file, field, out->layers, std::ssize(fractions))) return;
   for (int64_t i = 0; i < out->layers; ++i) out->layer[i].gate_sparsity = static_cast<float>(fractions[i]);
 }
 
@@ -128,10 +114,7 @@ void read_layer_inputs(JsonFields& file, ModelConfig* out) {
   input.size = file.integer("hidden_size_per_layer_input", {}, out->altup.inputs > 0 ? 1 : 0, kMaxK);
   out->output_scales.layer_input = 1.0f / std::sqrt(static_cast<float>(out->hidden_size));
   input.vocab_size = file.integer("vocab_size_per_layer_input", {}, 1, kMaxVocabulary);
-  if (!file.error && out->layers * input.size > kMaxK) {
-    file.fail("hidden_size_per_layer_input", "too wide", "at most " + std::to_string(kMaxK) + " for all layers",
-              std::to_string(out->layers * input.size));
-  }
+  check_width(file, "hidden_size_per_layer_input", out->layers * input.size, "too wide", "all layers");
 }
 
 }  // namespace
@@ -145,22 +128,25 @@ void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
   if (const std::string field = family.text("qk_norm_if", ""); !field.empty() && !file.boolean(field)) {
     out->qk_norm = QkNorm::none;
   }
-  out->head_bias = family.boolean("head_bias", false);
+  out->head_bias = family.has("head_bias") && read_switch(family, "head_bias", file);
+  out->qkv_limit = read_cap(family, "qkv_limit", file);
   out->parallel_branches = family.has("parallel_branches") && read_switch(family, "parallel_branches", file);
   const std::string norm = family.text("norm", "rms");
   if (norm != "rms" && norm != "layer") family.fail("norm", "unknown", "rms or layer", brief(norm));
   out->layer_norm = norm == "layer";
   out->norm_bias = family.boolean("norm_bias", false);
+  out->norm_weights = family.boolean("norm_weights", true);
+  out->embedding_norm = family.boolean("embedding_norm", false);
   out->norm_offset = static_cast<float>(family.number("norm_offset", 0.0));
   out->value_norm = family.boolean("value_norm", false);
   out->attention_gate = family.boolean("attention_gate", false);
   read_activation(family, file, out);
-  out->embedding_scale = read_scale(family, "embedding_scale", file, 1.0f);
-  out->score_scale =
-      read_scale(family, "score_scale", file, 1.0f / std::sqrt(static_cast<float>(out->layer[0].head_dim)));
+  const auto head_dim = static_cast<float>(out->layer[0].head_dim);
+  out->embedding_scale = read_scale(family, "embedding_scale", file);
+  out->score_scale = read_scale(family, "score_scale", file, 1.0f / std::sqrt(head_dim));
   out->score_cap = read_cap(family, "score_cap", file);
-  out->branch_scale = read_scale(family, "branch_scale", file, 1.0f);
-  out->logit_scale = read_scale(family, "logit_scale", file, 1.0f);
+  out->branch_scale = read_scale(family, "branch_scale", file);
+  out->logit_scale = read_scale(family, "logit_scale", file);
   out->logit_cap = read_cap(family, "logit_cap", file);
 }
 

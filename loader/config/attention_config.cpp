@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <iterator>
-#include <optional>
 #include <set>
 
 #include "kernels/base/math.h"
@@ -10,35 +7,20 @@
 namespace pinion {
 namespace {
 
-struct RopeKindRow {
-  std::string_view name;
-  RopeKind kind;
-};
-
-constexpr RopeKindRow kRopeKinds[] = {
-    {"default", RopeKind::none},
-    {"linear", RopeKind::linear},
-    {"dynamic", RopeKind::dynamic},
-    {"yarn", RopeKind::yarn},
-    {"llama3", RopeKind::llama3},
-    {"longrope", RopeKind::longrope},
-    {"proportional", RopeKind::proportional},
-    {"su", RopeKind::longrope},  // the first name of longrope
-};
+// In the order of RopeKind. The first releases of longrope called it "su".
+constexpr std::string_view kRopeKinds[] = {"default", "linear",   "dynamic",     "yarn",
+                                           "llama3",  "longrope", "proportional"};
 
 // Fields outside the object that describes a rotation, and the fields that the family allows inside it.
 struct RopeContext {
-  double theta;
-  double partial;
+  double theta, partial;
   std::optional<int64_t> original_max_positions;  // overrides the one inside
-  bool may_be_partial;
-  bool has_alpha;
-  bool scales_queries;
-  bool has_sections;
+  bool may_be_partial, has_alpha, scales_queries, has_sections;
   const Json& aliases;  // names of kinds -> other names
 };
 
-void read_rotated_dims(JsonFields& rope, const RopeContext& context, int64_t head_dim, Rope* r) {
+// rotatable: elements of a head that rope may rotate; less than the head in latent attention.
+void read_rotated_dims(JsonFields& rope, const RopeContext& context, int64_t head_dim, int64_t rotatable, Rope* r) {
   const double fraction = rope.number("partial_rotary_factor", context.partial, 0.0, 1.0);
   if (r->kind == RopeKind::proportional) {
     r->dims = head_dim;
@@ -46,7 +28,7 @@ void read_rotated_dims(JsonFields& rope, const RopeContext& context, int64_t hea
     return;
   }
   if (fraction != 1.0 && !context.may_be_partial) rope.fail("partial_rotary_factor", "not supported", "1");
-  r->dims = static_cast<int64_t>(static_cast<double>(head_dim) * fraction);
+  r->dims = std::min(rotatable, static_cast<int64_t>(static_cast<double>(head_dim) * fraction));
   if (r->dims < 2 || r->dims % 2 != 0) {
     rope.fail("partial_rotary_factor", "out of range", "an even number of rotated elements", std::to_string(r->dims));
     r->dims = 2;
@@ -76,11 +58,10 @@ void read_longrope(JsonFields& rope, Rope* r) {
 
 // `factor`, and the ends of llama3's ramp.
 void read_factors(JsonFields& rope, int64_t max_positions, Rope* r) {
+  const double ratio = static_cast<double>(max_positions) / static_cast<double>(r->original_max_positions);
   std::optional<double> factor;
   if (r->kind == RopeKind::none || r->kind == RopeKind::proportional) factor = 1.0;
-  if (r->kind == RopeKind::yarn || r->kind == RopeKind::longrope) {
-    factor = static_cast<double>(max_positions) / static_cast<double>(r->original_max_positions);
-  }
+  if (r->kind == RopeKind::yarn || r->kind == RopeKind::longrope) factor = ratio;
   if (r->kind == RopeKind::yarn && !rope.object.contains("factor")) {
     rope.fail("factor", "missing in yarn",
               "a number, or null for max_position_embeddings / original_max_position_embeddings");
@@ -116,20 +97,24 @@ Rope read_rope(JsonFields& rope, const RopeContext& context, const ModelConfig& 
   std::string name = rope.text("rope_type", old_name);
   if (context.has_sections && name == "mrope") name = "default";
   name = context.aliases.value(name, name);
-  const auto row = std::ranges::find(kRopeKinds, name, &RopeKindRow::name);
+  const auto row = std::ranges::find(kRopeKinds, name == "su" ? "longrope" : name);
   if (row == std::end(kRopeKinds)) {
     rope.fail("rope_type", "unknown kind", "default, linear, dynamic, yarn, llama3, longrope or proportional",
               brief(name));
     return r;
   }
-  r.kind = row->kind;
+  r.kind = static_cast<RopeKind>(row - std::begin(kRopeKinds));
   r.theta = rope.number("rope_theta", context.theta, 1.0, 1e15);
   r.original_max_positions = rope.integer("original_max_position_embeddings", config.max_positions, 1, kMaxPositions);
   r.original_max_positions = context.original_max_positions.value_or(r.original_max_positions);
-  read_rotated_dims(rope, context, config.latent.rank > 0 ? config.latent.rope_dims : head_dim, &r);
+  read_rotated_dims(rope, context, head_dim, config.latent.rank > 0 ? config.latent.rope_dims : head_dim, &r);
   read_factors(rope, config.max_positions, &r);
   check_defined(rope, r);
   if (rope.has("attention_factor")) r.attention_factor = rope.number("attention_factor", {}, 0.0, 1e6);
+  if (rope.has("short_mscale")) {  // both must be equal
+    r.attention_factor = rope.number("short_mscale", {}, 0.0, 1e6);
+    rope.number("long_mscale", {}, *r.attention_factor, *r.attention_factor);
+  }
   r.mscale = rope.number("mscale", r.mscale, 0.0, 1e6);
   r.mscale_all_dim = rope.number("mscale_all_dim", r.mscale_all_dim, 0.0, 1e6);
   for (const auto& [field, beta] : {std::pair{"beta_fast", &r.beta_fast}, {"beta_slow", &r.beta_slow}}) {
@@ -173,10 +158,7 @@ std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const 
   const bool has_pattern = rule.starts_with("pattern");
   if (has_pattern) file.find("sliding_window_pattern");  // marks the field as known, even if layer_types replaces it
   const int64_t period = has_pattern && types.empty() ? file.integer("sliding_window_pattern", {}, 1, kMaxLayers) : 1;
-  if (!types.empty() && std::ssize(types) != config.layers) {
-    file.fail("layer_types", "wrong length", std::to_string(config.layers), std::to_string(types.size()));
-    return sliding;
-  }
+  if (!types.empty() && !has_length(file, "layer_types", config.layers, std::ssize(types))) return sliding;
   for (int64_t i = 0; i < config.layers; i++) {
     if (types.empty()) {
       if (rule == "from_layer") sliding[i] = enabled && i >= first;
@@ -198,11 +180,9 @@ void read_windows(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const std::string rule = family.text("windows");
   if (rule == "none") return;
   const int64_t window = file.integer("sliding_window", 0, 0, kMaxPositions);
-  std::vector<bool> sliding(out->layers, true);
-  if (rule != "all") {
-    const bool enabled = file.boolean("use_sliding_window", true) && window > 0;
-    sliding = sliding_layers(rule, file, *out, enabled);
-  }
+  const bool enabled = rule != "all" && file.boolean("use_sliding_window", true) && window > 0;
+  const std::vector<bool> sliding =
+      rule == "all" ? std::vector<bool>(out->layers, true) : sliding_layers(rule, file, *out, enabled);
   for (size_t i = 0; i < sliding.size(); i++) out->layer[i].window = sliding[i] ? window : 0;
 }
 
@@ -219,10 +199,23 @@ void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig*
     with_rope.push_back((i + 1) % interval != 0);
   }
   if (std::ssize(with_rope) < out->layers) {
-    file.fail("no_rope_layers", "wrong length", std::to_string(out->layers), std::to_string(with_rope.size()));
-    return;
+    return file.fail("no_rope_layers", "wrong length", std::to_string(out->layers), std::to_string(with_rope.size()));
   }
   for (int64_t i = 0; i < out->layers; i++) out->layer[i].rope = with_rope[i] ? 0 : kNoRope;
+}
+
+// A theta for each layer (Granite 4.5); 0: no positional encoding.
+void read_layer_thetas(JsonFields& file, ModelConfig* out) {
+  constexpr const char* kField = "layer_rope_theta";
+  const std::vector<double> thetas = file.numbers(kField, 0.0, 1e15);
+  if (thetas.empty() || !has_length(file, kField, out->layers, std::ssize(thetas))) return;
+  for (size_t i = 0; i < thetas.size(); ++i) {
+    Rope rope = out->ropes[0];
+    rope.theta = thetas[i];
+    const auto known = std::ranges::find(out->ropes, thetas[i], &Rope::theta);
+    out->layer[i].rope = thetas[i] > 0.0 ? static_cast<int32_t>(known - out->ropes.begin()) : kNoRope;
+    if (known == out->ropes.end() && thetas[i] > 0.0) out->ropes.push_back(std::move(rope));
+  }
 }
 
 // Layers without a window have other heads (Gemma 4). Transformers 5.24 lists them by layer.
@@ -235,7 +228,8 @@ void read_full_heads(JsonFields& file, ModelConfig* out) {
   for (int64_t i = 0; i < out->layers; ++i) {
     LayerConfig& layer = out->layer[i];
     layer.values_are_keys = keys_are_values && layer.window == 0;
-    JsonFields own = listed.fields(std::to_string(i));
+    const std::string number = std::to_string(i), padded = std::string(i < 10, '0') + number;
+    JsonFields own = listed.fields(listed.has(padded) ? padded : number);
     if (listed.object.empty() && layer.window == 0) {
       layer.head_dim = head_dim;
       if (keys_are_values && kv_heads > 0) layer.kv_heads = kv_heads;
@@ -266,6 +260,7 @@ void read_latent(JsonFields& file, ModelConfig* out, LayerConfig* layer) {
 }
 
 void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  out->rope_reversed = family.boolean("rope_reversed", false);
   out->rope_interleaved = family.has("rope_interleaved") && read_switch(family, "rope_interleaved", file);
   RopeContext context = {file.number(family.text("rope_theta", "rope_theta"), 10000.0, 1.0, 1e15),
                          file.number(family.text("partial_rotary_factor", "partial_rotary_factor"), 1.0, 0.0, 1.0),
@@ -275,6 +270,10 @@ void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
                          family.boolean("query_scaling", false),
                          family.boolean("mrope", false),
                          family.fields("rope_aliases").object};
+  if (const std::string dims = family.text("rotary_dims", ""); !dims.empty() && file.has(dims)) {
+    const int64_t head_dim = out->layer[0].head_dim;
+    context.partial = static_cast<double>(file.integer(dims, {}, 2, head_dim)) / static_cast<double>(head_dim);
+  }
   if (file.has("original_max_position_embeddings")) {
     context.original_max_positions = file.integer("original_max_position_embeddings", {}, 1, kMaxPositions);
   }
@@ -308,6 +307,7 @@ void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   } else {
     add(scaling.object.empty() ? parameters : scaling);
   }
+  if (family.boolean("layer_thetas", false)) read_layer_thetas(file, out);
   scale_latent_scores(out);
 }
 
@@ -331,13 +331,14 @@ void read_shared_kv(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const int64_t first = out->layers - file.integer(field, 0, 0, kMaxLayers);
   if (first <= 0 || first == out->layers) return;  // if all would share, none does, as in transformers
   for (int64_t i = first; i < out->layers; ++i) {
-    int64_t owner = first - 1;
-    while (owner >= 0 && out->layer[owner].window != out->layer[i].window) --owner;
-    if (owner < 0) return file.fail(field, "no earlier layer has keys and values for layer " + std::to_string(i));
     LayerConfig& layer = out->layer[i];
-    layer.kv_layer = owner;
-    if (out->layer[owner].head_dim != layer.head_dim || out->layer[owner].kv_heads != layer.kv_heads) {
-      return file.fail(field, "layer " + std::to_string(i) + " shares keys of other heads than its own");
+    const std::string name = "layer " + std::to_string(i);
+    layer.kv_layer = first - 1;
+    while (layer.kv_layer >= 0 && out->layer[layer.kv_layer].window != layer.window) --layer.kv_layer;
+    if (layer.kv_layer < 0) return file.fail(field, "no earlier layer has keys and values for " + name);
+    const LayerConfig& owner = out->layer[layer.kv_layer];
+    if (owner.head_dim != layer.head_dim || owner.kv_heads != layer.kv_heads) {
+      return file.fail(field, name + " shares keys of other heads than its own");
     }
     if (widens) layer.mlp_size *= 2;
     if (layer.mlp_size > kMaxK) file.fail(field, "mlp too wide", "at most " + std::to_string(kMaxK));

@@ -1,8 +1,6 @@
 #include "loader/config/config_parts.h"
 
-#include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "kernels/layout.h"
 
@@ -13,17 +11,14 @@ namespace {
 //   all                       every layer
 //   all_but_first             all but the first few
 //   types_or_all_but_first    mlp_layer_types lists them; if absent, all but the first few
-//   sparse_step               every n-th layer, except those in mlp_only_layers (Qwen)
+//   sparse_step               every n-th layer, except those in mlp_only_layers (Qwen) or out of a range (ERNIE)
 std::vector<bool> layers_with_experts(JsonFields& rules, JsonFields& file, int64_t layers) {
   const std::string rule = rules.text("layers");
   std::vector<bool> with(layers, true);
   if (rule == "all") return with;
   if (rule == "types_or_all_but_first" && file.has("mlp_layer_types")) {
     const std::vector<std::string> types = file.texts("mlp_layer_types");
-    if (types.size() != with.size()) {
-      file.fail("mlp_layer_types", "wrong length", std::to_string(with.size()), std::to_string(types.size()));
-      return with;
-    }
+    if (!has_length(file, "mlp_layer_types", layers, std::ssize(types))) return with;
     for (size_t i = 0; i < types.size(); i++) {
       with[i] = types[i] == "sparse";
       if (!with[i] && types[i] != "dense") file.fail("mlp_layer_types", "unknown layer type", {}, brief(types[i]));
@@ -35,9 +30,12 @@ std::vector<bool> layers_with_experts(JsonFields& rules, JsonFields& file, int64
     return with;
   }
   const int64_t step = file.integer("decoder_sparse_step", {}, 1, kMaxLayers);
+  const int64_t first = file.integer("moe_layer_start_index", 0, 0, kMaxLayers);
+  const int64_t last = file.integer("moe_layer_end_index", -1, -1, kMaxLayers);  // -1: no limit
   const std::vector<int64_t> without = file.integers("mlp_only_layers", 0, kMaxLayers);
   for (int64_t i = 0; i < layers; i++) {
-    with[i] = (i + 1) % step == 0 && std::ranges::find(without, i) == without.end();
+    const bool in_range = i >= first && (last < 0 || i <= last);
+    with[i] = (i + 1) % step == 0 && in_range && std::ranges::find(without, i) == without.end();
   }
   return with;
 }
@@ -66,10 +64,9 @@ void read_groups(JsonFields& rules, JsonFields& file, ExpertsConfig* out) {
   if (!applies || count == 1 || file.error) return;
   const int64_t size = out->count / count;
   if (out->count % count != 0 || size < best || size * kept < out->per_token) {
-    file.fail(groups.text("count"), "groups of experts out of range",
-              "equal groups of at least " + std::to_string(best) + ", with enough experts in the kept ones",
-              std::to_string(count) + " groups, " + std::to_string(kept) + " kept");
-    return;
+    return file.fail(groups.text("count"), "groups of experts out of range",
+                     "equal groups of at least " + std::to_string(best) + ", with enough experts in the kept ones",
+                     std::to_string(count) + " groups, " + std::to_string(kept) + " kept");
   }
   out->groups = count, out->groups_kept = kept, out->group_best = best;
 }
@@ -81,8 +78,7 @@ constexpr std::string_view kNotExperts[] = {"self_attn", "q_proj",  "k_proj",   
 }  // namespace
 
 bool has_mxfp4_experts(JsonFields& family, JsonFields& quantization) {
-  const bool is_fused = family.fields("experts").boolean("fused", false);
-  return is_fused && quantization.text("quant_method", "") == "mxfp4";
+  return family.fields("experts").boolean("fused", false) && quantization.text("quant_method", "") == "mxfp4";
 }
 
 Error read_mxfp4_experts(JsonFields& quantization, ExpertsConfig* out) {
@@ -116,27 +112,25 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const bool has_older = file.has(older_name);
   const bool is_older = has_older && !file.has("num_local_experts");
   experts.count = file.integer(is_older ? older_name : "num_local_experts", {}, 1, kMaxExperts);
-  experts.per_token = read_uniform(rules.text("per_token", "num_experts_per_tok"), file);
+  const std::string per_token = rules.text("per_token", "num_experts_per_tok");
+  experts.per_token = read_uniform(per_token, file);
   if (!file.error && experts.per_token > experts.count) {
-    file.fail(rules.text("per_token", "num_experts_per_tok"), "exceeds the number of experts",
-              "at most " + std::to_string(experts.count), std::to_string(experts.per_token));
+    file.fail(per_token, "exceeds the number of experts", "at most " + std::to_string(experts.count),
+              std::to_string(experts.per_token));
   }
   experts.inner_size = file.integer(rules.text("size"), {}, 1, kMaxK);
-  if (const std::string size = rules.text("shared_size", ""); !size.empty()) {
-    experts.shared_size = file.integer(size, {}, 0, kMaxK);
-  }
-  if (const std::string count = rules.text("shared_count", ""); !count.empty()) {
-    experts.shared_size =
-        experts.inner_size * file.integer(count, {}, 0, kMaxK / std::max<int64_t>(1, experts.inner_size));
-  }
+  const std::string shared_size = rules.text("shared_size", ""), shared_count = rules.text("shared_count", "");
+  const int64_t most_shared = kMaxK / std::max<int64_t>(1, experts.inner_size);
+  if (!shared_size.empty()) experts.shared_size = file.integer(shared_size, {}, 0, kMaxK);
+  if (!shared_count.empty()) experts.shared_size = experts.inner_size * file.integer(shared_count, {}, 0, most_shared);
   read_groups(rules, file, &experts);
   if (family.fields("modules").has("router_scale")) {
     out->output_scales.router = 1.0f / std::sqrt(static_cast<float>(out->hidden_size));
   }
   experts.sigmoid = rules.boolean("sigmoid", false);
-  if (const std::string scale = rules.text("scale", ""); !scale.empty()) {
-    experts.scale = static_cast<float>(file.number(scale, {}, 1e-6, 1e6));
-  }
+  const std::string scale = rules.text("scale", ""), jitter = rules.text("jitter", "");
+  if (!scale.empty()) experts.scale = static_cast<float>(file.number(scale, {}, 1e-6, 1e6));
+  if (!jitter.empty()) experts.near = static_cast<float>(2.0 * file.number(jitter, {}, 1e-6, 1.0));
   experts.router_bias = rules.boolean("router_bias", false);
   experts.fused = rules.boolean("fused", false);
   experts.stacked = rules.boolean("stacked", false);

@@ -1,7 +1,5 @@
 #include "loader/config/config_parts.h"
 
-#include <algorithm>
-
 #include "loader/files/hints.h"
 
 namespace pinion {
@@ -36,15 +34,13 @@ std::vector<std::string> similar_names(std::string_view name, const std::vector<
 // A switch that is off changes nothing.
 bool is_off(const Json& value) { return value == false || (value.is_structured() && value.empty()); }
 
-// Checks the `fixed` fields, which may have one value only, and adds the `ignored` ones, which have no effect on
-// logits.
+// Checks the `fixed` fields, which may have one value only; adds the `ignored` ones, which have no effect on logits.
 void check_lists(JsonFields& lists, JsonFields& file, std::vector<std::string>* ignored) {
   for (const auto& [name, expected] : lists.fields("fixed").object.items()) {
     const Json* value = file.find(name);
     if (value && *value != expected) file.fail(name, "not supported", brief(expected), brief(*value));
   }
-  const std::vector<std::string> more = lists.texts("ignored");
-  ignored->insert(ignored->end(), more.begin(), more.end());
+  for (const std::string& name : lists.texts("ignored")) ignored->push_back(name);
 }
 
 // Fields that transformers reads for the family: a model that sets one may compute something else without it.
@@ -54,8 +50,7 @@ Error read_reference_fields(const std::string& family, std::vector<std::string>*
   JsonFields lists{json, "configs/config_fields.json"};
   for (const std::string& name : {std::string("all"), family}) {
     if (!lists.has(name)) lists.fail(name, "missing field", "made by tools/reference/config_fields.py");
-    const std::vector<std::string> fields = lists.texts(name);
-    out->insert(out->end(), fields.begin(), fields.end());
+    for (const std::string& field : lists.texts(name)) out->push_back(field);
   }
   return lists.error;
 }
@@ -120,15 +115,16 @@ Error find_family(const std::vector<Family>& families, JsonFields& file, const F
     const auto match = std::ranges::find_first_of(names, by_type ? types : architectures);
     if (match == names.end()) continue;
     if (type.empty() || std::ranges::find(types, type) != types.end()) {
-      *out = &family;
-      *architecture = by_type ? architectures[0] : *match;
-      return file.error;
+      // Without a type, the family that lists the architecture first; Llama's is also that of some other types.
+      const bool is_own = by_type || !type.empty() || *match == architectures[0];
+      if (is_own || !*out) *out = &family, *architecture = by_type ? architectures[0] : *match;
+      if (is_own) return file.error;
+      continue;
     }
     other_types.insert(other_types.end(), types.begin(), types.end());
   }
-  if (!other_types.empty()) {
-    file.fail("model_type", "does not fit " + joined(names), joined(other_types), brief(type));
-  }
+  if (*out) return file.error;
+  if (!other_types.empty()) file.fail("model_type", "does not fit " + joined(names), joined(other_types), brief(type));
   const std::string near = joined(similar_names(names[0], supported));
   file.fail(by_type ? "model_type" : "architectures", "unknown architecture",
             "one listed in README.md" + (near.empty() ? "" : ", perhaps " + near), brief(joined(names)));
@@ -146,11 +142,8 @@ Error check_other_fields(JsonFields& file, JsonFields& family, ModelConfig* out)
   if (Error e = read_reference_fields(out->family, &reference)) return e;
   for (const std::string& name : file.unread()) {
     if (is_off(file.object[name]) || std::ranges::find(without_effect, name) != without_effect.end()) continue;
-    if (std::ranges::find(reference, name) != reference.end()) {
-      unsupported.push_back(brief(name));
-    } else {
-      out->ignored_fields.push_back(name);
-    }
+    const bool has_effect = std::ranges::find(reference, name) != reference.end();
+    (has_effect ? unsupported : out->ignored_fields).push_back(has_effect ? brief(name) : name);
   }
   if (file.error || unsupported.empty()) return file.error;
   return error("fields not supported for family " + out->family, file.where, {}, joined(unsupported));

@@ -5,7 +5,7 @@
 #include "kernels/layout.h"
 #include "loader/config/config_parts.h"
 #include "loader/files/json.h"
-#include "loader/files/mapped_file.h"
+#include "loader/gguf/gguf_folder.h"
 
 namespace pinion {
 namespace {
@@ -24,18 +24,11 @@ std::string without_infinity(std::string_view text) {
   constexpr std::string_view kInfinite = "Infinity";
   std::string out;
   bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (!in_string && text.substr(i).starts_with(kInfinite)) {
-      out += "1e308";
-      i += kInfinite.size() - 1;
-      continue;
-    }
-    out += text[i];
-    if (in_string && text[i] == '\\' && i + 1 < text.size()) {
-      out += text[++i];
-    } else if (text[i] == '"') {
-      in_string = !in_string;
-    }
+  for (size_t i = 0, taken = 0; i < text.size(); i += taken) {
+    const bool is_infinite = !in_string && text.substr(i).starts_with(kInfinite);
+    taken = is_infinite ? kInfinite.size() : in_string && text[i] == '\\' ? 2 : 1;
+    if (text[i] == '"') in_string = !in_string;
+    out += is_infinite ? "1e308" : text.substr(i, taken);
   }
   return out;
 }
@@ -55,10 +48,7 @@ std::vector<std::string> assumed_sizes(const Json& defaults, const Json& given) 
 }
 
 void read_head_dim(JsonFields& file, int64_t hidden_size, LayerConfig* out) {
-  if (!file.has("head_dim") && hidden_size % out->heads != 0) {
-    file.fail("num_attention_heads", "does not divide hidden_size", {},
-              std::to_string(out->heads) + " and " + std::to_string(hidden_size));
-  }
+  if (!file.has("head_dim")) check_divides(file, "num_attention_heads", out->heads, "hidden_size", hidden_size);
   out->head_dim = out->value_dim = file.integer("head_dim", hidden_size / out->heads);
 }
 
@@ -79,12 +69,11 @@ int64_t adjusted_size(JsonFields& file, int64_t size) {
 
 void read_intermediate_size(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const std::string field = family.text("intermediate_size", "intermediate_size");
-  std::vector<int64_t> sizes;
-  if (family.boolean("intermediate_sizes", false)) {
-    sizes = file.integers(field, 1, kMaxK);
-  } else {
-    sizes = {file.integer(field, {}, 1, kMaxK)};
-  }
+  std::optional<int64_t> absent;
+  if (family.has("intermediate_factor")) absent = out->hidden_size * family.integer("intermediate_factor", {}, 1, 64);
+  const bool may_differ = family.boolean("intermediate_sizes", false);
+  std::vector<int64_t> sizes =
+      may_differ ? file.integers(field, 1, kMaxK) : std::vector<int64_t>{file.integer(field, absent, 1, kMaxK)};
   if (family.boolean("adjusts_intermediate_size", false)) sizes[0] = adjusted_size(file, sizes[0]);
   if (sizes.size() == 1) sizes.resize(out->layers, sizes[0]);
   if (std::ssize(sizes) != out->layers) {
@@ -102,7 +91,7 @@ void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->qkv_by_head = family.boolean("qkv_by_head", false);
   LayerConfig layer;
   layer.heads = file.integer("num_attention_heads", {}, 1, kMaxK);
-  layer.kv_heads = out->qkv_by_head ? layer.heads : file.integer("num_key_value_heads", layer.heads, 1, kMaxK);
+  layer.kv_heads = file.integer(family.text("kv_heads", "num_key_value_heads"), layer.heads, 1, kMaxK);
   const bool is_latent = family.boolean("latent_attention", false);
   is_latent ? read_latent(file, out, &layer) : read_head_dim(file, out->hidden_size, &layer);
   check_heads(file, layer);
@@ -111,11 +100,6 @@ void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->vocab_size = file.integer("vocab_size", {}, 1, kMaxVocabulary);
   out->max_positions = file.integer("max_position_embeddings", {}, 1, kMaxPositions);
   out->norm_eps = static_cast<float>(file.number(family.text("norm_eps", "rms_norm_eps"), {}, 0.0, 1.0));
-}
-
-void read_token_ids(JsonFields& file, ModelConfig* out) {
-  if (file.has("bos_token_id")) out->bos_id = file.integer("bos_token_id", {}, 0, kMaxVocabulary);
-  out->eos_ids = file.integers("eos_token_id", 0, kMaxVocabulary);
 }
 
 // The first releases of compressed-tensors wrote the second name.
@@ -132,22 +116,54 @@ Error read_quantization_config(JsonFields& family, JsonFields& file, ModelConfig
   return {};
 }
 
+// Changes a family's description to that of its GGUF files. The names of modules are those of all families.
+void apply_changes(const Json& changes, Json* description) {
+  Json modules = (*description)["modules"];
+  const Json renamed = changes.value("modules", Json::object());
+  for (auto& [key, name] : modules.items()) {
+    if (!name.is_null() && renamed.contains(key)) name = renamed[key];
+  }
+  description->merge_patch(changes);
+  (*description)["modules"] = std::move(modules);
+}
+
+// A description with the differences of files in which a field has some value. A null counts as absent.
+Json with_variants(Json description, const Json& given) {
+  const Json variants = description.value("variants", Json::array());
+  for (const Json& variant : variants) {
+    const std::string field = variant.at("field");
+    const Json value = given.value(field, Json()), absent = description["defaults"].value(field, Json());
+    if ((value.is_null() ? absent : value) == variant.at("is")) description.merge_patch(variant.at("then"));
+  }
+  return description;
+}
+
 }  // namespace
 
 void check_heads(JsonFields& file, const LayerConfig& layer) {
-  if (layer.heads % layer.kv_heads != 0) {
-    file.fail("num_key_value_heads", "does not divide num_attention_heads", {},
-              std::to_string(layer.kv_heads) + " and " + std::to_string(layer.heads));
-  }
+  check_divides(file, "num_key_value_heads", layer.kv_heads, "num_attention_heads", layer.heads);
   if (layer.head_dim < 2 || layer.head_dim > kMaxHeadDim || layer.head_dim % 2 != 0) {
     file.fail("head_dim", "out of range", "an even number from 2 to " + std::to_string(kMaxHeadDim),
               std::to_string(layer.head_dim));
   }
+  if (file.error) return;  // the product could overflow
   const int64_t widest = std::max(layer.head_dim, layer.value_dim);
-  if (!file.error && layer.heads * widest > kMaxK) {
-    file.fail("head_dim", "attention too wide", "at most " + std::to_string(kMaxK) + " for all heads",
-              std::to_string(layer.heads * widest));
-  }
+  check_width(file, "head_dim", layer.heads * widest, "attention too wide", "all heads");
+}
+
+void check_divides(JsonFields& file, std::string_view field, int64_t part, const std::string& of, int64_t whole) {
+  if (whole % part == 0) return;
+  file.fail(field, "does not divide " + of, {}, std::to_string(part) + " and " + std::to_string(whole));
+}
+
+void check_width(JsonFields& file, std::string_view field, int64_t width, const char* what, const std::string& parts) {
+  if (file.error || width <= kMaxK) return;
+  file.fail(field, what, "at most " + std::to_string(kMaxK) + " for " + parts, std::to_string(width));
+}
+
+bool has_length(JsonFields& file, std::string_view field, int64_t expected, int64_t actual) {
+  if (actual != expected) file.fail(field, "wrong length", std::to_string(expected), std::to_string(actual));
+  return actual == expected;
 }
 
 int64_t attention_layers(const ModelConfig& config) {
@@ -175,7 +191,6 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   JsonFields heading{json, where};
   if (Error e = find_family(families, heading, &found, &config.architecture)) return e;
   config.family = found->name;
-  JsonFields family{found->description, found->path()};
   Json given = json;
   // In a vision-language model, text_config holds the fields of the language model.
   const bool may_nest = !json.contains("architectures") || !config.architecture.ends_with("ForCausalLM");
@@ -184,6 +199,12 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
     given.erase("text_config");
     given.update(*inner);
   }
+  Json description = with_variants(found->description, given);
+  if (const auto changes = given.find(kFamilyChanges); changes != given.end()) {
+    if (changes->is_object()) apply_changes(*changes, &description);
+    given.erase(changes);
+  }
+  JsonFields family{description, found->path()};
   // Older names of fields; if a file has both, the older one wins.
   const JsonFields renamed = family.fields("renamed_fields");
   for (const auto& [from, to] : renamed.object.items()) {
@@ -211,10 +232,14 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   read_shared_kv(family, file, &config);
   read_altup(family, file, &config);
   read_experts(family, file, &config);
-  read_token_ids(file, &config);
+  if (file.has("bos_token_id")) config.bos_id = file.integer("bos_token_id", {}, 0, kMaxVocabulary);
+  config.eos_ids = file.integers("eos_token_id", 0, kMaxVocabulary);
   if (Error e = read_modules(family, file, &config)) return e;
   if (config.quantization) config.quantization->renamed = config.tensors.renamed;
-  if (!config.name("mtp_fc").empty()) read_mtp(file, &config);
+  if (!config.name("mtp_fc").empty()) {  // a file may have the MTP layer's tensors without any of these fields
+    config.mtp.layers = file.integer("mtp_num_hidden_layers", 1, 0, kMaxLayers);
+    config.mtp.dedicated_embedding = file.boolean("mtp_use_dedicated_embeddings", false);
+  }
   if (Error e = check_other_fields(file, family, &config)) return e;
   if (family.error) return family.error;
   *out = std::move(config);
@@ -223,11 +248,11 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
 
 Error read_model_config(const std::filesystem::path& folder, ModelConfig* out) {
   std::error_code code;
-  if (!std::filesystem::is_directory(folder, code)) return error("no such folder", folder.string());
-  const std::filesystem::path path = folder / "config.json";
+  const bool is_file = is_gguf(folder);
+  if (!is_file && !std::filesystem::is_directory(folder, code)) return error("no such folder", folder.string());
   std::string text;
-  if (Error e = read_text_file(path, kMaxJsonBytes, &text)) return e;
-  return parse_model_config(text, path.string(), out);
+  if (Error e = read_model_text(folder, "config.json", kMaxJsonBytes, &text)) return e;
+  return parse_model_config(text, (is_file ? folder : folder / "config.json").string(), out);
 }
 
 }  // namespace pinion

@@ -26,21 +26,18 @@ enum class RopeKind : uint8_t { none, linear, dynamic, yarn, llama3, longrope, p
 struct Rope {
   RopeKind kind = RopeKind::none;
   double theta = 10000.0;
-  int64_t dims = 0;                        // rotated elements of a head, its first ones; even
-  int64_t turning = 0;                     // [proportional] of `dims`: the frequencies of the others are 0
-  double factor = 1.0;                     // [all but none] context extension
-  int64_t original_max_positions = 0;      // [yarn, llama3, longrope] context length of pretraining
-  double low_freq_factor = 0.0;            // [llama3]
-  double high_freq_factor = 0.0;           // [llama3]
-  std::optional<double> attention_factor;  // [yarn, longrope] absent: from factor, mscale and mscale_all_dim
-  double mscale = 0.0;                     // [yarn] 0: absent
-  double mscale_all_dim = 0.0;             // [yarn] 0: absent
-  double beta_fast = 32.0;                 // [yarn]
-  double beta_slow = 1.0;                  // [yarn]
-  bool truncate = true;                    // [yarn] rounds the ends of the ramp to integers
-  double query_beta = 0.0;                 // queries times 1 + beta * log(1 + floor(position / original_max_positions))
-  std::vector<double> short_factor;        // [longrope] [dims / 2] for sequences within original_max_positions
-  std::vector<double> long_factor;         // [longrope] [dims / 2] for longer sequences
+  int64_t dims = 0;                    // rotated elements of a head, its first ones; even
+  int64_t turning = 0;                 // [proportional] of `dims`: the frequencies of the others are 0
+  double factor = 1.0;                 // [all but none] context extension
+  int64_t original_max_positions = 0;  // [yarn, llama3, longrope] context length of pretraining
+  double low_freq_factor = 0.0, high_freq_factor = 0.0;  // [llama3]
+  std::optional<double> attention_factor;     // [yarn, longrope] absent: from factor, mscale and mscale_all_dim
+  double mscale = 0.0, mscale_all_dim = 0.0;  // [yarn] 0: absent
+  double beta_fast = 32.0, beta_slow = 1.0;   // [yarn]
+  bool truncate = true;                       // [yarn] rounds the ends of the ramp to integers
+  double query_beta = 0.0;           // queries times 1 + beta * log(1 + floor(position / original_max_positions))
+  std::vector<double> short_factor;  // [longrope] [dims / 2] for sequences within original_max_positions
+  std::vector<double> long_factor;   // [longrope] [dims / 2] for longer sequences
 };
 
 // Normalisation of queries and keys.
@@ -88,7 +85,9 @@ struct ExpertsConfig {
   // of a group is the sum of its group_best highest scores.
   int64_t groups = 1, groups_kept = 1, group_best = 1;
   bool router_bias = false;
-  bool fused = false;    // the experts of a layer share tensors, transposed (loader/quant/fused_experts.h)
+  float near = 0.0f;     // SparseMixer: largest relative distance of logits that share a softmax; 0: other rules
+  bool fused = false;    // the experts of a layer share tensors, transposed (loader/quant/stored_weights.h)
+  bool halves = false;   // fused without biases, and gate's columns precede up's
   bool stacked = false;  // the experts of a layer share tensors [experts, rows, inputs]
   bool mxfp4 = false;    // fused experts are MXFP4 codes
 
@@ -105,22 +104,25 @@ enum class RecurrenceKind : uint8_t {
   mamba2,       // a convolution over time, then a decaying state for each head (Dao and Gu 2024)
 };
 
-// Shape of the recurrent layers. Each key head serves value_heads / key_heads consecutive value heads. A short_conv has
-// one value head, which spans all channels, and no keys.
+// Shape of the recurrent layers. Each key head serves value_heads / key_heads value heads. A short_conv has one value
+// head, which spans all channels, and no keys.
 struct Recurrence {
   RecurrenceKind kind = RecurrenceKind::gated_delta;
-  int64_t key_heads = 0;
-  int64_t value_heads = 0;
-  int64_t key_dim = 0;       // of a head's keys and queries
-  int64_t value_dim = 0;     // of a head's values
-  int64_t taps = 0;          // length of the convolution
-  bool by_key_head = false;  // the file groups the rows of the input matrices by key head
-  bool conv_bias = false;    // of the convolution
-  bool proj_bias = false;    // of the matrices before it
-  bool out_bias = false;     // of the matrix after it
-  int64_t norm_groups = 0;   // [mamba2] slices of the output that are normalised separately; 0: no norm
+  int64_t key_heads = 0, value_heads = 0;
+  int64_t key_dim = 0;            // of a head's keys and queries
+  int64_t value_dim = 0;          // of a head's values
+  int64_t taps = 0;               // length of the convolution
+  bool by_key_head = false;       // the file groups the rows of the input matrices by key head
+  bool tiled_heads = false;       // value heads h, h + key_heads, ... belong to key head h; false: consecutive ones do
+  bool negative_rates = false;    // state_rate holds the negative rates; false: their logarithms
+  bool conv_bias = false;         // of the convolution
+  bool proj_bias = false;         // of the matrices before it
+  bool out_bias = false;          // of the matrix after it
+  bool norm_before_gate = false;  // [mamba2] the norm precedes the gate
+  int64_t norm_groups = 0;        // [mamba2] slices of the output that are normalised separately; 0: no norm
   float value_scale = 1.0f, key_scale = 1.0f, query_scale = 1.0f;  // factors of the convolution's inputs
 
+  int64_t key_head(int64_t head) const { return tiled_heads ? head % key_heads : head / (value_heads / key_heads); }
   int64_t key_width() const { return key_heads * key_dim; }
   int64_t value_width() const { return value_heads * value_dim; }
   bool has_heads() const { return key_dim > 0; }
@@ -140,10 +142,8 @@ struct Recurrence {
 
 // Factors of the outputs of some matrices (Falcon-H1).
 struct OutputScales {
-  float qkv = 1.0f;
-  float key = 1.0f;  // of k, in addition to qkv
-  float o = 1.0f;
-  float gate = 1.0f, down = 1.0f;
+  float qkv = 1.0f, key = 1.0f;  // k is multiplied by both
+  float o = 1.0f, gate = 1.0f, down = 1.0f;
   float state_z = 1.0f, state_a = 1.0f, state_out = 1.0f;
   float layer_input = 1.0f;  // Gemma 3n: 1 / sqrt(hidden_size)
   float router = 1.0f;       // Gemma 4: the same
@@ -151,13 +151,11 @@ struct OutputScales {
 
 // "model.layers.{}.mlp.up_proj", 3 -> "model.layers.3.mlp.up_proj"
 std::string module_name(std::string_view pattern, int64_t layer);
-
 // "model.layers.{}.mlp.experts.{}.up_proj", 3, 7 -> "model.layers.3.mlp.experts.7.up_proj"
 std::string module_name(std::string_view pattern, int64_t layer, int64_t expert);
 
-inline constexpr std::string_view kMtpPrefix = "mtp.";  // of the MTP layer's tensors
-
 // Multi-token prediction: a layer beside the model that predicts the token after the next.
+inline constexpr std::string_view kMtpPrefix = "mtp.";  // of its tensors
 struct MtpConfig {
   int64_t layers = 0;                // according to config.json; 0: none
   bool dedicated_embedding = false;  // the layer has its own embedding and head
@@ -168,20 +166,19 @@ constexpr int64_t kOwnKv = -1;
 
 // One layer. Everything that may differ from layer to layer is resolved when the config is read.
 struct LayerConfig {
-  bool attends = true;       // has attention
-  bool recurrent = false;    // has a recurrent state, usually instead of attention
-  bool has_mlp = true;       // or experts
-  bool has_experts = false;  // instead of an mlp, except for the shared expert
-  int64_t heads = 0;
-  int64_t kv_heads = 0;          // divides heads
-  int64_t head_dim = 0;          // of queries and keys, even
-  int64_t value_dim = 0;         // of values; not head_dim in latent attention
-  bool values_are_keys = false;  // values are the keys before norm and rope; there is no v
-  int64_t mlp_size = 0;          // intermediate size
-  int64_t window = 0;            // positions that a token attends to, including its own; 0: all
-  int32_t rope = 0;              // index in ModelConfig::ropes; kNoRope: no positional encoding
-  int64_t kv_layer = kOwnKv;     // the earlier layer whose keys and values it reads
-  float gate_sparsity = 0.0f;    // fraction of the gate's outputs to set to zero
+  bool attends = true;              // has attention
+  bool recurrent = false;           // has a recurrent state, usually instead of attention
+  bool has_mlp = true;              // or experts
+  bool has_experts = false;         // instead of an mlp, except for the shared expert
+  int64_t heads = 0, kv_heads = 0;  // kv_heads divides heads
+  int64_t head_dim = 0;             // of queries and keys, even
+  int64_t value_dim = 0;            // of values; not head_dim in latent attention
+  bool values_are_keys = false;     // values are the keys before norm and rope; there is no v
+  int64_t mlp_size = 0;             // intermediate size
+  int64_t window = 0;               // positions that a token attends to, including its own; 0: all
+  int32_t rope = 0;                 // index in ModelConfig::ropes; kNoRope: no positional encoding
+  int64_t kv_layer = kOwnKv;        // the earlier layer whose keys and values it reads
+  float gate_sparsity = 0.0f;       // fraction of the gate's outputs to set to zero
 
   bool owns_kv() const { return kv_layer == kOwnKv; }
   int64_t group() const { return heads / kv_heads; }      // query heads of a kv head
@@ -193,20 +190,18 @@ struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM": as in config.json
   int64_t layers = 0;
   std::vector<LayerConfig> layer;  // [layers]
-  int64_t hidden_size = 0;
-  int64_t vocab_size = 0;
-  int64_t max_positions = 0;
+  int64_t hidden_size = 0, vocab_size = 0, max_positions = 0;
 
   float norm_eps = 0.0f;
   bool layer_norm = false;  // LayerNorm; false: RMSNorm. qk_norm is independent of it
   bool norm_bias = false;
-  float norm_offset = 0.0f;  // added to the weights of every norm, except of a recurrent layer's output
-  bool tied_head = false;    // the head is the embedding
-  bool head_bias = false;
-  bool qkv_by_head = false;  // q, k and v share a tensor that holds them head by head
-  bool qkv_bias = false;
-  bool o_bias = false;
-  bool mlp_bias = false;  // of gate, up and down
+  bool norm_weights = true;     // false: norms have none
+  bool embedding_norm = false;  // the final norm is applied to embeddings, too
+  float norm_offset = 0.0f;     // added to the weights of every norm, except of a recurrent layer's output
+  bool tied_head = false;       // the head is the embedding
+  bool qkv_by_head = false;     // q, k and v share a tensor that holds them head by head
+  float qkv_limit = 0.0f;       // q, k and v are clamped to +-limit behind the norms of whole rows; 0: no limit
+  bool head_bias = false, qkv_bias = false, o_bias = false, mlp_bias = false;  // mlp: of gate, up and down
 
   QkNorm qk_norm = QkNorm::none;
   bool value_norm = false;      // RMSNorm without weights over each head's value
@@ -225,6 +220,7 @@ struct ModelConfig {
   int64_t laurel_rank = 0;  // LAuReL (Gemma 3n): a low-rank branch beside attention; 0: none
 
   std::vector<Rope> ropes;        // one, or one for layers without a window and one for layers with a window
+  bool rope_reversed = false;     // heads are rotated by the negative angle
   bool rope_interleaved = false;  // the file stores the two elements of a rotated pair next to each other (GPT-J)
 
   Recurrence recurrence;  // of all recurrent layers
@@ -275,13 +271,11 @@ constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 int64_t attention_layers(const ModelConfig& config);
 int64_t recurrent_layers(const ModelConfig& config);
-
 // Appends the assumed sizes to an error about sizes or tensors: a wrong assumption may be the cause.
 Error with_assumed_sizes(const ModelConfig& config, Error e);
 
 // `where` names the text in errors.
 Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out);
-
 Error read_model_config(const std::filesystem::path& folder, ModelConfig* out);
 
 // Renames the tensors of a checkpoint that has the language model under another prefix than the family, such as

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <set>
 
 #include "kernels/layout.h"
@@ -62,6 +61,11 @@ std::set<std::string> modules_under(const std::string& root, const ModelConfig& 
   return modules;
 }
 
+bool has_prefix(const Checkpoint& checkpoint, const std::string& prefix) {
+  const auto first = std::ranges::lower_bound(checkpoint.tensors, prefix, {}, &TensorView::name);
+  return first != checkpoint.tensors.end() && first->name.starts_with(prefix);
+}
+
 // The prefixes under which the checkpoint has an embedding and layers.
 std::vector<std::string> roots_in(const Checkpoint& checkpoint, const std::string& root, const ModelConfig& config) {
   const std::string embedding = config.name("embedding").substr(root.size()) + ".weight";
@@ -72,9 +76,7 @@ std::vector<std::string> roots_in(const Checkpoint& checkpoint, const std::strin
     if (!tensor.name.ends_with(embedding)) continue;
     const std::string prefix = tensor.name.substr(0, tensor.name.size() - embedding.size());
     if (!prefix.empty() && !prefix.ends_with('.')) continue;
-    const bool has_layers = std::ranges::any_of(
-        checkpoint.tensors, [&](const TensorView& other) { return other.name.starts_with(prefix + layers); });
-    if (has_layers) roots.push_back(prefix);
+    if (has_prefix(checkpoint, prefix + layers)) roots.push_back(prefix);
   }
   return roots;
 }
@@ -109,35 +111,27 @@ Error read_modules(JsonFields& family, JsonFields& file, ModelConfig* out) {
 
 Error align_names(ModelConfig* config, Checkpoint* checkpoint) {
   const std::string root = root_of(*config), head = config->name("head") + ".";
+  const std::string embedding = config->name("embedding") + ".weight";
   std::string found = root;
   TensorSelection renaming;
-  if (!checkpoint->find(config->name("embedding") + ".weight")) {
+  if (!checkpoint->find(embedding)) {
     const std::vector<std::string> roots = roots_in(*checkpoint, root, *config);
     if (roots.size() > 1) {
-      return error("several modules could be the language model", checkpoint->folder,
-                   config->name("embedding") + ".weight", joined(roots));
+      return error("several modules could be the language model", checkpoint->folder, embedding, joined(roots));
     }
     if (roots.empty()) return {};
     found = roots[0];
-    if (found.empty()) {
-      for (const std::string& module : modules_under(root, *config)) {
-        renaming.renamed.emplace_back(module, root + module);
-      }
-    } else {
-      renaming.renamed.emplace_back(found, root);
+    if (!found.empty()) renaming.renamed.emplace_back(found, root);
+    for (const std::string& module : found.empty() ? modules_under(root, *config) : std::set<std::string>()) {
+      renaming.renamed.emplace_back(module, root + module);
     }
   }
   // The head lies beside the model or inside it, under one of the prefixes of `found`.
-  const auto has = [&](const std::string& prefix) {
-    return std::ranges::any_of(checkpoint->tensors,
-                               [&](const TensorView& tensor) { return tensor.name.starts_with(prefix); });
-  };
-  for (size_t i = 0; i < found.size() && !has(head); ++i) {
+  for (size_t i = 0; i < found.size() && !has_prefix(*checkpoint, head); ++i) {
     const std::string inner = found.substr(0, i + 1) + head;
-    if (found[i] == '.' && has(inner)) {
-      renaming.renamed.insert(renaming.renamed.begin(), {inner, head});
-      break;
-    }
+    if (found[i] != '.' || !has_prefix(*checkpoint, inner)) continue;
+    renaming.renamed.insert(renaming.renamed.begin(), {inner, head});
+    break;
   }
   if (config->quantization) {
     auto& renamed = config->quantization->renamed;
@@ -158,12 +152,6 @@ bool is_beside_model(const ModelConfig& config, std::string_view tensor) {
   const std::string module(inside.substr(0, inside.find('.')));
   if (modules_under(root, config).contains(module + ".")) return false;
   return std::ranges::any_of(kBeside, [&](std::string_view part) { return module.find(part) != module.npos; });
-}
-
-// A file may have the layer's tensors without any of these fields.
-void read_mtp(JsonFields& file, ModelConfig* out) {
-  out->mtp.layers = file.integer("mtp_num_hidden_layers", 1, 0, kMaxLayers);
-  out->mtp.dedicated_embedding = file.boolean("mtp_use_dedicated_embeddings", false);
 }
 
 Error mtp_config(const ModelConfig& model, ModelConfig* out) {

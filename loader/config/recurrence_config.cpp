@@ -1,19 +1,13 @@
 #include "loader/config/config_parts.h"
 
-#include <algorithm>
-#include <iterator>
-#include <optional>
-
 #include "kernels/layout.h"
 
 namespace pinion {
 namespace {
 
 // The convolution must fit the input of a matrix.
-void check_width(JsonFields& file, std::string_view field, const Recurrence& r) {
-  if (file.error || r.channels() <= kMaxK) return;
-  file.fail(field, "linear attention too wide", "at most " + std::to_string(kMaxK) + " for queries, keys and values",
-            std::to_string(r.channels()));
+void check_channels(JsonFields& file, std::string_view field, const Recurrence& r) {
+  check_width(file, field, r.channels(), "linear attention too wide", "queries, keys and values");
 }
 
 void read_heads(JsonFields& file, ModelConfig* out) {
@@ -23,12 +17,8 @@ void read_heads(JsonFields& file, ModelConfig* out) {
   r.key_dim = file.integer("linear_key_head_dim", {}, 1, kMaxHeadDim);
   r.value_dim = file.integer("linear_value_head_dim", {}, 1, kMaxHeadDim);
   r.taps = file.integer("linear_conv_kernel_dim", {}, 1, kMaxConvTaps);
-  if (file.error) return;
-  if (r.value_heads % r.key_heads != 0) {
-    file.fail("linear_num_key_heads", "does not divide linear_num_value_heads", {},
-              std::to_string(r.key_heads) + " and " + std::to_string(r.value_heads));
-  }
-  check_width(file, "linear_num_value_heads", r);
+  check_divides(file, "linear_num_key_heads", r.key_heads, "linear_num_value_heads", r.value_heads);
+  check_channels(file, "linear_num_value_heads", r);
 }
 
 void read_short_conv(JsonFields& file, ModelConfig* out) {
@@ -80,20 +70,15 @@ void read_mamba(JsonFields& file, ModelConfig* out) {
   r.out_bias = file.boolean("projectors_bias", r.proj_bias);
   check_step_limit(file);
   r.norm_groups = file.boolean("mamba_rms_norm", true) ? r.key_heads : 0;
-  if (file.boolean("mamba_norm_before_gate", false) && r.norm_groups > 0) {
-    file.fail("mamba_norm_before_gate", "not supported", "false", "true");
-  }
+  r.norm_before_gate = file.boolean("mamba_norm_before_gate", false) && r.norm_groups > 0;
   if (file.error) return;
-  if (r.value_heads % r.key_heads != 0) {
-    file.fail("mamba_n_groups", "does not divide mamba_n_heads", {},
-              std::to_string(r.key_heads) + " and " + std::to_string(r.value_heads));
-  }
+  check_divides(file, "mamba_n_groups", r.key_heads, "mamba_n_heads", r.value_heads);
   const std::optional<int64_t> width = mamba_width(file, out->hidden_size);
   if (!file.error && width.value_or(r.value_width()) != r.value_width()) {
     file.fail("mamba_d_head", "contradicts the width of all heads", std::to_string(*width),
               std::to_string(r.value_heads) + " times " + std::to_string(r.value_dim));
   }
-  check_width(file, "mamba_n_heads", r);
+  check_channels(file, "mamba_n_heads", r);
 }
 
 struct KindTraits {
@@ -142,9 +127,7 @@ std::vector<std::string> layer_types(JsonFields& file) {
 // `known` lists the layer types of the family.
 void read_layer_types(const std::vector<std::string>& known, const std::vector<std::string>& types, JsonFields& file,
                       ModelConfig* out) {
-  if (std::ssize(types) != out->layers) {
-    return file.fail("layer_types", "wrong length", std::to_string(out->layers), std::to_string(types.size()));
-  }
+  if (!has_length(file, "layer_types", out->layers, std::ssize(types))) return;
   for (size_t i = 0; i < types.size(); ++i) {
     const auto type = std::ranges::find(kLayerTypes, types[i], &LayerType::name);
     if (type == std::end(kLayerTypes) || std::ranges::find(known, types[i]) == known.end()) {
@@ -180,6 +163,8 @@ void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
   if (traits == std::end(kKinds)) return family.fail("recurrence", "unknown kind", {}, brief(name));
   out->recurrence.kind = traits->kind;
   out->recurrence.by_key_head = rule.boolean("by_key_head", false);
+  out->recurrence.tiled_heads = rule.boolean("tiled_heads", false);
+  out->recurrence.negative_rates = rule.boolean("negative_rates", false);
   const std::vector<std::string> known = rule.texts("layer_types"), types = layer_types(file);
   const std::vector<int64_t> attending = file.integers("full_attn_idxs", 0, kMaxLayers);
   const int64_t interval = file.integer("full_attention_interval", 1, 1, kMaxLayers);

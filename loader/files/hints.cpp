@@ -15,9 +15,7 @@ struct ForeignFile {
   const char* hint;
 };
 
-constexpr const char* kGguf =
-    "a GGUF file, llama.cpp's format: Pinion reads the model's folder with safetensors; `pinion get ORG/NAME` "
-    "downloads one";
+constexpr const char* kGguf = "a GGUF file: give its path instead of the folder";
 constexpr const char* kPickle =
     "PyTorch's old format, which can run code when it is read: Pinion reads safetensors; transformers' "
     "save_pretrained(DIR) writes them";
@@ -71,6 +69,11 @@ std::string_view foreign_name(const std::string& name) {
 Error with_foreign_hint(Error failure, std::string_view contents) {
   const std::string_view hint = failure ? foreign_content(contents) : "";
   return hint.empty() ? failure : error(std::string(hint), failure.where);
+}
+
+bool is_printable(std::string_view name) {
+  return !name.empty() &&
+         std::ranges::none_of(name, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
 size_t edit_distance(std::string_view a, std::string_view b) {

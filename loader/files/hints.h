@@ -1,4 +1,4 @@
-// Hints in error messages: formats that Pinion does not read, and the nearest spelling of a mistyped name.
+// Hints in error messages: formats that Pinion does not read, the nearest spelling of a mistyped name.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,9 @@ std::string_view foreign_name(const std::string& name);
 
 // The failure of a parser, replaced by a plainer error if the contents are a recognised other format.
 Error with_foreign_hint(Error failure, std::string_view contents);
+
+// True for a name that fits into an error message, which is a single line.
+bool is_printable(std::string_view name);
 
 // Letters to insert, remove or replace to turn `a` into `b` (Levenshtein 1966).
 size_t edit_distance(std::string_view a, std::string_view b);

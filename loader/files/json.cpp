@@ -64,10 +64,14 @@ struct Builder {
   FlatJson* next_flat = nullptr;  // destination of the last key's value if that is a list or an object
   FlatBuilder flat = {};          // receives all values while its `out` is set
 
-  bool count_value() {
-    if (++values <= limits.values) return true;
-    failure = error("JSON too large", where, "at most " + std::to_string(limits.values) + " values");
+  bool refuse(const std::string& what, const std::string& expected = {}, const std::string& actual = {}) {
+    failure = error(what, where, expected, actual);
     return false;
+  }
+
+  bool count_value() {
+    return ++values <= limits.values ||
+           refuse("JSON too large", "at most " + std::to_string(limits.values) + " values");
   }
 
   // Returns the address of the value, which stays valid while the value is open: only the innermost array grows.
@@ -78,10 +82,8 @@ struct Builder {
   }
 
   bool enter(AnyJson empty, FlatJson::Kind kind) {
-    if (std::ssize(open) >= limits.depth) {
-      failure = error("JSON nested too deep", where, "at most " + std::to_string(limits.depth) + " levels");
-      return false;
-    }
+    const bool is_too_deep = std::ssize(open) >= limits.depth;
+    if (is_too_deep) return refuse("JSON nested too deep", "at most " + std::to_string(limits.depth) + " levels");
     if (!count_value()) return false;
     open.push_back(flat.out ? open.back() : insert(std::move(empty)));
     if (next_flat) {
@@ -127,18 +129,13 @@ struct Builder {
     auto& members = open.back()->template get_ref<typename AnyJson::object_t&>();
     const auto [entry, is_new] = members.emplace(name, nullptr);
     member = &entry->second;
-    if (std::ssize(members) > limits.keys) {
-      failure = error("JSON object too large", where, "at most " + std::to_string(limits.keys) + " keys");
-      return false;
-    }
-    if (is_new || limits.duplicate_keys) return true;
-    failure = error("JSON key given twice", where, {}, brief(entry->first));
-    return false;
+    const bool is_too_large = std::ssize(members) > limits.keys;
+    if (is_too_large) return refuse("JSON object too large", "at most " + std::to_string(limits.keys) + " keys");
+    return is_new || limits.duplicate_keys || refuse("JSON key given twice", {}, brief(entry->first));
   }
 
   bool parse_error(size_t position, const std::string&, const std::exception&) {
-    failure = error("invalid JSON at byte " + std::to_string(position), where);
-    return false;
+    return refuse("invalid JSON at byte " + std::to_string(position));
   }
 
   bool null() { return single(nullptr); }
@@ -255,9 +252,8 @@ std::string brief(const Json& value) {
   if (value.is_object()) return "an object";
   constexpr size_t kMaxBytes = 80;
   // Escaped to ASCII, so that the text can be cut anywhere and contains no line break.
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
-  return text;
+  const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return text.size() > kMaxBytes ? text.substr(0, kMaxBytes) + "..." : text;
 }
 
 std::string brief(const FlatJson& json, size_t node) {
@@ -271,10 +267,6 @@ std::string brief(const FlatJson& json, size_t node) {
 Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits,
                  std::span<const FlatMember> flat) {
   return with_foreign_hint(parse_any(text, where, out, limits, flat), text);
-}
-
-Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits) {
-  return parse_json(text, where, out, limits, {});
 }
 
 Error parse_ordered_json(std::string_view text, const std::string& where, nlohmann::ordered_json* out,
@@ -318,8 +310,8 @@ bool JsonFields::boolean(std::string_view name, std::optional<bool> absent) {
 }
 
 std::string JsonFields::text(std::string_view name, std::optional<std::string> absent) {
-  return read_value(*this, name, absent, std::string(),
-                    [](const Json& value) { return check_text(value, "a string"); });
+  const auto check = [](const Json& value) { return check_text(value, "a string"); };
+  return read_value(*this, name, absent, std::string(), check);
 }
 
 std::span<const Json> JsonFields::list(std::string_view name) {

@@ -26,18 +26,6 @@ struct JsonLimits {
   bool lone_surrogates = false;  // true: such an escape, which JavaScript writes, becomes U+FFFD instead of an error
 };
 
-// `where` names the text in errors ("DIR/config.json"). Strings are valid UTF-8, numbers are finite.
-Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits = {});
-
-// The same with the keys of objects in the order of the text. Each key is compared with all earlier keys of its object,
-// hence the limit.
-Error parse_ordered_json(std::string_view text, const std::string& where, nlohmann::ordered_json* out,
-                         JsonLimits limits = {.values = 200'000, .keys = 4096});
-
-constexpr int64_t kMaxJsonBytes = int64_t{256} << 20;
-
-Error read_json_file(const std::filesystem::path& path, Json* out, JsonLimits limits = {});
-
 // A list or an object in flat arrays, for hundreds of thousands of items: as Json each would cost several allocations.
 struct FlatJson {
   enum class Kind : uint8_t { kText, kCount, kOther, kList, kObject };
@@ -62,9 +50,19 @@ struct FlatMember {
   FlatJson* out;
 };
 
-// parse_json with some members as FlatJson, which may contain duplicate keys whatever the limits are.
-Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits,
-                 std::span<const FlatMember> flat);
+// `where` names the text in errors ("DIR/config.json"). Strings are valid UTF-8, numbers are finite. Members in `flat`
+// may contain duplicate keys whatever the limits are.
+Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits = {},
+                 std::span<const FlatMember> flat = {});
+
+// The same with the keys of objects in the order of the text. Each key is compared with all earlier keys of its object,
+// hence the limit.
+Error parse_ordered_json(std::string_view text, const std::string& where, nlohmann::ordered_json* out,
+                         JsonLimits limits = {.values = 200'000, .keys = 4096});
+
+constexpr int64_t kMaxJsonBytes = int64_t{256} << 20;
+
+Error read_json_file(const std::filesystem::path& path, Json* out, JsonLimits limits = {});
 
 // Reads an object field by field. The first failure is kept in `error` and later reads return defaults, so a whole
 // struct is read in one go and checked once:
@@ -90,7 +88,6 @@ struct JsonFields {
   std::string text(std::string_view name, std::optional<std::string> absent = {});
 
   std::span<const Json> list(std::string_view name);  // a required list, whose items the caller checks
-
   // Lists. A bare value counts as a list of one, an absent field as an empty list.
   std::vector<int64_t> integers(std::string_view name, int64_t min = std::numeric_limits<int64_t>::min(),
                                 int64_t max = std::numeric_limits<int64_t>::max());
@@ -101,9 +98,7 @@ struct JsonFields {
   // A nested object, empty when absent. Its `error` starts as this one's: check the last of the two.
   JsonFields fields(std::string_view name);
 
-  // Names whose value is not null and that were never read.
-  std::vector<std::string> unread() const;
-
+  std::vector<std::string> unread() const;  // names whose value is not null and that were never read
   void fail(std::string_view name, std::string what, std::string expected = {}, std::string actual = {});
 };
 

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -41,7 +40,7 @@ Error open_regular(const std::filesystem::path& path, FileDescriptor* out, struc
 // The current mappings, in a list that a signal handler may walk at any time: nodes are reused but never freed.
 struct Mapping {
   std::atomic<uintptr_t> begin = 0, end = 0;  // begin 0: unused
-  std::string path;
+  std::string path = {};
   Mapping* next = nullptr;
 };
 std::atomic<Mapping*> first_mapping = nullptr;
@@ -56,11 +55,7 @@ Mapping* find_mapping(uintptr_t begin) {
 void add_mapping(const void* address, int64_t bytes, const std::filesystem::path& path) {
   const std::lock_guard lock(mappings_mutex);
   Mapping* mapping = find_mapping(0);
-  if (!mapping) {
-    mapping = new Mapping;
-    mapping->next = first_mapping;
-    first_mapping = mapping;
-  }
+  if (!mapping) first_mapping = mapping = new Mapping{.next = first_mapping};
   mapping->path = path.string();
   mapping->end = reinterpret_cast<uintptr_t>(address) + bytes;
   mapping->begin = reinterpret_cast<uintptr_t>(address);
@@ -71,11 +66,26 @@ void remove_mapping(const void* address) {
   if (Mapping* mapping = find_mapping(reinterpret_cast<uintptr_t>(address))) mapping->begin = 0;
 }
 
-void advise_touched(std::span<const std::byte> range, int advice) {
-  const uintptr_t page = sysconf(_SC_PAGESIZE);
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(range.data()) / page * page;
-  const uintptr_t end = reinterpret_cast<uintptr_t>(range.data()) + range.size();
+// The pages that the range touches, or only those inside it.
+void advise(std::span<const std::byte> range, bool only_inside, int advice) {
+  const uintptr_t page = sysconf(_SC_PAGESIZE), start = reinterpret_cast<uintptr_t>(range.data());
+  const uintptr_t begin = (only_inside ? start + page - 1 : start) / page * page;
+  const uintptr_t end = only_inside ? (start + range.size()) / page * page : start + range.size();
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+}
+
+// `call`: pread or pwrite. `at_end`: the errno if it transfers no byte.
+template <class Call, class Byte>
+bool transfer(Call call, int number, std::span<Byte> bytes, int64_t offset, int at_end) {
+  while (!bytes.empty()) {
+    const ssize_t done = call(number, bytes.data(), bytes.size(), offset);
+    if (done < 0 && errno == EINTR) continue;
+    if (done == 0) errno = at_end;
+    if (done <= 0) return false;
+    bytes = bytes.subspan(done);
+    offset += done;
+  }
+  return true;
 }
 
 }  // namespace
@@ -93,27 +103,11 @@ void FileDescriptor::close() {
 }
 
 bool FileDescriptor::read(std::span<std::byte> bytes, int64_t offset) const {
-  while (!bytes.empty()) {
-    const ssize_t got = pread(number, bytes.data(), bytes.size(), offset);
-    if (got < 0 && errno == EINTR) continue;
-    if (got == 0) errno = 0;
-    if (got <= 0) return false;
-    bytes = bytes.subspan(got);
-    offset += got;
-  }
-  return true;
+  return transfer(pread, number, bytes, offset, 0);
 }
 
 bool FileDescriptor::write(std::span<const std::byte> bytes, int64_t offset) const {
-  while (!bytes.empty()) {
-    const ssize_t written = pwrite(number, bytes.data(), bytes.size(), offset);
-    if (written < 0 && errno == EINTR) continue;
-    if (written == 0) errno = ENOSPC;
-    if (written <= 0) return false;
-    bytes = bytes.subspan(written);
-    offset += written;
-  }
-  return true;
+  return transfer(pwrite, number, bytes, offset, ENOSPC);
 }
 
 const char* mapped_file_at(const void* address) {
@@ -155,15 +149,9 @@ int64_t unwritten_bytes(const std::filesystem::path& path) {
   return unwritten;
 }
 
-void release_pages(std::span<const std::byte> range) {
-  const uintptr_t page = sysconf(_SC_PAGESIZE);
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(range.data()) + page - 1) / page * page;
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(range.data()) + range.size()) / page * page;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
-
-void prefetch_pages(std::span<const std::byte> range) { advise_touched(range, MADV_WILLNEED); }
-void prefer_huge_pages(std::span<const std::byte> range) { advise_touched(range, MADV_HUGEPAGE); }
+void release_pages(std::span<const std::byte> range) { advise(range, true, MADV_DONTNEED); }
+void prefetch_pages(std::span<const std::byte> range) { advise(range, false, MADV_WILLNEED); }
+void prefer_huge_pages(std::span<const std::byte> range) { advise(range, false, MADV_HUGEPAGE); }
 
 Error read_text_file(const std::filesystem::path& path, int64_t max_bytes, std::string* out) {
   FileDescriptor file;

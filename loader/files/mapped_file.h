@@ -50,7 +50,6 @@ struct MappedFile {
 
 // Maps a regular file of at least one byte; anything else is an error.
 Error map_file(const std::filesystem::path& path, MappedFile* out);
-
 // The name of the file that is mapped at this address, or null. A signal handler may call it at any time.
 const char* mapped_file_at(const void* address);
 
@@ -59,10 +58,9 @@ const char* mapped_file_at(const void* address);
 int64_t unwritten_bytes(const std::filesystem::path& path);
 
 // Hints for a range of a mapped file, never of heap memory, which release_pages would zero.
-void release_pages(std::span<const std::byte> range);   // drops whole pages inside the range from this process
-void prefetch_pages(std::span<const std::byte> range);  // starts to read, without waiting
-void prefer_huge_pages(
-    std::span<const std::byte> range);  // call before prefetch_pages; for file systems that support it
+void release_pages(std::span<const std::byte> range);      // drops whole pages inside the range from this process
+void prefetch_pages(std::span<const std::byte> range);     // starts to read, without waiting
+void prefer_huge_pages(std::span<const std::byte> range);  // before prefetch_pages; if the file system supports it
 
 // A regular file of at most max_bytes, possibly empty, as a string.
 Error read_text_file(const std::filesystem::path& path, int64_t max_bytes, std::string* out);
@@ -73,18 +71,14 @@ struct Arena {
   std::byte* data = nullptr;  // [bytes], aligned to a huge page
   int64_t bytes = 0;
 };
-
-// bytes >= 0. The error states the size when the system lacks the memory.
 Error allocate_arena(int64_t bytes, Arena* out);
 
 constexpr std::string_view kTemporarySuffix = ".XXXXXX";  // for mkostemp, after the final name
 
 // A file that is written under a temporary name and renamed, so that it is either complete or absent. Only the owner
-// may read it. A lock marks it as being written, so that readers of the folder can tell it from an
-// abandoned one. Removed at the end of its life unless finish() has renamed it.
+// may read it. A lock tells it from an abandoned one. Removed at the end of its life unless finish() has renamed it.
 struct TemporaryFile {
-  std::string final_path;
-  std::string path;
+  std::string final_path, path;
   std::string content;  // names the content in errors
   FileDescriptor file;
   int64_t written = 0;

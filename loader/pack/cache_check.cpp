@@ -1,4 +1,4 @@
-#include "loader/pack/cache_check.h"
+#include "loader/pack/pack_cache.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -28,18 +28,12 @@ struct Task {
                                           (end - first_panel * kPanelColumns) * row_bytes);
   }
 
-  bool is_scattered() const { return job->reader.scattered || job->order.selects_rows(); }
-
-  // Bytes to prefetch before the task and to release after it. If rows are scattered, the first task prefetches the
+  // Bytes to prefetch before the task, or to release after it. If rows are scattered, the first task prefetches the
   // whole source and the last one releases it.
-  std::span<const std::byte> to_prefetch() const {
-    if (!is_scattered()) return source();
-    return first_panel == 0 ? job->source.contents() : std::span<const std::byte>{};
-  }
-  std::span<const std::byte> to_release() const {
-    if (!is_scattered()) return source();
-    const bool is_last = first_panel + panels == panel_count(job->rows());
-    return is_last ? job->source.contents() : std::span<const std::byte>{};
+  std::span<const std::byte> pages(bool to_release) const {
+    if (!job->reader.scattered && !job->order.selects_rows()) return source();
+    const bool is_outer = to_release ? first_panel + panels == panel_count(job->rows()) : first_panel == 0;
+    return is_outer ? job->source.contents() : std::span<const std::byte>{};
   }
 };
 
@@ -49,9 +43,6 @@ constexpr int64_t kTaskBytes = int64_t{2} << 20;
 
 Error check_job(const PackJob& job) {
   const TensorView& source = job.source;
-  if (source.data && !packs_floats(job.format) && !job.reader.read_w4) {
-    return error("cannot pack floats into this format", source.name, "bf16, w8 or w4", traits_of(job.format).name);
-  }
   const bool is_coded = source.dtype == DType::i8 && job.scale.data;
   if (!is_coded && !job.reader.read && (!is_float(source.dtype) || job.scale.data)) {
     return error("cannot pack this type", source.name, "BF16, F16, F32, or I8 with scales",
@@ -65,10 +56,8 @@ Error check_job(const PackJob& job) {
     return error("has too few rows", source.name, std::to_string(job.order.file_row(job.rows() - 1) + 1),
                  std::to_string(source.shape[0]));
   }
-  const int64_t multiple = job.format == Format::w2 ? kW2GroupK : 1;
-  if (source.shape[1] % multiple != 0) {
-    return error("cannot pack this shape", source.name, "k a multiple of " + std::to_string(multiple),
-                 shape_text(source.shape));
+  if (job.format == Format::w2 && source.shape[1] % kW2GroupK != 0) {
+    return error("cannot pack this shape", source.name, "k a multiple of 128", shape_text(source.shape));
   }
   const int64_t scales = job.scale.elements();
   if (is_coded && (!is_float(job.scale.dtype) || (scales != 1 && scales != source.shape[0]))) {
@@ -267,10 +256,10 @@ void run_tasks(const Workers& workers, std::vector<Task>& tasks, Reporter& repor
   run_pieces(workers, std::ssize(tasks), [&](int64_t) {
     if (failed) return;
     const int64_t i = next++;
-    if (reporter.options.source_mapped && i + ahead < std::ssize(tasks)) prefetch_pages(tasks[i + ahead].to_prefetch());
+    if (reporter.options.source_mapped && i + ahead < std::ssize(tasks)) prefetch_pages(tasks[i + ahead].pages(false));
     pack_task(tasks[i]);
     if (tasks[i].bad_row >= 0) failed = true;
-    if (reporter.options.source_mapped) release_pages(tasks[i].to_release());
+    if (reporter.options.source_mapped) release_pages(tasks[i].pages(true));
     reporter.done_bytes += std::ssize(tasks[i].source());
     reporter.tick();
   });

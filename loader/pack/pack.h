@@ -12,7 +12,7 @@
 #include "kernels/base/workers.h"
 #include "kernels/layout.h"
 #include "loader/checkpoint/safetensors.h"
-#include "loader/pack/pack_strip.h"
+#include "loader/pack/quantize.h"
 
 namespace pinion {
 
@@ -58,6 +58,14 @@ struct RowOrder {
   }
 };
 
+// Rows that a file stores as 4-bit codes: weight = (code - zero point) * group scale * scale.
+struct W4Rows {
+  std::vector<uint8_t> codes;        // [rows][padded_k] 0 to 15; beyond k the group's zero point, at most 15
+  std::vector<uint8_t> zero_points;  // [rows][padded_k / kGroupK] times kZeroSteps, at most kMaxZero
+  std::vector<f16> group_scales;     // [rows][padded_k / kGroupK]
+  std::vector<float> scales;         // [rows]
+};
+
 // Reads a matrix that the file stores in a format of its own. Any thread may call it.
 struct RowReader {
   std::string stored_as;  // "GPTQ, 4 bits, groups of 128"
@@ -89,11 +97,11 @@ struct PackJob {
   std::vector<LowRankUpdate> updates = {};  // added in fp32; the sum is rounded to bf16
   // Number of consecutive jobs, of one format and shape, whose panels are interleaved. All of them hold this number.
   int64_t interleaved = 1;
-  // 1, or rotation_of(k): then W D H / rotation is packed instead of W (kernels/layout.h). Only for w8 and w4 that are
-  // quantised here; kept codes, w2 and bf16 are not rotated.
+  // 1, or rotation_of(k): then W D H / rotation is packed instead of W (kernels/layout.h). Only for w8, w4 and w4z that
+  // are quantised here; kept codes, w2 and bf16 are not rotated.
   int64_t rotation = 1;
-  // Error feedback for w8 and w4 that is quantised here, from the moments of the inputs (of the rotated inputs, if
-  // rotated).
+  // Error feedback for weights of these formats that are quantised here, from the moments of the inputs (of the rotated
+  // inputs, if rotated).
   const Feedback* feedback = nullptr;
   std::string source_codes = {};  // for reports: the file's codes, "GPTQ, 4 bits, groups of 128"; empty: floats
   bool keeps_codes = false;       // for reports: the packed matrix has the file's codes
@@ -131,9 +139,9 @@ inline constexpr const char* kNotTernary = "not ternary";
 //   bf16: BF16 as it is; F16, F32 and code * scale (in fp32) are rounded to nearest even.
 //   w8:   scale = amax / 127 of the row, code = round_half_even(w / scale); scale 0 and codes 0 if amax < 2^-119, below
 //         which the scale would be subnormal. Codes and scales of an I8 source are kept.
-//   w4:   the row's scale is 64 times the scale of w8, rounded down to a power of two; codes and group scales are those
-//         of w divided by it (quantize.h). Rows too small for such scales become 0.
-//   w4z:  only codes of a reader, with their zero points and scales. w4 also keeps such codes.
+//   w4, w4z: the row's scale is 64 times the scale of w8, rounded down to a power of two; codes, group scales and zero
+//         points are those of w divided by it (quantize.h). Rows too small for such scales become 0. Codes of a reader
+//         are kept with their scales and zero points.
 //   w2:   exactly, with scales that are f16 or become f16 when divided by a power of two for the row (quantize.h). For
 //         other rows the error begins with kNotTernary.
 // Other rows of a reader are treated like those of an F32 source, and so are rotated rows; rotation happens in fp32.
@@ -141,5 +149,41 @@ inline constexpr const char* kNotTernary = "not ternary";
 // finite number.
 Error pack_all(const Workers& workers, std::span<const PackJob> jobs, std::byte* destination,
                const PackOptions& options = {});
+
+// --- pack_strip.cpp: rows of a matrix, sixteen at a time.
+
+// Fills whole cache lines of a w8 panel, and is small enough to stay in cache between the passes over it.
+constexpr int64_t kStripRows = 16;
+
+// Destination of rows [n, n + kStripRows) of a matrix.
+struct RowStrip {
+  int64_t rows = 0;  // rows that exist; the others are padding
+  int64_t k = 0;
+  std::byte* panel = nullptr;          // the strip's first column in its panel, at k = 0
+  int64_t column = 0;                  // index of that column in the panel
+  float* scale = nullptr;              // [kStripRows]; null for bf16
+  int32_t* column_sum = nullptr;       // [kStripRows]; w8 only
+  const Feedback* feedback = nullptr;  // not for bf16 and w2
+};
+
+// Packs values [rows][k] by the rules of pack_all. Rotates them in place. Returns the first row with a NaN or
+// an infinity (for w2 also a row that is not ternary), or -1.
+int64_t pack_floats(Format format, const RowStrip& strip, float* values, int64_t rotation);
+
+// Packs int8 codes [rows][k] unchanged, with their scales [rows].
+void pack_w8_codes(const RowStrip& strip, const int8_t* codes, const float* scales);
+
+// Packs 4-bit codes unchanged, as w4z or, if all zero points are 8, as w4.
+void pack_w4_codes(Format format, const RowStrip& strip, const W4Rows& rows);
+
+// Weights of kGroupK codes of a file: scale * code + minimum.
+struct W4Block {
+  float scale, minimum;
+};
+
+// Appends a row of such blocks, with codes [kGroupK * blocks], to rows of w4z. Codes are kept, scales are rounded to
+// f16 (for each row times a power of two), and zero points to steps. A block whose zero point is negative or above
+// kMaxZero is quantised again.
+void append_w4_row(std::span<const W4Block> blocks, const uint8_t* codes, W4Rows* rows);
 
 }  // namespace pinion

@@ -13,13 +13,11 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <system_error>
 
 #include "kernels/base/hash.h"
 #include "kernels/base/text.h"
 #include "loader/checkpoint/model_folder.h"
-#include "loader/files/mapped_file.h"
 
 namespace pinion {
 namespace {
@@ -36,13 +34,6 @@ constexpr size_t kHashDigits = 16;
 // The record begins the header, so that other models are told apart without parsing theirs.
 constexpr const char* kVersionEntry = "pinion_pack";
 constexpr std::string_view kRecordStart = R"({"__metadata__":{"pinion_pack":)";
-
-// The length field and the JSON of a file that was parsed before.
-std::span<const std::byte> safetensors_header(std::span<const std::byte> file) {
-  uint64_t length = 0;
-  std::memcpy(&length, file.data(), sizeof length);
-  return file.first(sizeof length + length);
-}
 
 // Pages spread evenly over the file, including its first and last bytes. Few, since a cold disk seeks for each.
 uint64_t hash_samples(std::span<const std::byte> file) {
@@ -69,6 +60,7 @@ std::string order_text(const RowOrder& order) {
 std::string layout_text(const PackJob& job) {
   const int64_t sizes[] = {job.rows(), job.source.shape[1]};
   return std::string(traits_of(job.format).name) + " " + shape_text(sizes) + order_text(job.order) +
+         (traits_of(job.format).has_zero_points ? ", zeros in eighths" : "") +
          (job.interleaved > 1 ? ", interleaved by " + std::to_string(job.interleaved) : "") +
          (job.rotation > 1 ? ", rotated in " + std::to_string(job.rotation) : "") + "\n";
 }
@@ -79,13 +71,26 @@ std::string layout_version() {
          std::to_string(kPanelColumns) + ", k in " + std::to_string(kGroupK);
 }
 
+// All before the tensors of a GGUF file; the length field and the JSON of others, which were parsed before.
+std::span<const std::byte> header_of(const Checkpoint& checkpoint, std::span<const std::byte> file) {
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  if (!checkpoint.is_gguf_file) return file.first(sizeof length + length);
+  size_t bytes = file.size();
+  for (const TensorView& tensor : checkpoint.tensors) {
+    const bool is_inside = tensor.data >= file.data() && tensor.data < file.data() + file.size();
+    if (is_inside) bytes = std::min(bytes, static_cast<size_t>(tensor.data - file.data()));
+  }
+  return file.first(bytes);
+}
+
 std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> jobs, const std::string& calibration) {
   std::string text = std::string(kMagic) + layout_version() + "\nbytes " + std::to_string(packed_bytes(jobs)) + "\n";
   for (const MappedFile& file : checkpoint.files) {
     const std::span<const std::byte> contents = file.contents();
     text += "from bytes " + std::to_string(contents.size()) + ", inode " + std::to_string(file.inode) + ", changed " +
             std::to_string(file.mtime_ns) + " and " + std::to_string(file.ctime_ns) + ", header " +
-            hash_text(hash_bytes(safetensors_header(contents))) + ", samples " + hash_text(hash_samples(contents)) +
+            hash_text(hash_bytes(header_of(checkpoint, contents))) + ", samples " + hash_text(hash_samples(contents)) +
             "\n";
     release_pages(contents);  // each sample maps up to a huge page
   }
@@ -145,25 +150,20 @@ void for_each_file(const fs::path& folder, bool (*matches)(std::string_view name
   }
 }
 
-// All complete files except one, least recently used first.
-std::vector<CacheFile> files_except(const fs::path& folder, const fs::path& excluded) {
-  std::vector<CacheFile> files;
-  for_each_file(folder, is_cache_name, [&](const CacheFile& file) {
-    if (file.path != excluded) files.push_back(file);
-  });
-  std::ranges::sort(files, {}, &CacheFile::used_seconds);
-  return files;
-}
-
 Error make_room(const PackCache& cache, int64_t max_bytes) {
   const fs::path folder = cache.path.parent_path();
   std::error_code code;
   fs::create_directories(folder, code);
   if (code) return error("cannot make the folder", folder.string(), {}, code.message());
   remove_unfinished(folder);
-  const std::vector<CacheFile> files = files_except(folder, cache.path);
+  std::vector<CacheFile> files;
   int64_t used_bytes = 0;
-  for (const CacheFile& file : files) used_bytes += file.bytes;
+  for_each_file(folder, is_cache_name, [&](const CacheFile& file) {
+    if (file.path == cache.path) return;
+    files.push_back(file);
+    used_bytes += file.bytes;
+  });
+  std::ranges::sort(files, {}, &CacheFile::used_seconds);  // the least recently used first
   const fs::space_info space = fs::space(folder, code);
   if (code) return error("cannot read the free space", folder.string(), {}, code.message());
   const auto free_bytes = static_cast<int64_t>(std::min<uintmax_t>(space.available, INT64_MAX / 2));
@@ -209,11 +209,6 @@ Error write_sealed(const PackCache& cache, std::span<const std::span<const std::
   for (int64_t i = 0; i < segment_count(cache.packed_bytes); i++) hashes.push_back(fast_hash(segment_at(contents, i)));
   if (Error e = file.append(make_seal(hashes, boot))) return e;
   return file.finish({{.tv_sec = 0, .tv_nsec = UTIME_NOW}, kVerifiedTime});
-}
-
-// The hashes of the segments, without the hash of these.
-std::span<const std::byte> hashes_of(std::span<const std::byte> seal) {
-  return seal.first(seal.size() - sizeof(uint64_t) - kBootIdBytes);
 }
 
 }  // namespace
@@ -337,7 +332,7 @@ std::vector<std::byte> make_seal(std::span<const uint64_t> hashes, std::span<con
 }
 
 bool is_intact(std::span<const std::byte> seal) {
-  const std::span<const std::byte> hashes = hashes_of(seal);
+  const std::span<const std::byte> hashes = seal.first(seal.size() - sizeof(uint64_t) - kBootIdBytes);
   return fast_hash(hashes) == segment_hash(seal, hashes.size() / sizeof(uint64_t));
 }
 

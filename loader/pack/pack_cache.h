@@ -4,8 +4,8 @@
 // segment of the weights, a hash of these hashes, and the boot during which the weights were last verified. The header
 // lists everything that the bytes depend on. A file is used only if its header is, byte for byte, the expected one, its
 // length is right and the seal's hashes are intact; nothing in it is ever interpreted, so nothing in it can mislead.
-// Comparing the weights with the seal reads all of them, so cache_check.h does that in the background. The weights are
-// on the disk before the file gets its name.
+// Comparing the weights with the seal reads all of them, so cache_check.cpp does that in the background. The weights
+// are on the disk before the file gets its name.
 #pragma once
 
 #include <cstddef>
@@ -111,5 +111,29 @@ std::vector<std::byte> boot_id();
 
 // True if the seal was made or renewed during the current boot.
 bool is_of_this_boot(std::span<const std::byte> seal);
+
+// --- cache_check.cpp: damage by a disk or memory, detected with the seal, repaired from the checkpoint.
+
+// True if a segment differs from its hash.
+bool is_segment_damaged(const PackCache& cache, const MappedFile& file, int64_t segment);
+
+// The damaged segments, ascending. Reads all packed weights, as fast as the workers can.
+std::vector<int64_t> damaged_segments(const Workers& workers, const PackCache& cache, const MappedFile& file);
+
+// Memory that repair_segments takes.
+int64_t repair_bytes(std::span<const PackJob> jobs);
+
+// Packs the matrices in these segments again and overwrites the segments in place, so that every process that maps the
+// file sees the right bytes. The jobs' `out` point to freed memory afterwards. On an error the file must not be used.
+Error repair_segments(const Workers& workers, std::span<const PackJob> jobs, const PackCache& cache,
+                      const MappedFile& file, std::span<const int64_t> segments);
+
+// Removes the file, unless another file has its name by now.
+void remove_damaged(const PackCache& cache, const MappedFile& file);
+
+// Renews the seal, so that no further check is needed until the next boot or the next write into the file. No effect if
+// the file is read-only or another file has its name by now.
+void mark_checked(const PackCache& cache, const MappedFile& file);
+bool was_checked(const PackCache& cache, const MappedFile& file);
 
 }  // namespace pinion

@@ -1,11 +1,10 @@
-#include "loader/pack/pack_strip.h"
+#include "loader/pack/pack.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <optional>
-#include <span>
 
 #include "kernels/kernels.h"
 
@@ -76,7 +75,7 @@ int64_t pack_w8(const RowStrip& strip, const float* values, const float* largest
     for (int64_t i = 0; feedback && i < count; i += kGroupK) {
       W4Group group;
       load_group(strip, values, k + i, kOnes, &group);
-      feedback->quantise(k + i, false, scale, &group);
+      feedback->quantise(k + i, Format::w8, false, scale, &group);
       for (int64_t at = 0; at < kStripRows * kGroupK; at++) {
         const int64_t r = at / kGroupK, n = at % kGroupK;
         codes[r * kTileK + i + n] = static_cast<int8_t>(group.codes[n][r] - kW8Zero);
@@ -107,7 +106,13 @@ int64_t pack_bf16(const RowStrip& strip, const float* values, const float* /*lar
   return -1;
 }
 
-void store_w4(const W4Group& group, std::byte* codes, std::byte* scales) {
+// Stores a group in the record whose codes of the strip begin at `codes`.
+void store_w4(Format format, const W4Group& group, int64_t column, std::byte* codes) {
+  std::byte* scales = codes + code_bytes(format) - column * 2;
+  std::memcpy(scales, group.scales, sizeof group.scales);
+  if (traits_of(format).has_zero_points) {
+    std::memcpy(scales + kPanelColumns * 2 - column, group.zero_points, sizeof group.zero_points);
+  }
   for (int64_t pair = 0; pair < kGroupK / 8; pair++, codes += 4 * kPanelColumns) {
     for (int64_t r = 0; r < kStripRows; r++) {
       for (int64_t i = 0; i < 4; i++) {
@@ -116,10 +121,10 @@ void store_w4(const W4Group& group, std::byte* codes, std::byte* scales) {
       }
     }
   }
-  std::memcpy(scales, group.scales, sizeof group.scales);
 }
 
 // The scale of a row is a power of two that brings its weights below 4, the largest usually between 2 and 4.
+template <Format F>
 int64_t pack_w4(const RowStrip& strip, const float* values, const float* largest, int64_t rotation) {
   float scale[kStripRows] = {}, inverse[kStripRows] = {};
   for (int64_t r = 0; r < strip.rows; r++) {
@@ -130,15 +135,15 @@ int64_t pack_w4(const RowStrip& strip, const float* values, const float* largest
   std::byte* codes = strip.panel;
   std::optional<FeedbackRows> rows;
   if (strip.feedback) rows.emplace(*strip.feedback);
-  for (int64_t k = 0; k < padded_k(strip.k); k += kGroupK, codes += record_bytes(Format::w4)) {
+  for (int64_t k = 0; k < padded_k(strip.k); k += kGroupK, codes += record_bytes(F)) {
     alignas(kAlignmentBytes) W4Group quantised;
     load_group(strip, values, k, inverse, &quantised);
     if (rows) {
-      rows->quantise(k, rotation > 1, nullptr, &quantised);
+      rows->quantise(k, F, rotation > 1, nullptr, &quantised);
     } else {
-      quantize_w4(&quantised, rotation > 1);
+      quantize_w4(&quantised, F, rotation > 1);
     }
-    store_w4(quantised, codes, codes + code_bytes(Format::w4) - strip.column * 2);
+    store_w4(F, quantised, strip.column, codes);
   }
   for (int64_t r = 0; r < kStripRows; r++) strip.scale[r] = scale[r] / static_cast<float>(rotation);
   return -1;
@@ -182,14 +187,10 @@ int64_t pack_w2(const RowStrip& strip, const float* values, const float* /*large
 using FloatPacker = int64_t (*)(const RowStrip& strip, const float* values, const float* largest, int64_t rotation);
 
 // By Format.
-constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4, nullptr, pack_w2};
+constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4<Format::w4>, pack_w4<Format::w4z>, pack_w2};
 static_assert(std::size(kFloatPackers) == std::size(kFormats));
 
-FloatPacker float_packer(Format format) { return kFloatPackers[static_cast<size_t>(format)]; }
-
 }  // namespace
-
-bool packs_floats(Format format) { return float_packer(format) != nullptr; }
 
 int64_t pack_floats(Format format, const RowStrip& strip, float* values, int64_t rotation) {
   const Kernels& kernels = best_kernels();
@@ -200,7 +201,7 @@ int64_t pack_floats(Format format, const RowStrip& strip, float* values, int64_t
     largest[r] = kernels.max_magnitude(row, strip.k);
     if (!std::isfinite(largest[r])) return r;
   }
-  return float_packer(format)(strip, values, largest, rotation);
+  return kFloatPackers[static_cast<size_t>(format)](strip, values, largest, rotation);
 }
 
 void pack_w8_codes(const RowStrip& strip, const int8_t* codes, const float* scales) {
@@ -214,27 +215,51 @@ void pack_w8_codes(const RowStrip& strip, const int8_t* codes, const float* scal
 }
 
 void pack_w4_codes(Format format, const RowStrip& strip, const W4Rows& rows) {
-  const bool has_zero_points = traits_of(format).has_zero_points;
   const int64_t groups = padded_k(strip.k) / kGroupK;
   std::byte* codes = strip.panel;
   for (int64_t g = 0; g < groups; g++, codes += record_bytes(format)) {
     alignas(kAlignmentBytes) W4Group packed;
-    uint8_t zero_points[kStripRows];
     std::memset(packed.codes, 8, sizeof packed.codes);
     std::memset(packed.scales, 0, sizeof packed.scales);
-    std::memset(zero_points, 8, sizeof zero_points);
+    std::memset(packed.zero_points, 8 * kZeroSteps, sizeof packed.zero_points);
     for (int64_t r = 0; r < strip.rows; r++) {
       const int64_t i = r * groups + g;
       for (int64_t k = 0; k < kGroupK; k++) packed.codes[k][r] = rows.codes[i * kGroupK + k];
       packed.scales[r] = rows.group_scales[i];
-      zero_points[r] = rows.zero_points[i];
+      packed.zero_points[r] = rows.zero_points[i];
     }
-    std::byte* scales = codes + code_bytes(Format::w4) - strip.column * 2;
-    store_w4(packed, codes, scales);
-    if (has_zero_points) std::memcpy(scales + kPanelColumns * 2 - strip.column, zero_points, sizeof zero_points);
+    store_w4(format, packed, strip.column, codes);
   }
   std::fill_n(strip.scale, kStripRows, 0.0f);
   std::copy_n(rows.scales.data(), strip.rows, strip.scale);
+}
+
+// Numbers that are f16 already stay exact, and scales of blocks that are quantised again have room above.
+constexpr int kTopExponent = 10;
+
+void append_w4_row(std::span<const W4Block> blocks, const uint8_t* codes, W4Rows* rows) {
+  float largest = 0.0f;
+  for (const W4Block& b : blocks) largest = std::max({largest, std::fabs(b.scale), std::fabs(b.minimum) / kMaxZero});
+  const float scale = largest >= 0x1p-100f ? std::ldexp(1.0f, std::ilogb(largest) - kTopExponent) : 1.0f;
+  rows->scales.push_back(scale);
+  for (const auto& [block_scale, minimum] : blocks) {
+    W4Group group = {};
+    const float steps = std::nearbyint(-minimum / block_scale * kZeroSteps);
+    group.scales[0] = to_f16(block_scale / scale);
+    for (int64_t k = 0; k < kGroupK; ++k) {
+      group.codes[k][0] = codes[k];
+      group.weights[k][0] = (block_scale * static_cast<float>(codes[k]) + minimum) / scale;
+    }
+    if (steps >= 0 && steps <= kZeroSteps * kMaxZero) {
+      group.zero_points[0] = static_cast<uint8_t>(steps);
+    } else {
+      quantize_w4(&group, Format::w4z, false);
+    }
+    for (int64_t k = 0; k < kGroupK; ++k) rows->codes.push_back(group.codes[k][0]);
+    rows->group_scales.push_back(group.scales[0]);
+    rows->zero_points.push_back(group.zero_points[0]);
+    codes += kGroupK;
+  }
 }
 
 }  // namespace pinion

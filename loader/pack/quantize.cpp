@@ -39,12 +39,12 @@ Four load(const float* p) {
 struct CodeRange {
   float low, high, zero;  // stored codes are `zero` above these
 };
-constexpr CodeRange kW4Range = {-8, 7, 8}, kW8Range = {-127, 127, kW8Zero};
+constexpr CodeRange kW4Range = {-8, 7, 8}, kW4zRange = {0, 15, 0}, kW8Range = {-127, 127, kW8Zero};
 
-// round_half_even(w * inverse), clipped. Adding and subtracting 1.5 * 2^23 rounds.
-Four code_of(Four w, Four inverse, CodeRange range = kW4Range) {
+// round_half_even(x), clipped. Adding and subtracting 1.5 * 2^23 rounds.
+Four rounded(Four x, CodeRange range) {
   const Four rounder = broadcast(12582912.0f);
-  const Four limited = smaller(broadcast(range.high), larger(broadcast(range.low), w * inverse));
+  const Four limited = smaller(broadcast(range.high), larger(broadcast(range.low), x));
   return limited + rounder - rounder;
 }
 
@@ -58,28 +58,34 @@ Four to_half_and_back(Four scale) {
   return scale;
 }
 
+// Weights of a group are (code - zero) * scale. w4: the zero is 0, and codes are relative to the stored 8.
+struct Grid {
+  Four scale, zero;
+};
+
 // Least-squares fit of a scale to codes q.
 struct Fit {
-  Four wq = {}, qq = {};  // sums of w * q and of q * q
+  Four q = {}, wq = {}, qq = {};  // sums of q, of w * q and of q * q
   Four best_scale() const { return wq / larger(qq, broadcast(1.0f)); }
   Four gain() const { return wq * best_scale(); }  // reduction of the squared error, from the sum of w * w
 };
 
-Fit fit(const Four* w, Four inverse) {
+Fit fit(const Four* w, Four inverse, Four zero = Four(), CodeRange range = kW4Range) {
   Fit sums;
   for (int64_t i = 0; i < kGroupK; ++i) {
-    const Four q = code_of(w[i], inverse);
+    const Four q = rounded(w[i] * inverse + zero, range);
+    sums.q += q;
     sums.wq += w[i] * q;
     sums.qq += q * q;
   }
   return sums;
 }
 
-Four squared_error(const Four* w, Four scale) {
-  const Four inverse = inverse_of(scale);
+Four squared_error(const Four* w, Grid grid, CodeRange range) {
+  const Four inverse = inverse_of(grid.scale);
   Four sum = {};
   for (int64_t i = 0; i < kGroupK; ++i) {
-    const Four rest = w[i] - code_of(w[i], inverse) * scale;
+    const Four rest = w[i] - (rounded(w[i] * inverse + grid.zero, range) - grid.zero) * grid.scale;
     sum += rest * rest;
   }
   return sum;
@@ -110,26 +116,75 @@ Four find_scale(const Four* w, bool may_clip) {
   scale = to_half_and_back(scale);
   if (!may_clip) return scale;
   const Four refined = to_half_and_back(fit(w, inverse_of(scale)).best_scale());
-  return squared_error(w, refined) < squared_error(w, scale) ? refined : scale;
+  return squared_error(w, {refined, Four()}, kW4Range) < squared_error(w, {scale, Four()}, kW4Range) ? refined : scale;
 }
 
-void find_w4_scales(W4Group* group, bool may_clip, float* scales) {
+// Fits a scale and a zero point, in steps, to the codes of a grid with this inverse of the scale.
+Grid fit_grid(const Four* w, Four inverse, Four zero, Four sum_w) {
+  constexpr CodeRange kSteps = {0, kMaxZero * kZeroSteps, 0};
+  const Four n = broadcast(kGroupK);
+  Fit sums = fit(w, inverse, zero, kW4zRange);
+  const Four slope = (n * sums.wq - sums.q * sum_w) / larger(n * sums.qq - sums.q * sums.q, broadcast(1.0f));
+  const Four best_zero = (sums.q - sum_w * inverse_of(slope)) / n;
+  zero = rounded(best_zero * broadcast(kZeroSteps), kSteps) / broadcast(kZeroSteps);
+  sums.wq -= zero * sum_w;
+  sums.qq += zero * (n * zero - sums.q - sums.q);
+  return {to_half_and_back(sums.best_scale()), zero};
+}
+
+// Steps of the codes in the range of the weights. The last two clip.
+constexpr float kRangeSteps[] = {15.0f, 14.3f, 15.7f, 16.5f, 17.5f};
+constexpr size_t kRangesNotClipping = 3;
+
+Grid find_grid(const Four* w, bool may_clip) {
+  Four low = {}, high = {}, sum = {};  // the range includes 0, so that the zero point is a code
+  for (int64_t i = 0; i < kGroupK; ++i) low = smaller(low, w[i]), high = larger(high, w[i]), sum += w[i];
+  Grid best = {find_scale(w, may_clip), broadcast(static_cast<float>(traits_of(Format::w4).zero))};
+  Four least = squared_error(w, best, kW4zRange);
+  for (const float steps : std::span(kRangeSteps).first(may_clip ? std::size(kRangeSteps) : kRangesNotClipping)) {
+    Four inverse = inverse_of(high - low) * broadcast(steps);
+    Four zero = broadcast(7.5f) - (high + low) * broadcast(0.5f) * inverse;
+    for (int pass = 0; pass < 2; ++pass) {
+      const Grid tried = fit_grid(w, inverse, zero, sum);
+      const Four error = squared_error(w, tried, kW4zRange);
+      const auto is_better = error < least;
+      best = {is_better ? tried.scale : best.scale, is_better ? tried.zero : best.zero};
+      least = is_better ? error : least;
+      inverse = inverse_of(tried.scale), zero = tried.zero;
+    }
+  }
+  return best;
+}
+
+// The grids of all columns, for the steps from weights to codes.
+struct Grids {
+  CodeRange range;
+  float scales[kW4Columns] = {}, zeros[kW4Columns] = {};
+};
+
+Grids find_grids(W4Group* group, Format format, bool may_clip) {
+  const bool has_zeros = format == Format::w4z;
+  Grids grids = {has_zeros ? kW4zRange : kW4Range};
   for (int64_t first = 0; first < kW4Columns; first += kLanes) {
     Four w[kGroupK];
     for (int64_t i = 0; i < kGroupK; ++i) w[i] = load(group->weights[i] + first);
-    const Four scale = find_scale(w, may_clip);
-    std::memcpy(scales + first, &scale, sizeof scale);
-    for (int c = 0; c < kLanes; ++c) group->scales[first + c] = to_f16(scale[c]);
+    const Grid grid = has_zeros ? find_grid(w, may_clip) : Grid{find_scale(w, may_clip), Four()};
+    for (int c = 0; c < kLanes; ++c) {
+      grids.scales[first + c] = grid.scale[c], grids.zeros[first + c] = grid.zero[c];
+      group->scales[first + c] = to_f16(grid.scale[c]);
+      group->zero_points[first + c] = static_cast<uint8_t>(grid.zero[c] * kZeroSteps);
+    }
   }
+  return grids;
 }
 
 // The nearest codes of weights [begin, begin + count) of each column.
-void find_codes(W4Group* group, const float* scales, CodeRange range, int64_t begin, int64_t count) {
+void find_codes(W4Group* group, const Grids& grids, int64_t begin, int64_t count) {
   for (int64_t first = 0; first < kW4Columns; first += kLanes) {
-    const Four inverse = inverse_of(load(scales + first));
+    const Four inverse = inverse_of(load(grids.scales + first)), zero = load(grids.zeros + first);
     for (int64_t i = begin; i < begin + count; ++i) {
-      const Four q = code_of(load(group->weights[i] + first), inverse, range);
-      for (int c = 0; c < kLanes; ++c) group->codes[i][first + c] = static_cast<uint8_t>(q[c] + range.zero);
+      const Four q = rounded(load(group->weights[i] + first) * inverse + zero, grids.range);
+      for (int c = 0; c < kLanes; ++c) group->codes[i][first + c] = static_cast<uint8_t>(q[c] + grids.range.zero);
     }
   }
 }
@@ -208,10 +263,8 @@ constexpr int64_t kSampledRows = 8;  // evenly spread
 
 }  // namespace
 
-void quantize_w4(W4Group* group, bool may_clip) {
-  float scales[kW4Columns];
-  find_w4_scales(group, may_clip, scales);
-  find_codes(group, scales, kW4Range, 0, kGroupK);
+void quantize_w4(W4Group* group, Format format, bool may_clip) {
+  find_codes(group, find_grids(group, format, may_clip), 0, kGroupK);
 }
 
 Feedback make_feedback(std::vector<float>* moments, int64_t k) {
@@ -254,27 +307,28 @@ void FeedbackRows::begin_panel(int64_t panel) {
   }
 }
 
-void FeedbackRows::quantise(int64_t k, bool may_clip, const float* w8_scales, W4Group* group) {
+void FeedbackRows::quantise(int64_t k, Format format, bool may_clip, const float* w8_scales, W4Group* group) {
   const int64_t panel = k / kPanel, first = k % kPanel;
   if (first == 0) begin_panel(panel);
-  float exact[kGroupK][kW4Columns], scales[kW4Columns];
+  float exact[kGroupK][kW4Columns];
   std::memcpy(exact, group->weights, sizeof exact);
   float* correction = correction_.data() + first * kW4Columns;
   for (int64_t i = 0; i < kGroupK; ++i) {
     for (int64_t r = 0; r < kW4Columns; ++r) group->weights[i][r] += correction[i * kW4Columns + r];
   }
-  const CodeRange range = w8_scales ? kW8Range : kW4Range;
-  if (w8_scales) {
-    std::copy_n(w8_scales, kW4Columns, scales);
+  Grids grids = {kW8Range};
+  if (format == Format::w8) {
+    std::copy_n(w8_scales, kW4Columns, grids.scales);
   } else {
-    find_w4_scales(group, may_clip, scales);
+    grids = find_grids(group, format, may_clip);
   }
   for (int64_t i = 0; i < kGroupK; ++i) {
     float error[kW4Columns];
     for (int64_t r = 0; r < kW4Columns; ++r) group->weights[i][r] = exact[i][r] + correction[i * kW4Columns + r];
-    find_codes(group, scales, range, i, 1);
+    find_codes(group, grids, i, 1);
     for (int64_t r = 0; r < kW4Columns; ++r) {
-      error[r] = exact[i][r] - (static_cast<float>(group->codes[i][r]) - range.zero) * scales[r];
+      const float code = static_cast<float>(group->codes[i][r]) - grids.range.zero;
+      error[r] = exact[i][r] - (code - grids.zeros[r]) * grids.scales[r];
       errors_[r / tile_rows_ * tile_rows_ * feedback_.k + (k + i) * tile_rows_ + r % tile_rows_] = error[r];
     }
     const float* factors = feedback_.panel(panel) + (k + i) * kPanel;

@@ -1,29 +1,19 @@
-#include "loader/quant/adapters.h"
+#include "loader/quant/stored_weights.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
 
+#include "configs/families.h"
 #include "loader/checkpoint/model_folder.h"
 #include "loader/files/json.h"
-#include "loader/quant/module_patterns.h"
 
 namespace pinion {
 namespace {
 
 constexpr std::string_view kA = ".lora_A", kB = ".lora_B";
-
-// Fields of adapter_config.json and their supported values; []: any value. Ranks are those of the tensors.
-// Initialisations other than these change the base model's weights, too.
-constexpr const char* kFields = R"({"peft_type": ["LORA"], "bias": ["none"], "use_rslora": [true], "r": [],
-  "init_lora_weights": [true, "gaussian", "eva", "orthogonal"], "lora_alpha": [], "alpha_pattern": [], "rank_pattern": [],
-  "auto_mapping": [], "base_model_name_or_path": [], "corda_config": [], "eva_config": [], "exclude_modules": [],
-  "inference_mode": [true], "layers_pattern": [], "layers_to_transform": [], "loftq_config": [], "lora_dropout": [],
-  "megatron_config": [], "megatron_core": [], "modules_to_save": [], "peft_version": [], "qalora_group_size": [],
-  "revision": [], "runtime_config": [], "target_modules": [], "task_type": []})";
 
 struct AdapterConfig {
   double alpha = 0.0;
@@ -31,10 +21,11 @@ struct AdapterConfig {
   bool divides_by_root = false;                                       // use_rslora
 };
 
-// Fails for every setting that is not supported.
+// Fails for every setting that is not supported. configs/quantization.json lists the fields and their supported values;
+// []: any value. Ranks are those of the tensors. Initialisations other than these change the base model's weights, too.
 Error read_adapter_config(const std::filesystem::path& path, AdapterConfig* out) {
-  Json json, known;
-  if (Error e = parse_json(kFields, "fields of an adapter", &known)) return e;
+  Json json, rules;
+  if (Error e = parse_json(quantization_text(), "configs/quantization.json", &rules)) return e;
   if (Error e = read_json_file(path, &json)) return e;
   JsonFields file{json, path.string()};
   file.text("peft_type");
@@ -48,7 +39,7 @@ Error read_adapter_config(const std::filesystem::path& path, AdapterConfig* out)
   if (alphas.error) return alphas.error;
   for (const auto& [name, value] : json.items()) {
     const bool is_off = value.is_null() || value == false || (value.is_structured() && value.empty());
-    const Json allowed = known.value(name, Json::array({nullptr}));
+    const Json allowed = rules["adapter"].value(name, Json::array({nullptr}));
     if (is_off || allowed.empty() || std::ranges::find(allowed, value) != allowed.end()) continue;
     return error("not supported", file.where + ": " + name, {}, brief(value));
   }

@@ -1,7 +1,7 @@
 // The tensors and the bits of each format of codes, without the multiplication. Codes of rows [first, first + rows) go
 // to out [rows][k], from 0 on; signed ones are shifted by half of the range. Zero points go to out [rows][groups]: the
 // middle of the codes if none are stored, NaN if ambiguous. `first` counts rows of the stored matrix.
-#include "loader/quant/code_formats.h"
+#include "loader/quant/stored_weights.h"
 
 #include <algorithm>
 #include <array>
@@ -116,10 +116,8 @@ void read_awq_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* 
     std::array<uint32_t, kSliceLines> column_words = {};
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t column = first + r, index = awq_index(column);
-      if (r == 0 || column % 8 == 0) {
-        for (int64_t i = 0; i < lines; ++i) {
-          column_words[i] = word(m.codes, (begin + i) * row_words + column / 8);
-        }
+      for (int64_t i = 0; i < lines && (r == 0 || column % 8 == 0); ++i) {
+        column_words[i] = word(m.codes, (begin + i) * row_words + column / 8);
       }
       uint8_t* row = out + r * m.k + begin;
       for (int64_t i = 0; i < lines; ++i) row[i] = code(column_words[i], index, 4);
@@ -274,33 +272,33 @@ Error bind_actorder(const ModuleTensors& tensors, CodedMatrix* out) {
                std::to_string(*wrong) + " in group " + std::to_string(wrong - sizes.begin()));
 }
 
-Error bind_bytes(const ModuleTensors& tensors, CodedMatrix* out) {
+// The tensors of compressed-tensors' integer formats.
+Error bind_integers(const ModuleTensors& tensors, const char* codes, DType dtype, int64_t code_columns,
+                    int64_t zero_rows, CodedMatrix* out) {
   const int64_t n = out->n, groups = out->groups();
-  if (Error e = tensors.bind(".weight", {n, out->k}, {DType::i8}, &out->codes)) return e;
+  if (Error e = tensors.bind(codes, {n, code_columns}, {dtype}, &out->codes)) return e;
   if (Error e = tensors.bind(".weight_scale", {n, groups}, kFloatTypes, &out->scale)) return e;
   if (!out->scheme.symmetric) {
-    if (Error e = tensors.bind(".weight_zero_point", {n, groups}, {DType::i8}, &out->zero)) return e;
+    if (Error e = tensors.bind(".weight_zero_point", {zero_rows, groups}, {dtype}, &out->zero)) return e;
   }
   tensors.add_unused(kActivationScales);
+  return {};
+}
+
+Error bind_bytes(const ModuleTensors& tensors, CodedMatrix* out) {
+  if (Error e = bind_integers(tensors, ".weight", DType::i8, out->k, out->n, out)) return e;
   return bind_actorder(tensors, out);
 }
 
 Error bind_packed(const ModuleTensors& tensors, CodedMatrix* out) {
-  const int64_t n = out->n, k = out->k, groups = out->groups();
+  const int64_t n = out->n, k = out->k;
   TensorView shape;
-  if (Error e = tensors.bind(".weight_packed", {n, out->words(k)}, {DType::i32}, &out->codes)) return e;
-  if (Error e = tensors.bind(".weight_scale", {n, groups}, kFloatTypes, &out->scale)) return e;
+  if (Error e = bind_integers(tensors, ".weight_packed", DType::i32, out->words(k), out->words(n), out)) return e;
   if (Error e = tensors.bind(".weight_shape", {2}, {DType::i64, DType::i32}, &shape)) return e;
   const int64_t step = shape.dtype == DType::i64 ? 2 : 1;  // words per element; the sizes fit in the lower one
   const std::vector<int64_t> stored = {word(shape, 0), word(shape, step)}, expected = {n, k};
-  if (stored != expected) {
-    return error("stores another shape", tensors.where(".weight_shape"), shape_text(expected), shape_text(stored));
-  }
-  if (!out->scheme.symmetric) {
-    if (Error e = tensors.bind(".weight_zero_point", {out->words(n), groups}, {DType::i32}, &out->zero)) return e;
-  }
-  tensors.add_unused(kActivationScales);
-  return bind_actorder(tensors, out);
+  if (stored == expected) return bind_actorder(tensors, out);
+  return error("stores another shape", tensors.where(".weight_shape"), shape_text(expected), shape_text(stored));
 }
 
 // The tensors of gptq and awq.

@@ -1,13 +1,12 @@
-#include "loader/quant/fused_experts.h"
-
-#include <vector>
-
 #include "loader/checkpoint/number_formats.h"
+#include "loader/config/model_config.h"
+#include "loader/quant/stored_weights.h"
 
 namespace pinion {
 namespace {
 
 Error bind_matrix(const Checkpoint& checkpoint, const ExpertsConfig& experts, FusedMatrix* m) {
+  if (experts.halves) return checkpoint.bind(m->module, {experts.count, m->k, m->n}, &m->values);
   if (Error e = checkpoint.bind(m->module + "_bias", {experts.count, m->n}, &m->bias)) return e;
   if (!experts.mxfp4) return checkpoint.bind(m->module, {experts.count, m->k, m->n}, &m->values);
   if (m->k % kMxGroup != 0) {
@@ -23,35 +22,6 @@ Error bind_matrix(const Checkpoint& checkpoint, const ExpertsConfig& experts, Fu
   return checkpoint.bind(m->module + "_scales", {experts.count, m->n, groups}, {DType::u8}, &m->scales);
 }
 
-// Reads columns of an expert's numbers [k, n] as rows.
-struct Columns {
-  TensorView numbers;
-  int64_t expert, k, n, first, step;
-
-  void operator()(int64_t row, int64_t count, float* out) const {
-    const int64_t width = (count - 1) * step + 1;
-    std::vector<float> line(width);
-    for (int64_t i = 0; i < k; i++) {
-      read_floats(numbers, (expert * k + i) * n + first + row * step, width, line.data());
-      for (int64_t r = 0; r < count; r++) out[r * k + i] = line[r * step];
-    }
-  }
-};
-
-// Reads rows of an expert's codes.
-struct CodedRows {
-  const std::byte* codes;   // the expert's
-  const std::byte* scales;  // the expert's
-  int64_t groups, first, step;
-
-  void operator()(int64_t row, int64_t count, float* out) const {
-    for (int64_t r = 0; r < count; r++) {
-      const int64_t group = (first + (row + r) * step) * groups;
-      read_mxfp4(codes + group * kMxGroupBytes, scales + group, groups, out + r * groups * kMxGroup);
-    }
-  }
-};
-
 }  // namespace
 
 Error bind_fused_experts(const Checkpoint& checkpoint, const ModelConfig& config, int64_t layer, FusedExperts* out) {
@@ -66,8 +36,14 @@ void find_stacked_experts(const Checkpoint& checkpoint, ModelConfig* config) {
   const std::string &gate_up = config->name("stacked_gate_up"), &down = config->name("stacked_down");
   if (gate_up.empty()) return;
   const auto first = std::ranges::find(config->layer, true, &LayerConfig::has_experts) - config->layer.begin();
-  if (!checkpoint.find(module_name(gate_up, first))) return;
-  config->experts.stacked = true;
+  const std::string name = module_name(gate_up, first);
+  const TensorView* found = checkpoint.find(checkpoint.find(name) ? name : name + ".weight");
+  if (!found) return;
+  ExpertsConfig& experts = config->experts;
+  experts.fused = experts.halves =
+      found->shape == std::vector<int64_t>{experts.count, config->hidden_size, 2 * experts.inner_size} &&
+      config->hidden_size != 2 * experts.inner_size;
+  experts.stacked = !experts.fused;
   config->names["expert_gate"] = config->names["expert_up"] = gate_up;
   config->names["expert_down"] = down;
 }
@@ -78,6 +54,7 @@ Error bind_stacked_experts(const Checkpoint& checkpoint, const std::string& modu
   *out = {};
   if (Error e = checkpoint.bind(name, {experts, rows, k}, &out->weight)) return e;
   out->weight.shape = {experts * rows, k};
+  if (is_block(out->weight.dtype)) out->stored_as = dtype_name(out->weight.dtype);
   out->tensors = {name};
   return {};
 }
@@ -91,11 +68,9 @@ void split_gate_up(int64_t inner, std::span<float> numbers) {
 }
 
 PackJob expert_job(const FusedMatrix& matrix, int64_t expert, const SteppedRows& rows, Format format, Matrix* out) {
-  const auto [first, step, count] = rows;
+  const int64_t first = rows.first, step = rows.step, count = rows.count;
   const int64_t bytes = matrix.values.bytes / matrix.values.shape[0];
-  PackJob job;
-  job.format = format;
-  job.out = out;
+  PackJob job = {.source = {}, .format = format, .out = out};
   job.source = {matrix.module + "[" + std::to_string(expert) + "]",
                 matrix.values.dtype,
                 {count, matrix.k},
@@ -106,17 +81,29 @@ PackJob expert_job(const FusedMatrix& matrix, int64_t expert, const SteppedRows&
   } else if (count < matrix.n) {
     job.source.name += "[" + std::to_string(first) + ":" + std::to_string(first + count) + "]";
   }
+  const int64_t k = matrix.k, groups = k / kMxGroup;
   if (matrix.scales.data) {
-    const int64_t scale_bytes = matrix.scales.bytes / matrix.scales.shape[0];
+    const std::byte *codes = job.source.data, *scales = matrix.scales.data + expert * matrix.n * groups;
     job.reader.stored_as = matrix.stored_as;
-    job.reader.read =
-        CodedRows{job.source.data, matrix.scales.data + expert * scale_bytes, matrix.k / kMxGroup, first, step};
-  } else {
-    job.reader = {.stored_as = "columns",
-                  .read = Columns{matrix.values, expert, matrix.k, matrix.n, first, step},
-                  .explain_nan = {},
-                  .scattered = true};
+    job.reader.read = [=](int64_t row, int64_t rows_read, float* numbers) {
+      for (int64_t r = row; r < row + rows_read; ++r, numbers += k) {
+        const int64_t group = (first + r * step) * groups;
+        read_mxfp4(codes + group * kMxGroupBytes, scales + group, groups, numbers);
+      }
+    };
+    return job;
   }
+  // Columns of the expert's numbers [k, n] are rows of its matrix.
+  job.reader.stored_as = "columns";
+  job.reader.scattered = true;
+  job.reader.read = [=, values = matrix.values, n = matrix.n](int64_t row, int64_t columns, float* numbers) {
+    const int64_t width = (columns - 1) * step + 1;
+    std::vector<float> line(width);
+    for (int64_t i = 0; i < k; ++i) {
+      read_floats(values, (expert * k + i) * n + first + row * step, width, line.data());
+      for (int64_t r = 0; r < columns; ++r) numbers[r * k + i] = line[r * step];
+    }
+  };
   return job;
 }
 

@@ -1,18 +1,38 @@
 #include "loader/quant/quantization.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
 #include <algorithm>
-#include <initializer_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "kernels/base/text.h"
+#include "configs/families.h"
 #include "kernels/layout.h"
 
 namespace pinion {
 namespace {
 
 constexpr size_t kMaxPatterns = 4096;  // enough for every module of a large model
+constexpr std::string_view kRegexMark = "re:";
+constexpr uint32_t kMaxRegexSteps = 100'000;  // names are short: sane expressions need some dozens
+constexpr uint32_t kMaxRegexMemory = 1024;    // KiB
+
+Error match_regex(const ModulePattern& pattern, const std::string& name, bool* out) {
+  pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
+  pcre2_match_context* context = pcre2_match_context_create(nullptr);
+  pcre2_set_match_limit(context, kMaxRegexSteps);
+  pcre2_set_heap_limit(context, kMaxRegexMemory);
+  const int found =
+      pcre2_match(pattern.regex.get(), reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0, data, context);
+  pcre2_match_context_free(context);
+  pcre2_match_data_free(data);
+  *out = found >= 0;
+  if (found >= 0 || found == PCRE2_ERROR_NOMATCH) return {};
+  return error("regular expression takes too many steps", "config.json: quantization_config: " + brief(pattern.text),
+               {}, brief(name));
+}
 
 // A module's name, and its possible names before the renaming.
 std::vector<std::string> names_of(const std::string& module, const Quantization& quantization) {
@@ -65,18 +85,20 @@ const Row& require_row(JsonFields& fields, std::string_view name, const Row (&ta
   return found != std::end(table) ? *found : table[0];
 }
 
-void refuse(JsonFields& fields, std::string_view name) {
-  const Json* value = fields.find(name);
-  if (value && !(value->is_structured() && value->empty())) fields.fail(name, "not supported", "null", brief(*value));
-}
-
 Error refuse_unread(JsonFields& fields) {
-  for (const std::string& name : fields.unread()) refuse(fields, name);
+  for (const std::string& name : fields.unread()) {
+    const Json& value = *fields.find(name);
+    if (!value.is_structured() || !value.empty()) fields.fail(name, "not supported", "null", brief(value));
+  }
   return fields.error;
 }
 
-void ignore(JsonFields& fields, std::initializer_list<const char*> names) {
-  for (const char* name : names) fields.find(name);
+// Checks the fields that a row of configs/quantization.json lists; `ignored` ones have no effect.
+void check_fields(JsonFields& fields, const Json& row) {
+  const Json required = row.value("required", Json()), allowed = row.value("allowed", Json());
+  for (const auto& [name, values] : required.items()) require(fields, name, values);
+  for (const auto& [name, values] : allowed.items()) expect(fields, name, values);
+  for (const Json& name : row.value("ignored", Json::array())) fields.find(name.get_ref<const std::string&>());
 }
 
 // 0: all inputs, which files write as -1.
@@ -107,39 +129,23 @@ constexpr TensorsFormat kTensorsFormats[] = {
     {"nvfp4-pack-quantized", StoredAs::nvfp4},
 };
 
-// The QuantizationArgs of weights.
-Error read_weight_arguments(JsonFields fields, CodeScheme* out) {
+// The QuantizationArgs of weights. Values of actorder other than "group" only affected how GPTQ computed the codes.
+Error read_weight_arguments(JsonFields fields, const Json& rules, CodeScheme* out) {
   if (fields.object.empty() && !fields.error) return error("not supported", fields.where, "8-bit weights", "none");
   const StoredAs format = out->stored_as;
-  const bool are_numbers = format == StoredAs::fp8 || format == StoredAs::nvfp4;
-  if (format == StoredAs::nvfp4) {
-    require(fields, "strategy", {"tensor_group"});
-    require(fields, "num_bits", {4});
-    require(fields, "group_size", {kNvGroup});
-    expect(fields, "symmetric", {true});
-    out->group_size = kNvGroup;
-  } else if (format == StoredAs::fp8) {
-    require(fields, "strategy", {"channel", "tensor", "block"});
-    expect(fields, "num_bits", {8});
-    expect(fields, "symmetric", {true});
-  } else {
-    require(fields, "strategy", {"channel", "group"});
-    if (format == StoredAs::packed) require(fields, "num_bits", {4, 8});
-    expect(fields, "num_bits", {4, 8});
+  check_fields(fields, rules["weights"][std::ranges::find(kTensorsFormats, format, &TensorsFormat::stored_as)->name]);
+  if (format == StoredAs::bytes || format == StoredAs::packed) {
     out->bits = static_cast<int>(fields.integer("num_bits", 8));
     out->symmetric = fields.boolean("symmetric", true);
-    expect(fields, "actorder", {"weight", "static", false, "group"});
     const Json* order = fields.find("actorder");
     out->has_order = order && *order == "group";
   }
-  // These values only affected how GPTQ computed the codes.
-  if (are_numbers) expect(fields, "actorder", {"weight", "static", false});
   const std::string strategy = fields.text("strategy", "");
-  expect(fields, "type", {are_numbers ? "float" : "int"});
-  expect(fields, "dynamic", {false});
-  if (strategy == "group") {
+  if (format == StoredAs::nvfp4) {
+    out->group_size = kNvGroup;
+  } else if (strategy == "group") {
     out->group_size = read_group_size(fields);
-  } else if (format != StoredAs::nvfp4) {
+  } else {
     expect(fields, "group_size", {-1, 0});
   }
   if (strategy == "block") read_tile(fields, "block_structure", out);
@@ -147,59 +153,37 @@ Error read_weight_arguments(JsonFields fields, CodeScheme* out) {
     out->stored_as = StoredAs::int8;
     expect(fields, "actorder", {"weight", "static", false});  // these codes have no tensor with an order
   }
-  // Notes on the calibration, and types that the tensors themselves show.
-  ignore(fields, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
   return refuse_unread(fields);
 }
 
 // The QuantizationArgs of activations. With int8 codes they must be those of w8a8, which uses the codes directly.
 // Weights of other formats are quantised again, and activations by Pinion's rules, so most settings have no effect.
-Error check_activations(JsonFields fields, StoredAs format) {
+Error check_activations(JsonFields fields, const Json& rules, StoredAs format) {
   const bool is_w8a8 = format == StoredAs::int8;
   if (fields.object.empty() && !fields.error) {
     return is_w8a8 ? error("not supported", fields.where, "8-bit dynamic activations", "none") : Error{};
   }
-  std::vector<Json> bits = {8};
-  if (format == StoredAs::nvfp4) bits.emplace_back(4);
-  expect(fields, "num_bits", bits);
-  if (is_w8a8) {
-    expect(fields, "type", {"int"});
-    expect(fields, "symmetric", {true});
-    require(fields, "strategy", {"token"});
-    require(fields, "dynamic", {true});
-  } else {
-    expect(fields, "type", {"int", "float"});
-    ignore(fields, {"symmetric", "strategy", "dynamic", "group_size", "actorder", "block_structure"});
-  }
-  ignore(fields, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
+  check_fields(fields, rules["activations"][is_w8a8 ? "w8a8" : format == StoredAs::nvfp4 ? "nvfp4" : "others"]);
   return refuse_unread(fields);
 }
 
-Error read_format(JsonFields& fields, StoredAs* out) {
-  *out = require_row(fields, "format", kTensorsFormats).stored_as;
-  return fields.error;
-}
-
-Error read_group(JsonFields group, StoredAs format, Quantization* out) {
+Error read_group(JsonFields group, const Json& rules, StoredAs format, Quantization* out) {
   CodedModules& modules = out->groups.emplace_back();
   modules.scheme.stored_as = format;
-  if (Error e = read_weight_arguments(group.fields("weights"), &modules.scheme)) return e;
-  if (Error e = check_activations(group.fields("input_activations"), modules.scheme.stored_as)) return e;
+  if (Error e = read_weight_arguments(group.fields("weights"), rules, &modules.scheme)) return e;
+  if (Error e = check_activations(group.fields("input_activations"), rules, modules.scheme.stored_as)) return e;
   if (!group.has("targets")) group.fail("targets", "missing field");
   if (Error e = read_patterns(group, "targets", &modules.targets)) return e;
   return refuse_unread(group);  // output_activations, for one
 }
 
-Error read_compressed_tensors(JsonFields& fields, Quantization* out) {
+Error read_compressed_tensors(JsonFields& fields, const Json& rules, Quantization* out) {
   // A file with several formats has one in each group.
   const bool several = fields.has("format") && *fields.find("format") == "mixed-precision";
   const bool for_all = fields.has("format") && !several;
   StoredAs format = StoredAs::bytes;
-  if (for_all) {
-    if (Error e = read_format(fields, &format)) return e;
-  }
-  expect(fields, "quantization_status", {"compressed", "frozen"});
-  refuse(fields, "kv_cache_scheme");
+  if (for_all) format = require_row(fields, "format", kTensorsFormats).stored_as;
+  check_fields(fields, rules["methods"]["compressed-tensors"]);
   if (fields.error) return fields.error;
   JsonFields sparsity = fields.fields("sparsity_config");
   if (!sparsity.object.empty()) require(sparsity, "format", {"dense"});
@@ -211,51 +195,24 @@ Error read_compressed_tensors(JsonFields& fields, Quantization* out) {
   for (const auto& [name, description] : groups.object.items()) {
     JsonFields group{description, groups.where + ": " + name};
     StoredAs group_format = format;
-    if (!for_all || group.has("format")) {
-      if (Error e = read_format(group, &group_format)) return e;
-    }
+    if (!for_all || group.has("format")) group_format = require_row(group, "format", kTensorsFormats).stored_as;
     if (for_all && group_format != format) {
       group.fail("format", "not supported", brief(*fields.find("format")), brief(*group.find("format")));
     }
     if (group.error) return group.error;
-    if (Error e = read_group(std::move(group), group_format, out)) return e;
+    if (Error e = read_group(std::move(group), rules, group_format, out)) return e;
   }
-  ignore(fields, {"global_compression_ratio", "version", "run_compressed"});
   return refuse_unread(fields);
 }
 
-// Notes of the tools on their work and options for their kernels. Tensors show which modules have codes.
-constexpr const char* kNotes =
-    "act_bits act_data_type act_dynamic act_group_aware act_group_size act_sym amp autoround_version backend "
-    "batch_size block_name_to_quantize cache_block_outputs damp_auto_increment "
-    "enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input gradient_accumulate_steps iters lr "
-    "low_cpu_mem_usage low_gpu_mem_usage minmax_lr model_free nsamples not_use_best_mse provider quant_lm_head "
-    "quant_block_list sampler scale_dtype seqlen super_bits super_group_size to_quant_block_names "
-    "damp_percent dataset disable_exllama do_fuse exllama_config fuse_max_seq_len ignored_layers lm_head "
-    "max_input_length meta model_file_base_name model_name_or_path model_seqlen "
-    "module_name_preceding_first_block modules_in_block_to_quantize modules_to_fuse modules_to_not_convert "
-    "pad_token_id static_groups sym tokenizer true_sequential use_cuda_fp16 use_exllama";
-
-Error ignore_notes(JsonFields& fields) {
-  for (const std::string_view name : split(kNotes, ' ')) fields.find(name);
-  return refuse_unread(fields);
-}
-
-CodeScheme& add_scheme(StoredAs stored_as, Quantization* out) {
+// Begins a method whose tensors show which modules have codes.
+CodeScheme& add_scheme(JsonFields& fields, const Json& rules, const char* method, StoredAs stored_as,
+                       Quantization* out) {
+  check_fields(fields, rules["methods"][method]);
+  check_fields(fields, {{"ignored", rules["notes"]}});
   CodeScheme& scheme = out->groups.emplace_back().scheme;
   scheme.stored_as = stored_as;
   return scheme;
-}
-
-// Modules with other settings than the rest are errors. "-:" only excludes modules, as their tensors show too.
-void refuse_exceptions(JsonFields& fields) {
-  const JsonFields exceptions = fields.fields("dynamic");
-  fields.error = exceptions.error;
-  for (const auto& [pattern, settings] : exceptions.object.items()) {
-    if (!pattern.starts_with("-:")) {
-      fields.fail("dynamic", "not supported", "modules left out (\"-:\")", brief(pattern));
-    }
-  }
 }
 
 // The layout, under the old name or the new ones. Tools write some or all of them, in lower or upper case.
@@ -266,51 +223,43 @@ std::string read_layout(JsonFields& fields, const char* old_name, std::string ab
     std::string text = fields.text(name);
     std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
     if (std::ranges::find(values, Json(text)) == values.end()) expect(fields, name, values);
-    if (!layout.empty() && text != layout) {
-      fields.fail(name, "contradicts another layout field", layout, text);
-    }
+    if (!layout.empty() && text != layout) fields.fail(name, "contradicts another layout field", layout, text);
     layout = text;
   }
   return layout.empty() ? absent : layout;
 }
 
-// Exceptions of AutoRound: modules that it left in floats, as their tensors show too.
-void refuse_extra_config(JsonFields& fields) {
-  const JsonFields exceptions = fields.fields("extra_config");
-  fields.error = exceptions.error;
-  for (const auto& [pattern, settings] : exceptions.object.items()) {
+// Modules with other settings than the rest, and unread fields, are errors. "-:" only excludes modules, and AutoRound's
+// exceptions left them in floats, as their tensors show too.
+Error refuse_exceptions(JsonFields& fields) {
+  const JsonFields dynamic = fields.fields("dynamic");
+  fields.error = dynamic.error;
+  for (const auto& [pattern, settings] : dynamic.object.items()) {
+    if (pattern.starts_with("-:")) continue;
+    fields.fail("dynamic", "not supported", "modules left out (\"-:\")", brief(pattern));
+  }
+  const JsonFields extra = fields.fields("extra_config");
+  fields.error = extra.error;
+  for (const auto& [pattern, settings] : extra.object.items()) {
     if (!settings.is_object()) {
       fields.fail("extra_config", "wrong type", "an object for each module", brief(settings));
       continue;
     }
     JsonFields exception{settings, fields.where + ": extra_config: " + pattern};
     const int64_t bits = exception.integer("bits", 16, 1, 32);
-    if (bits < 16 && !fields.error) {
-      fields.error =
-          error("not supported", exception.where + ": bits", "16 or more: a module in floats", std::to_string(bits));
-    }
+    if (bits < 16) exception.fail("bits", "not supported", "16 or more: a module in floats", std::to_string(bits));
     if (!fields.error) fields.error = exception.error;
   }
+  return refuse_unread(fields);
 }
 
-// The fields that GPTQ and AWQ share.
-Error finish_columns(JsonFields& fields) {
-  expect(fields, "pack_dtype", {"int32"});
-  expect(fields, "data_type", {"int"});
-  refuse_exceptions(fields);
-  refuse_extra_config(fields);
-  return ignore_notes(fields);
-}
-
-Error read_gptq(JsonFields& fields, Quantization* out) {
-  CodeScheme& scheme = add_scheme(StoredAs::gptq, out);
-  require(fields, "bits", {4, 8});
+Error read_gptq(JsonFields& fields, const Json& rules, Quantization* out) {
+  CodeScheme& scheme = add_scheme(fields, rules, "gptq", StoredAs::gptq, out);
   scheme.bits = static_cast<int>(fields.integer("bits", 4));
   scheme.group_size = read_group_size(fields);
   scheme.zeros_less_one = read_layout(fields, "checkpoint_format", "gptq", {"gptq", "gptq_v2"}) == "gptq";
-  expect(fields, "is_marlin_format", {false});
   scheme.has_order = fields.boolean("desc_act", false);
-  return finish_columns(fields);
+  return refuse_exceptions(fields);
 }
 
 // The current name of a setting or, if a file lacks it, an older one. Both are an error unless they agree.
@@ -323,63 +272,50 @@ void use_old_name(JsonFields& fields, const char* name, const char* old_name, Js
   (*renamed)[name] = *old_value;
 }
 
-Error read_awq(JsonFields& given, Quantization* out) {
-  CodeScheme& scheme = add_scheme(StoredAs::awq, out);
+// The backend llm-awq has another layout.
+Error read_awq(JsonFields& given, const Json& rules, Quantization* out) {
   Json current = given.object;
   use_old_name(given, "bits", "w_bit", &current);
   use_old_name(given, "group_size", "q_group_size", &current);
   if (given.error) return given.error;
   JsonFields fields{current, given.where};
-  ignore(fields, {"quant_method", "w_bit", "q_group_size"});
-  require(fields, "bits", {4});
+  CodeScheme& scheme = add_scheme(fields, rules, "awq", StoredAs::awq, out);
   scheme.bits = 4;
   scheme.group_size = read_group_size(fields);
   read_layout(fields, "version", "gemm", {"gemm"});
-  expect(fields, "backend", {"autoawq", "auto"});  // llm-awq has another layout
-  expect(fields, "zero_point", {true});
-  expect(fields, "desc_act", {false});
-  return finish_columns(fields);
+  return refuse_exceptions(fields);
 }
 
-Error read_fp8(JsonFields& fields, Quantization* out) {
-  CodeScheme& scheme = add_scheme(StoredAs::fp8, out);
+Error read_fp8(JsonFields& fields, const Json& rules, Quantization* out) {
+  CodeScheme& scheme = add_scheme(fields, rules, "fp8", StoredAs::fp8, out);
   if (fields.has("weight_block_size")) read_tile(fields, "weight_block_size", &scheme);
-  expect(fields, "fmt", {"e4m3"});
-  expect(fields, "activation_scheme", {"dynamic", "static"});
-  refuse(fields, "kv_cache_scheme");
-  ignore(fields, {"dequantize", "scale_fmt"});
-  return ignore_notes(fields);
+  return refuse_unread(fields);
 }
 
 // Ternary weights as in microsoft/bitnet-b1.58-2B-4T. Mode online, which stores floats and makes them ternary in each
-// pass, is not supported.
-Error read_bitnet(JsonFields& fields, Quantization* out) {
-  CodeScheme& scheme = add_scheme(StoredAs::bitnet, out);
+// pass, is not supported, nor is use_rms_norm, one more norm without weights.
+Error read_bitnet(JsonFields& fields, const Json& rules, Quantization* out) {
+  CodeScheme& scheme = add_scheme(fields, rules, "bitnet", StoredAs::bitnet, out);
   scheme.bits = 2;
-  expect(fields, "linear_class", {"bitlinear", "autobitlinear"});
-  expect(fields, "quantization_mode", {"offline"});
-  expect(fields, "use_rms_norm", {false});  // one more norm, without weights
   scheme.divides = fields.text("linear_class", "bitlinear") == "bitlinear";
-  ignore(fields, {"rms_norm_eps"});
-  return ignore_notes(fields);
+  return refuse_unread(fields);
 }
 
 // AutoRound's own name for the layouts of GPTQ and AWQ.
-Error read_auto_round(JsonFields& given, Quantization* out) {
-  const char* kField = "packing_format";
-  require(given, kField, {"auto_round:auto_gptq", "auto_round:auto_awq"});
+Error read_auto_round(JsonFields& given, const Json& rules, Quantization* out) {
+  check_fields(given, rules["methods"]["auto-round"]);
+  const bool is_gptq = given.text("packing_format", "") == "auto_round:auto_gptq";
   if (given.error) return given.error;
   Json layout = given.object;
   layout.erase("packing_format");
   layout.erase("backend");  // of its kernels; AWQ's reader takes it for a layout
   JsonFields fields{layout, given.where};
-  ignore(fields, {"quant_method"});
-  return given.text(kField) == "auto_round:auto_gptq" ? read_gptq(fields, out) : read_awq(fields, out);
+  return is_gptq ? read_gptq(fields, rules, out) : read_awq(fields, rules, out);
 }
 
 struct Method {
   std::string_view name;
-  Error (*read)(JsonFields& fields, Quantization* out);
+  Error (*read)(JsonFields& fields, const Json& rules, Quantization* out);
 };
 
 constexpr Method kMethods[] = {
@@ -393,11 +329,44 @@ constexpr Method kMethods[] = {
 
 }  // namespace
 
+Error compile_pattern(const std::string& text, const std::string& where, ModulePattern* out) {
+  out->text = text;
+  if (!text.starts_with(kRegexMark)) return {};
+  const std::string_view pattern = std::string_view(text).substr(kRegexMark.size());
+  int code = 0;
+  size_t offset = 0;
+  pcre2_code* compiled =
+      pattern.find("(*") != pattern.npos
+          ? nullptr
+          : pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                          PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED | PCRE2_NEVER_BACKSLASH_C, &code, &offset, nullptr);
+  if (compiled == nullptr) return error("not a regular expression", where, {}, brief(text));
+  out->regex = {compiled, [](const pcre2_code* regex) { pcre2_code_free(const_cast<pcre2_code*>(regex)); }};
+  return {};
+}
+
+Error match_patterns(const std::vector<ModulePattern>& patterns, const std::vector<std::string>& names, Match* out) {
+  *out = Match::none;
+  for (const ModulePattern& pattern : patterns) {
+    if (pattern.text == "Linear") *out = std::max(*out, Match::by_class);
+    for (const std::string& name : names) {
+      bool is_named = pattern.text == name;
+      if (pattern.regex) {
+        if (Error e = match_regex(pattern, name, &is_named)) return e;
+      }
+      if (is_named) *out = Match::by_name;
+    }
+  }
+  return {};
+}
+
 Error read_quantization(JsonFields& fields, Quantization* out) {
   const Method& method = require_row(fields, "quant_method", kMethods);
   if (fields.error) return fields.error;
+  Json rules;
+  if (Error e = parse_json(quantization_text(), "configs/quantization.json", &rules)) return e;
   out->by_tensors = method.read != read_compressed_tensors;
-  return method.read(fields, out);
+  return method.read(fields, rules, out);
 }
 
 bool has_w4_codes(const Quantization& quantization) {

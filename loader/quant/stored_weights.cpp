@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <span>
 
 #include "loader/checkpoint/number_formats.h"
 #include "loader/files/mapped_file.h"
-#include "loader/quant/adapters.h"
-#include "loader/quant/code_formats.h"
+#include "loader/gguf/gguf_blocks.h"
 
 namespace pinion {
 namespace {
@@ -141,7 +139,7 @@ int64_t read_w4_rows(const CodedMatrix& m, int64_t first, int64_t rows, W4Rows* 
       const int64_t k = g * kGroupK, source = r * groups + k / m.group_size(), i = r * packed_groups + g;
       const float zero = zero_points[source], scale = scales[source];
       if (!std::isfinite(zero) || !std::isfinite(scale)) return r;
-      out->zero_points[i] = static_cast<uint8_t>(zero);
+      out->zero_points[i] = static_cast<uint8_t>(zero * kZeroSteps);
       out->group_scales[i] = to_f16(scale / out->scales[r]);
       const int64_t count = std::min(kGroupK, m.k - k);
       std::copy_n(codes.data() + r * m.k + k, count, to);
@@ -224,6 +222,30 @@ RowReader reader_of(const CodedMatrix& matrix, bool keep_codes) {
   return reader;
 }
 
+std::optional<Format> kept_format(DType dtype) {
+  const BlockFormat* format = block_format(dtype);
+  if (!format || !format->read_codes) return {};
+  return dtype == DType::q4_0 ? Format::w4 : Format::w4z;
+}
+
+RowReader code_reader_of(const TensorView& rows) {
+  const BlockFormat& format = *block_format(rows.dtype);
+  const auto read = [rows, &format](int64_t first, int64_t count, W4Rows* out) -> int64_t {
+    const int64_t k = rows.shape[1], blocks = k / format.elements;
+    std::vector<uint8_t> codes(k);
+    std::vector<W4Block> groups(k / kGroupK);
+    const auto is_finite = [](const W4Block& g) { return std::isfinite(g.scale) && std::isfinite(g.minimum); };
+    *out = {};
+    for (int64_t r = 0; r < count; ++r) {
+      format.read_codes(rows.data + (first + r) * blocks * format.bytes, blocks, codes.data(), groups.data());
+      if (!std::ranges::all_of(groups, is_finite)) return r;
+      append_w4_row(groups, codes.data(), out);
+    }
+    return -1;
+  };
+  return {.stored_as = std::string(format.name) + ", as it is", .read = {}, .explain_nan = {}, .read_w4 = read};
+}
+
 namespace {
 
 // True if the module's tensors are codes.
@@ -243,7 +265,11 @@ Error bind_stored(const Checkpoint& checkpoint, const std::optional<Quantization
   } else if (quantization) {
     if (Error e = find_scheme(*quantization, module, &scheme)) return e;
   }
-  if (!scheme) return tensors.bind(".weight", {n, k}, kFloatTypes, &out->weight);
+  if (!scheme) {
+    if (Error e = tensors.bind(".weight", {n, k}, kFloatTypes, &out->weight)) return e;
+    if (is_block(out->weight.dtype)) out->stored_as = dtype_name(out->weight.dtype);
+    return {};
+  }
   const CodeFormat& format = format_of(*scheme);
   out->stored_as = description(format, *scheme);
   if (scheme->stored_as == StoredAs::int8) {

@@ -21,8 +21,10 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +38,7 @@
 namespace pinion {
 
 struct CodedMatrix;
+struct ModelConfig;
 
 // The tensors of one module, by the suffixes of their names.
 struct ModuleTensors {
@@ -92,6 +95,39 @@ struct CodedMatrix {
   int64_t words(int64_t count) const { return (count + codes_per_word() - 1) / codes_per_word(); }  // for count codes
 };
 
+// --- code_formats.cpp: parts of the formats' layouts that readers of whole matrices need.
+
+const CodeFormat& format_of(const CodeScheme& scheme);
+
+// Element i of an I32 tensor, which may be unaligned.
+inline uint32_t word(const TensorView& tensor, int64_t i) {
+  uint32_t value;
+  std::memcpy(&value, tensor.data + i * static_cast<int64_t>(sizeof value), sizeof value);
+  return value;
+}
+
+// Finds the scales of 8-bit weights: one for each of n rows, or one for all rows.
+Error bind_row_scales(const ModuleTensors& tensors, const char* suffix, int64_t n, TensorView* out);
+
+// True if every zero point of 4-bit codes is 8. Compares whole words, so the padding of the last ones counts, too.
+bool zeros_are_middle(const CodedMatrix& matrix);
+
+// FP8 scales [first, first + count), divided by the matrix's divisor.
+void read_fp8_scales(const CodedMatrix& matrix, int64_t first, int64_t count, float* out);
+
+// --- adapters.cpp: LoRA adapters, low-rank changes of weights, in PEFT's folders: adapter_config.json and
+// adapter_model.safetensors.
+
+// Adds an adapter's tensors to a checkpoint whose tensors are not selected and renamed yet: MODULE.lora_A.INDEX and
+// MODULE.lora_B.INDEX. Tensors of modules_to_save replace the checkpoint's. text: "DIR" or "DIR=FACTOR".
+Error add_adapter(const std::string& text, int64_t index, Checkpoint* checkpoint);
+
+// Finds all adapters' updates of a module with weights [n, k]. Appends the names of their tensors.
+Error bind_updates(const Checkpoint& checkpoint, const std::string& module, int64_t n, int64_t k,
+                   std::vector<LowRankUpdate>* out, std::vector<std::string>* names);
+
+// --- stored_weights.cpp
+
 // "GPTQ, 4 bits, groups of 128". Part of the weight cache's header: a changed text invalidates caches.
 std::string description(const CodeFormat& format, const CodeScheme& scheme);
 
@@ -112,6 +148,12 @@ std::string find_w4_format(const CodedMatrix& matrix, Format* out);
 // format.
 RowReader reader_of(const CodedMatrix& matrix, bool keep_codes);
 
+// The format that keeps the codes of a GGUF type: w4 for Q4_0, w4z for types with minima. Others have none.
+std::optional<Format> kept_format(DType dtype);
+
+// Reads the rows of a tensor with such a type.
+RowReader code_reader_of(const TensorView& rows);
+
 // The weight of a linear layer.
 struct LinearWeight {
   std::string stored_as;               // "int8", "GPTQ, 4 bits, groups of 128"; empty: floating point
@@ -129,5 +171,54 @@ Error bind_linear(const Checkpoint& checkpoint, const std::optional<Quantization
 
 // Rows [first, first + count), as a weight.
 LinearWeight rows_of(const LinearWeight& whole, int64_t first, int64_t count);
+
+// --- fused_experts.cpp: experts that share tensors. Fused (gpt-oss): each matrix is transposed, the columns of gate
+// and up are interleaved,
+//   gate_up_proj [experts, hidden, 2 * inner]    gate_up_proj_bias [experts, 2 * inner]
+//   down_proj    [experts, inner, hidden]        down_proj_bias    [experts, hidden]
+// or the matrices are MXFP4 codes, by rows:
+//   gate_up_proj_blocks  U8 [experts, 2 * inner, hidden / 32, 16]
+//   gate_up_proj_scales  U8 [experts, 2 * inner, hidden / 32]
+//   down_proj_blocks, down_proj_scales   in the same way, from down's shape
+// Halves (Qwen3-VL): floats without biases, and the columns of gate precede those of up.
+// Stacked (Granite, Qwen 3.5): NAME.weight or NAME [experts, rows, k], not transposed.
+
+// One matrix W [n, k] of every expert.
+struct FusedMatrix {
+  std::string module;
+  int64_t n = 0;
+  int64_t k = 0;
+  TensorView values;           // numbers or codes
+  TensorView scales;           // of codes; data is null for numbers
+  TensorView bias;             // [experts, n]
+  std::string stored_as = {};  // "MXFP4"; empty: floating point
+};
+
+struct FusedExperts {
+  FusedMatrix gate_up;  // rows of gate and up alternate
+  FusedMatrix down;
+};
+
+// Finds a layer's fused tensors and checks their types and shapes.
+Error bind_fused_experts(const Checkpoint& checkpoint, const ModelConfig& config, int64_t layer, FusedExperts* out);
+
+// In some families, files have stacked experts, or single ones if these are quantised. Sets the names to those in the
+// file.
+void find_stacked_experts(const Checkpoint& checkpoint, ModelConfig* config);
+
+// All stacked experts as one weight [experts * rows, k].
+Error bind_stacked_experts(const Checkpoint& checkpoint, const std::string& module, int64_t experts, int64_t rows,
+                           int64_t k, LinearWeight* out);
+
+// Reorders interleaved numbers [experts][2 * inner] so that gate's precede up's in each expert.
+void split_gate_up(int64_t inner, std::span<float> numbers);
+
+// Rows first, first + step, ..., `count` of them.
+struct SteppedRows {
+  int64_t first, step, count;
+};
+
+// Packs these rows of an expert's matrix, whose tensors must outlive the job.
+PackJob expert_job(const FusedMatrix& matrix, int64_t expert, const SteppedRows& rows, Format format, Matrix* out);
 
 }  // namespace pinion
