@@ -1,5 +1,4 @@
-// Reads calls of the Gemma family, which are JSON with marks in place of quotes around strings, and calls written in
-// Python. See call_readers.h.
+// Reads the Gemma family's calls, which are JSON with marks as quotes, and calls in Python. See call_readers.h.
 
 #include "tokenizer/answers/answer_text.h"
 #include "tokenizer/answers/call_readers.h"
@@ -31,35 +30,13 @@ class BraceCalls {
   explicit BraceCalls(const ToolFormatRow& row) : row_(&row), is_python_(row.body == ToolBody::kPython) {}
 
   Step operator()(CallBuffer* buffer) {
-    if (phase_ == Phase::kString) return read_string(buffer);
+    if (phase_ == &BraceCalls::read_string) return read_string(buffer);
     buffer->skip_white_space();
-    if (buffer->rest().empty()) return Step::kNeedMore;
-    switch (phase_) {
-      case Phase::kCall:
-        return start(buffer);
-      case Phase::kNext:
-        return start_next(buffer);
-      case Phase::kName:
-        return read_name(buffer);
-      case Phase::kKeyOrEnd:
-      case Phase::kKey:
-        return read_key(buffer);
-      case Phase::kColon:
-        return buffer->rest().front() == (open_.back() == '(' ? '=' : ':') ? emit(": ", 1, Phase::kValue, buffer)
-                                                                           : Step::kReject;
-      case Phase::kElementOrEnd:
-      case Phase::kValue:
-        return read_value(buffer);
-      case Phase::kComma:
-        if (buffer->rest().front() != ',') return close(buffer);
-        return emit(", ", 1, open_.back() == '[' ? Phase::kValue : Phase::kKey, buffer);
-      default:
-        return skip_close(*row_, buffer);
-    }
+    return buffer->rest().empty() ? Step::kNeedMore : (this->*phase_)(buffer);
   }
 
  private:
-  enum class Phase { kCall, kName, kKeyOrEnd, kKey, kColon, kElementOrEnd, kValue, kString, kComma, kNext, kClose };
+  using Phase = Step (BraceCalls::*)(CallBuffer*);  // reads the next part of a call, behind white space
 
   Step emit(std::string_view json, size_t bytes, Phase next, CallBuffer* buffer) {
     buffer->emit(EventKind::kArguments, json);
@@ -78,11 +55,13 @@ class BraceCalls {
     const char bracket = open_.back();
     if (buffer->rest().front() != (bracket == '{' ? '}' : bracket == '(' ? ')' : ']')) return Step::kReject;
     open_.pop_back();
-    emit(bracket == '[' ? "]" : "}", 1, Phase::kComma, buffer);
+    emit(bracket == '[' ? "]" : "}", 1, &BraceCalls::read_comma, buffer);
     if (!open_.empty()) return Step::kContinue;
     buffer->end_call(true);
-    return go_on(&phase_, is_python_ ? Phase::kNext : Phase::kClose);
+    return go_on(&phase_, is_python_ ? &BraceCalls::start_next : &BraceCalls::end);
   }
+
+  Step end(CallBuffer* buffer) { return skip_close(*row_, buffer); }
 
   Step start(CallBuffer* buffer) {
     const Step step = is_python_ ? Step::kDone : buffer->skip_word("call:");
@@ -90,7 +69,7 @@ class BraceCalls {
     in_list_ = is_python_ && buffer->rest().front() == '[';
     if (!in_list_ && !row_->bare.empty()) return Step::kReject;
     buffer->skip(in_list_);
-    return go_on(&phase_, Phase::kName);
+    return go_on(&phase_, &BraceCalls::read_name);
   }
 
   // Calls are separated by commas in a list, else by line ends.
@@ -99,13 +78,13 @@ class BraceCalls {
     if (c == ']' && in_list_) {
       buffer->skip(1);
       buffer->hold();
-      phase_ = Phase::kClose;
+      phase_ = &BraceCalls::end;
       return row_->bare.empty() ? Step::kContinue : Step::kDone;
     }
     if (!in_list_ && (c == '<' || c == '`')) return skip_close(*row_, buffer);
     if (in_list_ && c != ',') return Step::kReject;
     buffer->skip(in_list_);
-    return go_on(&phase_, Phase::kName);
+    return go_on(&phase_, &BraceCalls::read_name);
   }
 
   Match match_quote(std::string_view text) {
@@ -123,31 +102,47 @@ class BraceCalls {
     if (buffer->rest()[bytes] != ends[0] || !buffer->has_tool(name)) return Step::kReject;
     buffer->skip(bytes);
     buffer->begin_call(name, {});
-    return open(Phase::kKeyOrEnd, buffer);
+    return open(&BraceCalls::read_key_or_end, buffer);
+  }
+
+  char separator() const { return open_.back() == '(' ? '=' : ':'; }
+
+  Step read_key_or_end(CallBuffer* buffer) {
+    return buffer->rest().front() == (open_.back() == '(' ? ')' : '}') ? close(buffer) : read_key(buffer);
   }
 
   Step read_key(CallBuffer* buffer) {
     const bool is_argument = open_.back() == '(';
-    const char separator = is_argument ? '=' : ':';
-    if (phase_ == Phase::kKeyOrEnd && buffer->rest().front() == (is_argument ? ')' : '}')) return close(buffer);
     const Match quoted = is_argument ? Match::kNo : match_quote(buffer->rest());
-    after_string_ = Phase::kColon;
-    if (quoted == Match::kYes) return emit("\"", quote_.size(), Phase::kString, buffer);
+    after_string_ = &BraceCalls::read_colon;
+    if (quoted == Match::kYes) return emit("\"", quote_.size(), &BraceCalls::read_string, buffer);
     if (quoted == Match::kPartial) return Step::kNeedMore;
     size_t bytes = 0;
     if (Step step = buffer->find_first_of(":=,(){}[]<\n", kMaxNameBytes, &bytes); step != Step::kDone) return step;
-    if (buffer->rest()[bytes] != separator || bytes == 0) return Step::kReject;
-    return emit('"' + json_escaped(buffer->rest().substr(0, bytes)) + '"', bytes, Phase::kColon, buffer);
+    if (buffer->rest()[bytes] != separator() || bytes == 0) return Step::kReject;
+    return emit('"' + json_escaped(buffer->rest().substr(0, bytes)) + '"', bytes, &BraceCalls::read_colon, buffer);
+  }
+
+  Step read_colon(CallBuffer* buffer) {
+    return buffer->rest().front() == separator() ? emit(": ", 1, &BraceCalls::read_value, buffer) : Step::kReject;
+  }
+
+  Step read_comma(CallBuffer* buffer) {
+    if (buffer->rest().front() != ',') return close(buffer);
+    return emit(", ", 1, open_.back() == '[' ? &BraceCalls::read_value : &BraceCalls::read_key, buffer);
+  }
+
+  Step read_element_or_end(CallBuffer* buffer) {
+    return buffer->rest().front() == ']' ? close(buffer) : read_value(buffer);
   }
 
   Step read_value(CallBuffer* buffer) {
     const char c = buffer->rest().front();
-    if (c == '{') return open(Phase::kKeyOrEnd, buffer);
-    if (c == '[') return open(Phase::kElementOrEnd, buffer);
-    if (c == ']' && phase_ == Phase::kElementOrEnd) return close(buffer);
+    if (c == '{') return open(&BraceCalls::read_key_or_end, buffer);
+    if (c == '[') return open(&BraceCalls::read_element_or_end, buffer);
     const Match quoted = match_quote(buffer->rest());
-    after_string_ = Phase::kComma;
-    if (quoted == Match::kYes) return emit("\"", quote_.size(), Phase::kString, buffer);
+    after_string_ = &BraceCalls::read_comma;
+    if (quoted == Match::kYes) return emit("\"", quote_.size(), &BraceCalls::read_string, buffer);
     return quoted == Match::kPartial ? Step::kNeedMore : read_plain(buffer);
   }
 
@@ -160,7 +155,7 @@ class BraceCalls {
     const std::string_view text = buffer->rest().substr(0, bytes);
     std::string json = plain_value(text, {"number", "boolean", "null"});
     if (json.empty()) json = '"' + json_escaped(text.substr(0, text.find_last_not_of(kAsciiWhiteSpace) + 1)) + '"';
-    return emit(json, bytes, Phase::kComma, buffer);
+    return emit(json, bytes, &BraceCalls::read_comma, buffer);
   }
 
   // The string stays unread until its end is known.
@@ -181,15 +176,15 @@ class BraceCalls {
     const size_t certain = has_ended ? found : text.size() - partial_mark_bytes(text, quote_);
     const std::string json = json_escaped(text.substr(0, certain));
     if (has_ended) return emit(json + '"', certain + quote_.size(), after_string_, buffer);
-    emit(json, certain, Phase::kString, buffer);
+    emit(json, certain, &BraceCalls::read_string, buffer);
     return Step::kNeedMore;
   }
 
   const ToolFormatRow* row_;
   bool is_python_;
   bool in_list_ = false;  // kPython: of calls
-  Phase phase_ = Phase::kCall;
-  Phase after_string_ = Phase::kComma;
+  Phase phase_ = &BraceCalls::start;
+  Phase after_string_ = &BraceCalls::read_comma;
   std::string open_;        // enclosing brackets: '{', '[', and '(' around the arguments of kPython
   std::string_view quote_;  // around the current string
   size_t searched_ = 0;     // leading bytes of a string of kPython that do not contain its end

@@ -39,29 +39,13 @@ void skip_header_word(CallBuffer* buffer) {
 
 class HarmonyMessages {
  public:
-  explicit HarmonyMessages(bool in_content) : phase_(in_content ? Phase::kText : Phase::kBetween) {}
+  explicit HarmonyMessages(bool in_content)
+      : phase_(in_content ? &HarmonyMessages::read_text : &HarmonyMessages::start) {}
 
-  Step operator()(CallBuffer* buffer) {
-    switch (phase_) {
-      case Phase::kBetween:
-        return start(buffer);
-      case Phase::kHeader:
-        return read_header(buffer);
-      case Phase::kText:
-        return read_text(buffer);
-      case Phase::kArguments:
-        return start_arguments(buffer);
-      case Phase::kArgumentsText: {
-        const Step step = read_json_arguments(&scanner_, buffer);
-        return step == Step::kDone ? go_on(&phase_, Phase::kAfterCall) : step;
-      }
-      default:
-        return skip_end(buffer);
-    }
-  }
+  Step operator()(CallBuffer* buffer) { return (this->*phase_)(buffer); }
 
  private:
-  enum class Phase { kBetween, kHeader, kText, kArguments, kArgumentsText, kAfterCall };
+  using Phase = Step (HarmonyMessages::*)(CallBuffer*);  // reads the next part of a message
 
   // A message without a header is an answer.
   Step start(CallBuffer* buffer) {
@@ -73,11 +57,11 @@ class HarmonyMessages {
     if (found == Match::kPartial && !buffer->is_finished()) return Step::kNeedMore;
     if (found != Match::kYes) {
       kind_ = EventKind::kContent;
-      return go_on(&phase_, Phase::kText);
+      return go_on(&phase_, &HarmonyMessages::read_text);
     }
     buffer->hold();
     searched_ = 0;
-    return go_on(&phase_, Phase::kHeader);
+    return go_on(&phase_, &HarmonyMessages::read_header);
   }
 
   Step read_header(CallBuffer* buffer) {
@@ -95,7 +79,7 @@ class HarmonyMessages {
     kind_ = word_after(header, kChannelMark) == "analysis" ? EventKind::kThought : EventKind::kContent;
     buffer->skip(bytes + kMessageMark.size());
     if (is_call && !buffer->has_tool(name_)) return Step::kReject;
-    phase_ = is_call ? Phase::kArguments : Phase::kText;
+    phase_ = is_call ? &HarmonyMessages::start_arguments : &HarmonyMessages::read_text;
     if (!is_call) buffer->drop_held();
     return Step::kContinue;
   }
@@ -114,7 +98,7 @@ class HarmonyMessages {
     buffer->skip(certain);
     if (found != Match::kYes) return Step::kNeedMore;
     buffer->skip(end_bytes(buffer->rest()));
-    return go_on(&phase_, Phase::kBetween);
+    return go_on(&phase_, &HarmonyMessages::start);
   }
 
   Step start_arguments(CallBuffer* buffer) {
@@ -128,10 +112,15 @@ class HarmonyMessages {
     }
     buffer->begin_call(name_, {});
     scanner_ = {};
-    if (is_object) return go_on(&phase_, Phase::kArgumentsText);
+    if (is_object) return go_on(&phase_, &HarmonyMessages::read_arguments);
     buffer->emit(EventKind::kArguments, "{}");
     buffer->end_call(true);
-    return go_on(&phase_, Phase::kAfterCall);
+    return go_on(&phase_, &HarmonyMessages::skip_end);
+  }
+
+  Step read_arguments(CallBuffer* buffer) {
+    const Step step = read_json_arguments(&scanner_, buffer);
+    return step == Step::kDone ? go_on(&phase_, &HarmonyMessages::skip_end) : step;
   }
 
   Step skip_end(CallBuffer* buffer) {
@@ -140,7 +129,7 @@ class HarmonyMessages {
     if (found == Match::kPartial) return Step::kNeedMore;
     if (found == Match::kNo) return Step::kReject;
     buffer->drop_held();
-    return go_on(&phase_, Phase::kBetween);
+    return go_on(&phase_, &HarmonyMessages::start);
   }
 
   Phase phase_;

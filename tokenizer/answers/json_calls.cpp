@@ -10,8 +10,7 @@ bool is_json_object(const std::string& json) {
   const size_t begin = json.find_first_not_of(kAsciiWhiteSpace);
   if (begin == std::string::npos || json[begin] != '{') return false;
   const size_t end = begin + scanner.put(std::string_view(json).substr(begin), &read);
-  return scanner.state() == JsonScanner::State::kComplete &&
-         json.find_first_not_of(kAsciiWhiteSpace, end) == std::string::npos;
+  return scanner.state() == JsonScanner::State::kComplete && json.find_first_not_of(kAsciiWhiteSpace, end) == json.npos;
 }
 
 class JsonCalls {
@@ -134,34 +133,22 @@ class JsonCalls {
   }
 
   Step read_punctuation(char c, CallBuffer* buffer) {
-    switch (phase_) {
-      case Phase::kStart:
-      case Phase::kItem:
-        return start(c, buffer);
-      case Phase::kFirstKey:
-      case Phase::kKey:
-        return start_key(c, buffer);
-      case Phase::kColon:
-        return c == ':' ? advance(Phase::kValue, buffer) : Step::kReject;
-      case Phase::kValue:
-        return start_value(c, buffer);
-      case Phase::kValueEnd:
-        if (c == '}') return end_object(buffer);
-        if (c == ']' && in_list_ && is_ended_) {  // the brace of the last call is missing
-          in_list_ = false;
-          return end_bracket(Phase::kClose, buffer);
-        }
-        return c == ',' ? advance(Phase::kKey, buffer) : Step::kReject;
-      case Phase::kComma:
-        if (c == ',') return advance(Phase::kItem, buffer);
-        if (c != ']') return Step::kReject;
-        in_list_ = false;
-        return end_bracket(Phase::kClose, buffer);
-      default:
-        if (c == '}') return advance(Phase::kClose, buffer);  // one too many
-        // Some models write several objects between two marks.
-        return c == '{' ? start(c, buffer) : skip_close(*row_, buffer);
+    using enum Phase;
+    if (phase_ == kStart || phase_ == kItem) return start(c, buffer);
+    if (phase_ == kFirstKey || phase_ == kKey) return start_key(c, buffer);
+    if (phase_ == kColon) return c == ':' ? advance(kValue, buffer) : Step::kReject;
+    if (phase_ == kValue) return start_value(c, buffer);
+    if (phase_ == kClose) {
+      if (c == '}') return advance(kClose, buffer);  // one too many
+      // Some models write several objects between two marks.
+      return c == '{' ? start(c, buffer) : skip_close(*row_, buffer);
     }
+    if (phase_ == kValueEnd && c == '}') return end_object(buffer);
+    if (c == ']' && in_list_ && (phase_ == kComma || is_ended_)) {  // the brace of the last call may be missing
+      in_list_ = false;
+      return end_bracket(kClose, buffer);
+    }
+    return c == ',' ? advance(phase_ == kComma ? kItem : kKey, buffer) : Step::kReject;
   }
 
   bool is_bare() const { return !row_->bare.empty(); }
@@ -192,8 +179,7 @@ class PatternCalls {
     if (pattern_.front() == ' ' || pattern_.starts_with("%j")) {
       buffer->skip_white_space();
       if (buffer->rest().empty()) return Step::kNeedMore;
-      is_list_ =
-          pattern_.front() == '%' && std::string_view("[{").find(buffer->rest().front()) != std::string_view::npos;
+      is_list_ = pattern_.front() == '%' && buffer->rest().find_first_of("[{") == 0;
       pattern_.remove_prefix(pattern_.front() == '%' ? 2 : 1);
       return Step::kContinue;
     }

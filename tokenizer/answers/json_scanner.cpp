@@ -56,23 +56,16 @@ bool JsonScanner::close(char c) {
 }
 
 bool JsonScanner::begin_value(char c) {
-  switch (c) {
-    case '{':
-      return open(c, Expect::kKeyOrEnd);
-    case '[':
-      return open(c, Expect::kItemOrEnd);
-    case '"':
-      in_key_ = false;
-      return advance(Expect::kString);
-    case 't':
-    case 'f':
-    case 'n':
-      literal_ = c == 't' ? "rue" : c == 'f' ? "alse" : "ull";
-      return advance(Expect::kLiteral);
-    default:
-      number_ = c;
-      return c == '-' || is_digit(c) ? advance(Expect::kNumber) : reject();
+  in_key_ = false;
+  if (c == '{') return open(c, Expect::kKeyOrEnd);
+  if (c == '[') return open(c, Expect::kItemOrEnd);
+  if (c == '"') return advance(Expect::kString);
+  if (c == 't' || c == 'f' || c == 'n') {
+    literal_ = c == 't' ? "rue" : c == 'f' ? "alse" : "ull";
+    return advance(Expect::kLiteral);
   }
+  number_ = c;
+  return c == '-' || is_digit(c) ? advance(Expect::kNumber) : reject();
 }
 
 bool JsonScanner::take_escape(char c) {
@@ -122,24 +115,17 @@ bool JsonScanner::take_number(char c) {
 }
 
 bool JsonScanner::take_between(char c) {
+  using enum Expect;
   if (is_json_space(c)) return true;
-  switch (expect_) {
-    case Expect::kItemOrEnd:
-      return c == ']' ? close(c) : begin_value(c);
-    case Expect::kKeyOrEnd:
-      if (c == '}') return close(c);
-      [[fallthrough]];
-    case Expect::kKey:
-      in_key_ = true;
-      return c == '"' ? advance(Expect::kString) : reject();
-    case Expect::kColon:
-      return c == ':' ? advance(Expect::kValue) : reject();
-    case Expect::kComma:
-      if (c == '}' || c == ']') return close(c);
-      return c == ',' ? advance(open_.back() == '{' ? Expect::kKey : Expect::kValue) : reject();
-    default:
-      return begin_value(c);
+  if ((expect_ == kItemOrEnd && c == ']') || (expect_ == kKeyOrEnd && c == '}')) return close(c);
+  if (expect_ == kKeyOrEnd || expect_ == kKey) {
+    in_key_ = true;
+    return c == '"' ? advance(kString) : reject();
   }
+  if (expect_ == kColon) return c == ':' ? advance(kValue) : reject();
+  if (expect_ != kComma) return begin_value(c);
+  if (c == '}' || c == ']') return close(c);
+  return c == ',' ? advance(open_.back() == '{' ? kKey : kValue) : reject();
 }
 
 bool JsonScanner::take(char c) {

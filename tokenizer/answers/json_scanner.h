@@ -11,8 +11,7 @@ class JsonScanner {
   enum class State { kIncomplete, kComplete, kInvalid };
 
   // Reads up to the end of the value or the first invalid byte, appends the bytes to `*out` and returns their count.
-  // Control characters in strings, which some models write, become escapes. A number that is the whole value is
-  // complete only once the byte behind it is seen.
+  // Control characters in strings become escapes. A number that is the whole value is complete once a byte follows.
   size_t put(std::string_view text, std::string* out);
   State state() const { return state_; }
 

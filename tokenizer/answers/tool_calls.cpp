@@ -29,9 +29,8 @@ bool mend_call(const ToolFormatRow& row, const CallReader& reader, size_t openin
   for (size_t at = first; at <= std::min(held.size(), first + kMaxPlaces); ++at) {
     for (const std::string_view closer : closers) {
       if (closer.empty()) continue;
-      const std::string_view behind = held.substr(at);
       CallBuffer trial =
-          buffer->with_held_text(std::string(held.substr(0, at)).append(closer).append(behind).append(mark));
+          buffer->with_held_text(std::string(held.substr(0, at)).append(closer).append(held.substr(at)).append(mark));
       trial.skip(opening_bytes);
       CallReader calls = reader;
       Step step = Step::kContinue;
@@ -126,8 +125,7 @@ struct ToolCallParser::State {
     return !has_content;
   }
 
-  // Inside a thought, marks of calls are plain text; they count again behind its closing mark. So the splitter gets
-  // text only up to a character that may end that mark.
+  // Marks of calls inside a thought are plain text, so the splitter gets text up to a possible end of its mark only.
   bool step_outside() {
     const std::string_view text = buffer.rest();
     if (text.empty()) return false;

@@ -37,15 +37,13 @@ struct ToolCallOptions {
   std::string forced_prefix = {};  // the text of forced_call() at the end of the prompt, or empty
 };
 
-// Limit of the text that is held back while it may be a call. So a call is taken for content if its name stands behind
-// longer arguments, and a longer value of an XML parameter becomes a JSON string. (Newlines around thoughts and calls,
-// which may be dropped, are held back without a limit.)
+// Limit of the text that is held back while it may be a call: a call is content if its name stands behind longer
+// arguments, a longer value of an XML parameter a JSON string. (Newlines around thoughts and calls have no limit.)
 constexpr size_t kMaxHeldBytes = 256 << 10;
 
 constexpr size_t kMaxHeldCallBytes = 1024;
 
-// The boundaries of the chunks change only the number of events, not their joined content. Chunks of whole UTF-8
-// characters give events of whole characters.
+// The boundaries of chunks do not change the joined events. Chunks of whole UTF-8 characters give whole characters.
 class ToolCallParser {
  public:
   explicit ToolCallParser(ToolCallOptions options);
@@ -53,8 +51,7 @@ class ToolCallParser {
 
   std::vector<ToolEvent> put(std::string_view text);  // returns the events that are certain
   std::vector<ToolEvent> finish();                    // the text ends here
-  // The text of a call that has begun and has no event yet, from its opening mark on, without white space before it;
-  // empty: none.
+  // The text of a call that has begun and has no event yet, without white space before its opening mark; empty: none.
   std::string_view open_call() const;
 
  private:

@@ -47,45 +47,29 @@ class XmlCalls {
  public:
   // `mark`: the opening mark that was read.
   XmlCalls(const ToolFormatRow& row, std::string_view mark)
-      : row_(&row), phase_(mark == row.tags.name ? Phase::kName : Phase::kFunction) {}
+      : row_(&row), phase_(mark == row.tags.name ? &XmlCalls::read_name : &XmlCalls::start) {}
 
-  Step operator()(CallBuffer* buffer) {
-    switch (phase_) {
-      case Phase::kFunction: {
-        buffer->skip_white_space();
-        if (buffer->rest().empty()) return Step::kNeedMore;
-        const Step step = buffer->skip_word(row_->tags.name);
-        return step == Step::kDone ? go_on(&phase_, Phase::kName) : step;
-      }
-      case Phase::kName:
-        return read_word(&name_, Phase::kNameEnd, buffer);
-      case Phase::kNameEnd:
-        return end_name(buffer);
-      case Phase::kParameter:
-        return read_tag(buffer);
-      case Phase::kKey:
-        return read_word(&key_, Phase::kKeyEnd, buffer);
-      case Phase::kKeyEnd:
-        return end_key(buffer);
-      case Phase::kNewline:
-        return start_value(buffer);
-      case Phase::kString:
-        return read_string(buffer);
-      case Phase::kJson:
-        return read_json(buffer);
-      default:
-        return skip_close(*row_, buffer);
-    }
-  }
+  Step operator()(CallBuffer* buffer) { return (this->*phase_)(buffer); }
 
  private:
-  enum class Phase { kFunction, kName, kNameEnd, kParameter, kKey, kKeyEnd, kNewline, kString, kJson, kClose };
+  using Phase = Step (XmlCalls::*)(CallBuffer*);  // reads the next part of the call
+
+  Step start(CallBuffer* buffer) {
+    buffer->skip_white_space();
+    if (buffer->rest().empty()) return Step::kNeedMore;
+    const Step step = buffer->skip_word(row_->tags.name);
+    return step == Step::kDone ? go_on(&phase_, &XmlCalls::read_name) : step;
+  }
+
+  Step read_name(CallBuffer* buffer) { return read_word(&name_, &XmlCalls::end_name, buffer); }
+  Step read_key(CallBuffer* buffer) { return read_word(&key_, &XmlCalls::end_key, buffer); }
+  Step close(CallBuffer* buffer) { return skip_close(*row_, buffer); }
 
   Step read_word(std::string* out, Phase next, CallBuffer* buffer) {
     size_t bytes = 0;
     if (Step step = buffer->find_first_of("\"<>\n", kMaxNameBytes, &bytes); step != Step::kDone) return step;
     *out = buffer->rest().substr(0, bytes);
-    if (out->empty() || (next == Phase::kNameEnd && !buffer->has_tool(*out))) return Step::kReject;
+    if (out->empty() || (next == &XmlCalls::end_name && !buffer->has_tool(*out))) return Step::kReject;
     buffer->skip(bytes);
     return go_on(&phase_, next);
   }
@@ -95,18 +79,18 @@ class XmlCalls {
     if (Step step = skip_tag_end(row_->tags.name_end, &attributes, buffer); step != Step::kDone) return step;
     buffer->begin_call(name_, {});
     buffer->emit(EventKind::kArguments, "{");
-    return go_on(&phase_, Phase::kParameter);
+    return go_on(&phase_, &XmlCalls::read_tag);
   }
 
   Step read_tag(CallBuffer* buffer) {
     buffer->skip_white_space();
     const Step parameter = buffer->skip_word(row_->tags.key);
-    if (parameter == Step::kDone) return go_on(&phase_, Phase::kKey);
+    if (parameter == Step::kDone) return go_on(&phase_, &XmlCalls::read_key);
     const Step end = buffer->skip_word(row_->tags.end);
     if (end != Step::kDone) return parameter == Step::kNeedMore ? parameter : end;
     buffer->emit(EventKind::kArguments, "}");
     buffer->end_call(true);
-    phase_ = Phase::kClose;
+    phase_ = &XmlCalls::close;
     return std::ranges::find(row_->close, row_->tags.end) == row_->close.end() ? Step::kContinue : Step::kDone;
   }
 
@@ -122,7 +106,7 @@ class XmlCalls {
       types_ = {"number", "boolean", "null", "object", "array"};
     }
     has_parameters_ = true;
-    return go_on(&phase_, Phase::kNewline);
+    return go_on(&phase_, &XmlCalls::start_value);
   }
 
   Step start_value(CallBuffer* buffer) {
@@ -133,7 +117,7 @@ class XmlCalls {
     if (cdata == Step::kReject && buffer->rest().front() == '\n') buffer->skip(1);
     searched_ = 0;
     const bool may_be_json = std::ranges::any_of(types_, [](const std::string& type) { return type != "string"; });
-    phase_ = may_be_json ? Phase::kJson : Phase::kString;
+    phase_ = may_be_json ? &XmlCalls::read_json : &XmlCalls::read_string;
     if (!may_be_json) buffer->emit(EventKind::kArguments, "\"");
     return Step::kContinue;
   }
@@ -147,11 +131,10 @@ class XmlCalls {
     if (!has_ended) return Step::kNeedMore;
     if (buffer->rest().starts_with('\n')) buffer->skip(1);
     buffer->skip(value_end_.size());
-    return go_on(&phase_, Phase::kParameter);
+    return go_on(&phase_, &XmlCalls::read_tag);
   }
 
-  // The value stays unread until its end is known, and only then can be checked to be JSON. A value of more than
-  // kMaxHeldBytes becomes a string.
+  // The value stays unread until its end is known and it can be checked. One of more than kMaxHeldBytes is a string.
   Step read_json(CallBuffer* buffer) {
     const ValueEnd found = find_end(row_->tags, value_end_, buffer->rest(), searched_);
     searched_ = found.certain;
@@ -165,11 +148,11 @@ class XmlCalls {
       if (!json.empty()) {
         buffer->emit(EventKind::kArguments, json);
         buffer->skip(found.certain + buffer->rest().substr(found.certain).starts_with('\n') + value_end_.size());
-        return go_on(&phase_, Phase::kParameter);
+        return go_on(&phase_, &XmlCalls::read_tag);
       }
     }
     buffer->emit(EventKind::kArguments, "\"");
-    return go_on(&phase_, Phase::kString);
+    return go_on(&phase_, &XmlCalls::read_string);
   }
 
   const ToolFormatRow* row_;

@@ -84,8 +84,7 @@ std::string respell(string_view grammar, const std::string& prefix, bool keeps_b
   }
   for (string_view line : split(grammar, '\n')) {
     const string_view name = line.substr(0, line.find(' '));
-    const bool is_replaced =
-        std::ranges::find(kBasicRules, name, [](const auto& row) { return row.first; }) != std::end(kBasicRules);
+    const bool is_replaced = std::ranges::any_of(kBasicRules, [&](const auto& row) { return row.first == name; });
     if (name.starts_with("basic_") != keeps_basic || is_replaced || (is_braces && name == "basic_string")) continue;
     if (!is_json) line = line.substr(0, line.find(" (=("));  // not followed as in JSON
     const bool is_regex = line.find(" ::= Regex(") != string_view::npos;

@@ -20,8 +20,7 @@ bool is_name(char c);                          // a character of the names of ru
 // Rules that replace the library's rules of the same names.
 std::string basic_rules();
 
-// Renames the rules of a grammar that XGrammar printed, except the basic ones, and respells its literals. keeps_basic:
-// returns the basic rules; else all others.
+// Renames a printed grammar's rules, except basic ones, and respells literals. keeps_basic: returns only basic rules.
 std::string respell(std::string_view grammar, const std::string& prefix, bool keeps_basic,
                     const CallSpelling& spelling);
 

@@ -8,7 +8,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <stdexcept>
 
 #include "tokenizer/grammar/hooks.h"
 #include "tokenizer/grammar/sources.h"
@@ -79,8 +78,7 @@ constexpr size_t kMaxCacheBytes = size_t{64} << 20;
 // The trial of an untrusted source uses every n-th token, which takes about 1/n of the time.
 constexpr int kTrialStride = 16;
 constexpr RunLimits kTrialLimits = {.cpu_seconds = 1, .wall_seconds = 20};
-// Limits for untrusted sources with the whole vocabulary: for compilation, and for the first mask, which delays all
-// requests.
+// Limits for untrusted sources with the whole vocabulary. The first mask delays all requests.
 constexpr double kMaxCompileSeconds = 10, kMaxMaskSeconds = 0.5;
 constexpr size_t kMaxSourceBytes = size_t{1} << 20;
 
@@ -91,8 +89,7 @@ std::string first_line(std::string_view text) {
   return text.empty() ? "cannot be read" : std::string(text);
 }
 
-// Calls `f` and returns its exception as an error, or the library's first warning: if it ignored a keyword, texts that
-// violate the schema would match.
+// Calls `f` and returns its exception as an error, or the library's first warning, for example of an ignored keyword.
 Error call_library(const std::string& where, const auto& f) {
   std::string& warning = grammar_warning();
   warning.clear();
@@ -106,8 +103,7 @@ Error call_library(const std::string& where, const auto& f) {
   return warning.empty() ? Error{} : error(first_line(warning), where);
 }
 
-// JSON is one line, with spaces as in Python's json.dumps(): if any white space were allowed, a model could write it
-// endlessly.
+// JSON is one line, spaced as by Python's json.dumps(): a model could write any white space endlessly.
 constexpr bool kAnyWhitespace = false;
 
 xgrammar::CompiledGrammar compile_source(xgrammar::GrammarCompiler compiler, const GrammarSource& source) {
@@ -131,11 +127,6 @@ std::string path_of(const GrammarSource& source, const std::string& where) {
   return source.kind == GrammarSource::Kind::kJsonSchema ? where + ": #" : where;
 }
 
-TokenShape shape_of(const std::string& bytes) {
-  const auto count = std::max<int64_t>(std::ranges::count_if(bytes, begins_character), !bytes.empty());
-  return {static_cast<uint8_t>(std::min<int64_t>(count, kManyCharacters)), bytes.find('"') != bytes.npos};
-}
-
 // Every `stride`-th token, and all tokens of one byte, so that every text can be spelled. Special tokens, which
 // grammars name by their ids, get a text that no character begins.
 std::shared_ptr<const GrammarVocabulary> vocabulary_of(const Tokenizer& tokenizer, int stride) {
@@ -146,7 +137,8 @@ std::shared_ptr<const GrammarVocabulary> vocabulary_of(const Tokenizer& tokenize
   for (int32_t id = 0; id < size; ++id) {
     std::string bytes = token_bytes(tokenizer, id);
     if (id % stride != 0 && bytes.size() > 1) continue;
-    shapes[id] = shape_of(bytes);
+    const auto count = std::max<int64_t>(std::ranges::count_if(bytes, begins_character), !bytes.empty());
+    shapes[id] = {static_cast<uint8_t>(std::min<int64_t>(count, kManyCharacters)), bytes.find('"') != bytes.npos};
     unusual[id / 32] |= uint32_t{shapes[id].has_quote || shapes[id].characters == kManyCharacters} << id % 32;
     tokens[id] = bytes.empty() ? kSpecial + token_text(tokenizer, id) : std::move(bytes);
   }
@@ -157,12 +149,6 @@ std::shared_ptr<const GrammarVocabulary> vocabulary_of(const Tokenizer& tokenize
 bool ends_within_character(std::string_view text) {
   const std::string_view last = text.substr(text.empty() ? 0 : last_char(text));
   return !last.empty() && last.size() < 4 && static_cast<unsigned char>(last[0]) >= 0xC0 && utf8_length(last) == 0;
-}
-
-xgrammar::TokenizerInfo byte_vocabulary() {
-  std::vector<std::string> bytes;
-  for (int i = 0; i < 256; ++i) bytes.emplace_back(1, static_cast<char>(i));
-  return {bytes, xgrammar::VocabType::RAW, 256, std::vector<int32_t>()};
 }
 
 // The work before the first token, which may already exceed a limit.
@@ -189,8 +175,12 @@ struct GrammarCompiler::VocabularyCompiler {
             compile_counter({.kind = source.kind, .text = counter.dump()}), is_json, is_json};
   }
 
+  // For a vocabulary of single bytes.
   static xgrammar::CompiledGrammar compile_counter(const GrammarSource& source) {
-    return compile_source(xgrammar::GrammarCompiler(byte_vocabulary(), 1, false), source);
+    std::vector<std::string> bytes;
+    for (int i = 0; i < 256; ++i) bytes.emplace_back(1, static_cast<char>(i));
+    const xgrammar::TokenizerInfo vocabulary(bytes, xgrammar::VocabType::RAW, 256, std::vector<int32_t>());
+    return compile_source(xgrammar::GrammarCompiler(vocabulary, 1, false), source);
   }
 
   // text: of complete_calls().
@@ -256,8 +246,7 @@ Error GrammarCompiler::compile(const GrammarSource& source, const std::string& w
   return e;
 }
 
-// Compiles a source and makes its first mask, for a sample of the vocabulary in a child process. Writes the rewritten
-// source to `text`.
+// Compiles a source and makes its first mask in a child process, for a sample of the vocabulary. text: rewritten.
 Error GrammarCompiler::compile_trial(const GrammarSource& source, const std::string& where, std::string* text) {
   const VocabularyCompiler* trial = nullptr;
   if (Error e = call_library(where, [&] { trial = &compiler_of(trial_, kTrialStride); })) return e;
@@ -297,8 +286,7 @@ struct GrammarMatcher::State {
     return count;
   }
 
-  // Clears the tokens that make a JSON string too long; inside such a string, for simplicity, also tokens of
-  // kManyCharacters or more without a quote.
+  // Clears the tokens that make a JSON string too long, and inside it all of kManyCharacters or more without a quote.
   void clear_too_long() {
     if (spare < kManyCharacters) spare = room(grammar.is_json ? 4 * kManyCharacters : kManyCharacters);
     // A pattern may need more characters than "a"s fit, so its last ones are tried token by token.

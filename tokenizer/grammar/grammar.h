@@ -1,6 +1,5 @@
-// Constrained decoding: computes the tokens that may come next in a text that has to match a grammar, by XGrammar's
-// pushdown automata over the bytes of tokens (Dong et al. 2024, arXiv:2411.15100). Only this folder uses the library;
-// its exceptions become errors.
+// Constrained decoding: the tokens that may come next in a text that has to match a grammar, by XGrammar's pushdown
+// automata over the bytes of tokens (Dong et al. 2024, arXiv:2411.15100). Only this folder uses the library.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +38,6 @@ class GrammarCompiler {
  public:
   explicit GrammarCompiler(std::shared_ptr<const Tokenizer> tokenizer);
   ~GrammarCompiler();
-  GrammarCompiler(const GrammarCompiler&) = delete;
-  GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
   // May take seconds; recent grammars come from a cache. An untrusted source is first compiled for a sample of the
   // vocabulary in a child process with limits (the trial). Errors: the source cannot be parsed, is not supported,
@@ -80,18 +77,14 @@ class GrammarMatcher {
   // eos_ids: tokens that end the text where the grammar allows it.
   explicit GrammarMatcher(const Grammar& grammar, std::span<const int32_t> eos_ids, double max_seconds = kNoLimit);
   ~GrammarMatcher();
-  GrammarMatcher(const GrammarMatcher&) = delete;
-  GrammarMatcher& operator=(const GrammarMatcher&) = delete;
 
   // Whole characters, before any token. The marks of tool calls are tokens.
   Error begin_with(const std::string& text, double max_seconds = kNoLimit);
-  // Sets bit id % 32 of word id / 32 for each token that may come next and clears the others; the EOS tokens are set if
-  // the text may end here. No bit is set if the text is complete and cannot continue. It is an error if the text is
-  // incomplete and no token continues it.
+  // Sets bit id % 32 of word id / 32 for each token that may come next, EOS tokens if the text may end, and clears the
+  // others: all, if a complete text cannot continue. An incomplete text that no token continues is an error.
   Error fill_mask(std::span<uint32_t> allowed, double max_seconds = kNoLimit);
   Error accept(int32_t id, double max_seconds = kNoLimit);  // appends an allowed token
-  // The text that must come next, up to the first point where the grammar allows a choice; may be empty, at most 256
-  // bytes.
+  // The text that must come next, up to the first point with a choice; may be empty, at most 256 bytes.
   std::string jump_forward(double max_seconds = kNoLimit);
 
  private:

@@ -20,8 +20,7 @@ class GrammarTimeLimit {
   GrammarTimeLimit& operator=(const GrammarTimeLimit&) = delete;
 };
 
-// Patterns of several lines match the texts that match each line; a line that begins with "!" excludes the texts that
-// match the rest of it. The first line is none of these.
+// Patterns of several lines match the texts that match each line and no line that begins with "!", never the first one.
 
 // States of the automaton of a pattern. 0: no text matches. Nothing: syntax that automata lack, or too many states.
 std::optional<int64_t> automaton_states(const std::string& pattern);

@@ -9,8 +9,7 @@
 namespace pinion {
 namespace {
 
-// Assertions that a grammar cannot express, beside anything but an enum or a const. By the standard, unknown keywords
-// are annotations, which constrain nothing.
+// Assertions that a grammar expresses only beside an enum or a const. Unknown keywords are annotations.
 constexpr const char* kUnsupported[] = {"not", "if", "contains", "$dynamicRef", "$recursiveRef"};
 
 // Assertions that a grammar can express, by the type of the values that they constrain.
@@ -30,8 +29,7 @@ using Types = unsigned;  // one bit for each of kTypes; a number may be an integ
 constexpr Types kInteger = 1u << 2, kNumber = 1u << 3, kAnyType = (1u << std::size(kTypes)) - 1;
 
 Types type_bit(const Schema& name) {
-  const auto found =
-      name.is_string() ? std::ranges::find(kTypes, name.get_ref<const std::string&>()) : std::end(kTypes);
+  const auto found = name.is_string() ? std::ranges::find(kTypes, name.get<std::string>()) : std::end(kTypes);
   if (found == std::end(kTypes)) return 0;
   const Types bit = 1u << (found - std::begin(kTypes));
   return bit == kNumber ? kNumber | kInteger : bit;
@@ -49,7 +47,7 @@ bool is_assertion(const Schema& schema) {
 
 // The types that all parts allow. Parts without a type constrain values of the types of their assertions only; if no
 // part has a type, the grammar allows no others, though the standard does.
-Error types_of(std::span<const SchemaPart> parts, Types* out, bool* is_inferred, std::string* where) {
+Error types_of(Parts parts, Types* out, bool* is_inferred, std::string* where) {
   *out = kAnyType;
   Types inferred = 0;
   bool has_type = false;
@@ -80,8 +78,7 @@ bool has_assertion(const Schema& schema, std::string_view type) {
   return std::ranges::any_of(row->names, [&](const char* name) { return name && schema.contains(name); });
 }
 
-Error read_counts(std::span<const SchemaPart> parts, const char* min_name, const char* max_name, int64_t* min,
-                  int64_t* max) {
+Error read_counts(Parts parts, const char* min_name, const char* max_name, int64_t* min, int64_t* max) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();  // of XGrammar. No text reaches a larger maximum.
   *min = 0, *max = kUnbounded;
   for (const SchemaPart& part : parts) {
@@ -148,9 +145,8 @@ Error SchemaConverter::add(const Schema& schema, const std::string& where, Schem
     return is_assertion(*one) || one->contains("allOf") || one->contains("anyOf");
   };
   const bool is_outer = out->parts.empty() && std::ranges::none_of(active_, is_around);
-  const auto is_known = [&](const SchemaPart& part) { return part.schema == &schema; };
-  if (is_assertion(schema) && std::ranges::none_of(out->parts, is_known))
-    out->parts.push_back({&schema, where, is_outer});
+  const bool is_new = std::ranges::find(out->parts, &schema, &SchemaPart::schema) == out->parts.end();
+  if (is_assertion(schema) && is_new) out->parts.push_back({&schema, where, is_outer});
   active_.push_back(&schema);
   Error e = add_nested(schema, where, out);
   active_.pop_back();
@@ -241,8 +237,7 @@ Error SchemaConverter::refer(const SchemaSet& all, const std::string& around, Sc
 const Schema& SchemaConverter::resolved(const Schema& made) const {
   const Schema* at = &made;
   while (at->is_object() && at->contains("$ref")) {
-    const Schema* next =
-        &definitions_[std::stoul((*at)["$ref"].get_ref<const std::string&>().substr(std::size("#/$defs/") - 1))];
+    const Schema* next = &definitions_[std::stoul((*at)["$ref"].get<std::string>().substr(std::size("#/$defs/") - 1))];
     if (next == &made) return made;
     at = next;
   }
@@ -334,8 +329,7 @@ Error SchemaConverter::expand_types(const SchemaSet& all, const std::string& whe
   return {};
 }
 
-Error SchemaConverter::expand_type(std::span<const SchemaPart> parts, std::string_view type, const std::string& where,
-                                   Schema* out) {
+Error SchemaConverter::expand_type(Parts parts, std::string_view type, const std::string& where, Schema* out) {
   Error e;
   if (type == "object") {
     e = complete_object(parts, where, out);

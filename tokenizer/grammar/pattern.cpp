@@ -115,6 +115,10 @@ std::string spelling_of(char32_t c) {
   return text;
 }
 
+std::string range_of(char32_t first, char32_t last) {
+  return spelling_of(first) + (first < last ? "-" + spelling_of(last) : "");
+}
+
 // The characters of a range that JSON does not escape, as ranges of a class.
 std::string unescaped_ranges(char32_t first, char32_t last) {
   std::string text;
@@ -123,7 +127,7 @@ std::string unescaped_ranges(char32_t first, char32_t last) {
     for (const char32_t hole : {kQuote, kBackslash}) {
       if (begin <= hole && hole <= end) end = hole - 1;
     }
-    if (begin <= end) text += spelling_of(begin) + (begin < end ? "-" + spelling_of(end) : "");
+    if (begin <= end) text += range_of(begin, end);
     begin = end == last ? last + 1 : end + 2;
   }
   return text;
@@ -131,7 +135,7 @@ std::string unescaped_ranges(char32_t first, char32_t last) {
 
 // The content of [ ] or [^ ].
 struct CharacterClass {
-  std::string plain;    // without the characters that JSON escapes, unless is_verbatim()
+  std::string plain;    // without the characters that JSON escapes, unless the class is negated or no JSON
   Escapes escapes = 0;  // those characters
 };
 
@@ -233,8 +237,7 @@ class PatternTranslator {
       *out_ += either_of("[ ]", kSpaceEscapes);
     } else if (atom->char_class == 'D' || atom->char_class == 'W' || atom->char_class == 'S') {
       const char inside = static_cast<char>(atom->char_class - 'A' + 'a');
-      const std::string plain =
-          std::string("[^\\") + inside + (inside == 's' ? kUnicodeSpaces : "") + kNeedsEscape + "]";
+      const auto plain = std::string("[^\\") + inside + (inside == 's' ? kUnicodeSpaces : "") + kNeedsEscape + "]";
       *out_ += either_of(plain, escapes_of_class(atom->char_class));
     } else if (all == ".") {
       const std::string plain = std::string("[^") + kNeedsEscape + "\\u2028\\u2029]";
@@ -284,10 +287,8 @@ class PatternTranslator {
     return {};
   }
 
-  // True if CharacterClass::plain includes the characters that JSON escapes.
-  bool is_verbatim(bool is_negated) const { return is_negated || !is_in_json_; }
-
   Error write_item(bool is_negated, CharacterClass* out) {
+    const bool is_verbatim = is_negated || !is_in_json_;  // `plain` includes the characters that JSON escapes
     const std::optional<Atom> first = atom_at(pattern_, at_);
     if (!first) return unsupported();
     const size_t dash = at_ + first->spelling.size();
@@ -295,32 +296,18 @@ class PatternTranslator {
         first->char_class == 0 && dash + 1 < pattern_.size() && pattern_[dash] == '-' && pattern_[dash + 1] != ']';
     const std::optional<Atom> last = is_range ? atom_at(pattern_, dash + 1) : first;
     if (first->char_class != 0) {
-      if (Error e = write_char_class(*first, is_negated, out)) return e;
+      const std::string_view known = is_in_json_ ? "dws" : "dwsDWS";
+      if (known.find(first->char_class) == known.npos) return unsupported();
+      out->plain += first->char_class == 's' && !is_verbatim ? " " : first->spelling;
+      if (first->char_class == 's' && is_negated) out->plain += kUnicodeSpaces;
+      out->escapes |= escapes_of_class(first->char_class);
     } else {
       if (!last || last->char_class != 0 || last->c < first->c) return unsupported();
-      add_range(first->c, last->c, is_negated, out);
+      out->plain += is_verbatim ? range_of(first->c, last->c) : unescaped_ranges(first->c, last->c);
+      out->escapes |= escapes_between(first->c, last->c);
     }
     at_ = is_range ? dash + 1 + last->spelling.size() : dash;
     return {};
-  }
-
-  // \d, \s or \w inside a class.
-  Error write_char_class(const Atom& atom, bool is_negated, CharacterClass* out) {
-    const std::string_view known = is_in_json_ ? "dws" : "dwsDWS";
-    if (known.find(atom.char_class) == known.npos) return unsupported();
-    out->plain += atom.char_class == 's' && !is_verbatim(is_negated) ? " " : atom.spelling;
-    if (atom.char_class == 's' && is_negated) out->plain += kUnicodeSpaces;
-    out->escapes |= escapes_of_class(atom.char_class);
-    return {};
-  }
-
-  void add_range(char32_t first, char32_t last, bool is_negated, CharacterClass* out) const {
-    if (!is_verbatim(is_negated)) {
-      out->plain += unescaped_ranges(first, last);
-    } else {
-      out->plain += spelling_of(first) + (first < last ? "-" + spelling_of(last) : "");
-    }
-    out->escapes |= escapes_between(first, last);
   }
 
   std::string_view pattern_;

@@ -51,22 +51,20 @@ class SchemaConverter {
   Error expand_values(const SchemaSet& all, Schema* out);
   Error expand_choice(const SchemaSet& all, Schema* out);
   Error expand_types(const SchemaSet& all, const std::string& where, Schema* out);
-  Error expand_type(std::span<const SchemaPart> parts, std::string_view type, const std::string& where, Schema* out);
+  Error expand_type(Parts parts, std::string_view type, const std::string& where, Schema* out);
   Error no_value(const std::string& what, const std::string& where, Schema* out);
   const Schema& resolved(const Schema& made) const;  // follows references to definitions
 
   // schema_structures.cpp
-  Error complete_object(std::span<const SchemaPart> parts, const std::string& where, Schema* out);
-  Error read_names(std::span<const SchemaPart> parts, Names* out);
-  Error limit_names(std::span<const SchemaPart> parts, Names* names);
-  Error value_of(std::span<const SchemaPart> parts, const Names& names, const std::string* name, size_t chosen,
-                 SchemaSet* out);
-  Error add_property(std::span<const SchemaPart> parts, const Names& names, const std::string& name,
-                     const std::string& where, Schema* out);
-  Error add_others(std::span<const SchemaPart> parts, const Names& names, const std::string& where, Schema* out);
+  Error complete_object(Parts parts, const std::string& where, Schema* out);
+  Error read_names(Parts parts, Names* out);
+  Error limit_names(Parts parts, Names* names);
+  Error value_of(Parts parts, const Names& names, const std::string* name, size_t chosen, SchemaSet* out);
+  Error add_property(Parts parts, const Names& names, const std::string& name, const std::string& where, Schema* out);
+  Error add_others(Parts parts, const Names& names, const std::string& where, Schema* out);
 
-  Error complete_array(std::span<const SchemaPart> parts, const std::string& where, Schema* out);
-  Error item_at(std::span<const SchemaPart> parts, size_t i, SchemaSet* out);
+  Error complete_array(Parts parts, const std::string& where, Schema* out);
+  Error item_at(Parts parts, size_t i, SchemaSet* out);
   bool list_unique(const Schema& items, int64_t min, int64_t max, Schema* out) const;
 
   const Schema& root_;

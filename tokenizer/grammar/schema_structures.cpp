@@ -1,5 +1,4 @@
-// Objects: the properties of several schemas, and the patterns of further names. Arrays: the items of several schemas
-// by their position.
+// Objects: properties of several schemas, patterns of further names. Arrays: items of several schemas by position.
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -37,9 +36,27 @@ std::string literal_pattern(const std::vector<std::string>& names) {
   return escape_pattern(pattern + ")$", "", &escaped) ? std::string() : escaped;
 }
 
+// The first items and the rest: prefixItems and items, or a list as items and additionalItems (before draft 2020-12).
+// unevaluatedItems depends on the schemas inside its own only, so elsewhere it counts as the rest.
+struct ItemKeywords {
+  const char *first, *rest;
+};
+
+ItemKeywords keywords_of(const SchemaPart& part) {
+  const bool is_list = part.schema->contains("items") && (*part.schema)["items"].is_array();
+  const bool has_inner = !part.is_outer && !part.schema->contains(is_list ? "additionalItems" : "items");
+  if (has_inner) return {is_list ? "items" : "prefixItems", "unevaluatedItems"};
+  return is_list ? ItemKeywords{"items", "additionalItems"} : ItemKeywords{"prefixItems", "items"};
+}
+
+size_t first_items(const SchemaPart& part) {
+  const char* first = keywords_of(part).first;
+  return part.schema->contains(first) ? (*part.schema)[first].size() : 0;
+}
+
 }  // namespace
 
-Error SchemaConverter::read_names(std::span<const SchemaPart> parts, Names* out) {
+Error SchemaConverter::read_names(Parts parts, Names* out) {
   for (const SchemaPart& part : parts) {
     for (const char* keyword : {"properties", "patternProperties"}) {
       const Schema* schemas = find_keyword(part, keyword);
@@ -73,7 +90,7 @@ Error SchemaConverter::read_names(std::span<const SchemaPart> parts, Names* out)
 }
 
 // Applies propertyNames: the names of an enum become properties, a pattern applies to all names.
-Error SchemaConverter::limit_names(std::span<const SchemaPart> parts, Names* names) {
+Error SchemaConverter::limit_names(Parts parts, Names* names) {
   static const Schema kString = {{"type", "string"}};
   SchemaSet all;
   for (const SchemaPart& part : parts) {
@@ -109,8 +126,8 @@ Error SchemaConverter::limit_names(std::span<const SchemaPart> parts, Names* nam
 }
 
 // The schemas of one property's value, or of the names that match the `chosen` patterns only.
-Error SchemaConverter::value_of(std::span<const SchemaPart> parts, const Names& names, const std::string* name,
-                                size_t chosen, SchemaSet* out) {
+Error SchemaConverter::value_of(Parts parts, const Names& names, const std::string* name, size_t chosen,
+                                SchemaSet* out) {
   int count = 0;  // schemas of the value
   const SchemaPart* unevaluated = nullptr;
   for (const SchemaPart& part : parts) {
@@ -146,8 +163,8 @@ Error SchemaConverter::value_of(std::span<const SchemaPart> parts, const Names& 
   return add((*unevaluated->schema)["unevaluatedProperties"], unevaluated->where + "/unevaluatedProperties", out);
 }
 
-Error SchemaConverter::add_property(std::span<const SchemaPart> parts, const Names& names, const std::string& name,
-                                    const std::string& where, Schema* out) {
+Error SchemaConverter::add_property(Parts parts, const Names& names, const std::string& name, const std::string& where,
+                                    Schema* out) {
   SchemaSet value;
   Schema made;
   size_t chosen = 0;
@@ -165,10 +182,8 @@ Error SchemaConverter::add_property(std::span<const SchemaPart> parts, const Nam
   return {};
 }
 
-// The names that are not listed. Several patterns may match one name, and XGrammar applies only one of them, so each
-// combination of patterns becomes one pattern.
-Error SchemaConverter::add_others(std::span<const SchemaPart> parts, const Names& names, const std::string& where,
-                                  Schema* out) {
+// The names that are not listed. XGrammar applies one pattern to a name, so each combination of patterns becomes one.
+Error SchemaConverter::add_others(Parts parts, const Names& names, const std::string& where, Schema* out) {
   const Schema properties = out->value("properties", Schema::object());
   const bool has_gap = properties.size() < names.listed.size();  // a property that no value matches
   for (size_t chosen = size_t{1} << names.patterns.size(); chosen-- > 0;) {
@@ -201,15 +216,14 @@ Error SchemaConverter::add_others(std::span<const SchemaPart> parts, const Names
   return {};
 }
 
-Error SchemaConverter::complete_object(std::span<const SchemaPart> parts, const std::string& where, Schema* out) {
-  constexpr size_t kMaxPatterns = 4;
+Error SchemaConverter::complete_object(Parts parts, const std::string& where, Schema* out) {
+  constexpr size_t kPatterns = 4;
   Names names;
   int64_t min = 0, max = 0;
   *out = {{"type", "object"}};
   if (Error e = read_counts(parts, "minProperties", "maxProperties", &min, &max)) return e;
   if (Error e = read_names(parts, &names)) return e;
-  if (names.patterns.size() > kMaxPatterns)
-    return error("too many patterns", where + "/patternProperties", "at most 4");
+  if (names.patterns.size() > kPatterns) return error("too many patterns", where + "/patternProperties", "at most 4");
   if (Error e = limit_names(parts, &names)) return e;
   for (const std::string& name : names.required) {
     const bool is_allowed = !names.is_finite && (names.key.empty() || matches_pattern(names.key, json_escaped(name)));
@@ -244,30 +258,8 @@ Error SchemaConverter::complete_object(std::span<const SchemaPart> parts, const 
   return {};
 }
 
-namespace {
-
-// The first items and the rest: prefixItems and items, or a list as items and additionalItems (before draft 2020-12).
-// unevaluatedItems depends on the schemas inside its own only, so elsewhere it counts as the rest.
-struct ItemKeywords {
-  const char *first, *rest;
-};
-
-ItemKeywords keywords_of(const SchemaPart& part) {
-  const bool is_list = part.schema->contains("items") && (*part.schema)["items"].is_array();
-  const bool has_inner = !part.is_outer && !part.schema->contains(is_list ? "additionalItems" : "items");
-  if (has_inner) return {is_list ? "items" : "prefixItems", "unevaluatedItems"};
-  return is_list ? ItemKeywords{"items", "additionalItems"} : ItemKeywords{"prefixItems", "items"};
-}
-
-size_t first_items(const SchemaPart& part) {
-  const char* first = keywords_of(part).first;
-  return part.schema->contains(first) ? (*part.schema)[first].size() : 0;
-}
-
-}  // namespace
-
 // The schemas of item `i`. unevaluatedItems counts where no part describes the item.
-Error SchemaConverter::item_at(std::span<const SchemaPart> parts, size_t i, SchemaSet* out) {
+Error SchemaConverter::item_at(Parts parts, size_t i, SchemaSet* out) {
   int count = 0;  // schemas of the item
   for (const SchemaPart& part : parts) {
     const auto [first, rest] = keywords_of(part);
@@ -318,7 +310,7 @@ bool SchemaConverter::list_unique(const Schema& items, int64_t min, int64_t max,
   return false;
 }
 
-Error SchemaConverter::complete_array(std::span<const SchemaPart> parts, const std::string& where, Schema* out) {
+Error SchemaConverter::complete_array(Parts parts, const std::string& where, Schema* out) {
   int64_t min = 0, max = 0;
   if (Error e = read_counts(parts, "minItems", "maxItems", &min, &max)) return e;
   size_t firsts = 0;

@@ -41,8 +41,7 @@ const Schema* find_named(const Schema& schema, std::string_view reference) {
   return nullptr;
 }
 
-// True if a value fits the keywords about numbers or strings. Arrays and objects are not compared: keywords about them
-// match no value.
+// True if a value fits the keywords about numbers or strings. No array or object fits keywords about them.
 bool fits_limits(const Schema& value, const Schema& schema) {
   const auto limit = [&](const char* name) { return schema.contains(name) ? schema[name] : Schema(); };
   if (value.is_structured()) return !has_assertion(schema, value.type_name());
@@ -70,64 +69,6 @@ bool is_listed(const Schema& value, const Schema& schema) {
   if (!schema.contains("enum") || !schema["enum"].is_array()) return true;
   return std::ranges::find(schema["enum"], value) != schema["enum"].end();
 }
-
-}  // namespace
-
-const Schema* find_reference(const Schema& root, std::string_view reference) {
-  if (root.is_object() && root.contains("$id") && root["$id"].is_string()) {
-    const auto& id = root["$id"].get_ref<const std::string&>();
-    if (reference.starts_with(id)) reference.remove_prefix(id.size());
-  }
-  if (reference.empty() || reference == "#") return &root;
-  if (!reference.starts_with("#/")) return find_named(root, reference);
-  const Schema* at = &root;
-  for (const std::string_view token : split(reference.substr(2), '/')) {
-    const std::string name = unescaped_token(token);
-    if (at->is_object() && at->contains(name)) {
-      at = &(*at)[name];
-    } else if (const bool is_index =
-                   !name.empty() && name.size() < 8 && name.find_first_not_of("0123456789") == name.npos;
-               is_index && at->is_array() && std::stoul(name) < at->size()) {
-      at = &(*at)[std::stoul(name)];
-    } else {
-      return nullptr;
-    }
-  }
-  return at;
-}
-
-bool is_of_type(const Schema& value, const Schema& type) {
-  if (type == "integer" && value.is_number_float()) return std::trunc(value.get<double>()) == value.get<double>();
-  return type == "integer" ? value.is_number()
-                           : type == value.type_name();  // nlohmann/json has the names of JSON schema
-}
-
-bool matches_schema(const Schema& root, const Schema& value, const Schema& schema, int depth) {
-  constexpr int kMaxDepth = 100;
-  if (!schema.is_object()) return schema != false;
-  const auto matches = [&](const Schema& other) { return matches_schema(root, value, other, depth + 1); };
-  if (depth > kMaxDepth || !is_listed(value, schema) || !fits_limits(value, schema)) return false;
-  if (schema.contains("type")) {
-    const Schema types = schema["type"].is_array() ? schema["type"] : Schema::array({schema["type"]});
-    if (std::ranges::none_of(types, [&](const Schema& type) { return is_of_type(value, type); })) return false;
-  }
-  if (schema.contains("$ref") && schema["$ref"].is_string()) {
-    const Schema* target = find_reference(root, schema["$ref"].get_ref<const std::string&>());
-    if (!target || !matches(*target)) return false;
-  }
-  for (const char* keyword : {"allOf", "anyOf", "oneOf"}) {
-    if (!schema.contains(keyword) || !schema[keyword].is_array()) continue;
-    const auto count = std::ranges::count_if(schema[keyword], matches);
-    if (keyword[1] == 'l' ? count < std::ssize(schema[keyword]) : keyword[0] == 'o' ? count != 1 : count == 0)
-      return false;
-  }
-  if (schema.contains("not") && matches(schema["not"])) return false;
-  if (!schema.contains("if")) return true;
-  const char* branch = matches(schema["if"]) ? "then" : "else";
-  return !schema.contains(branch) || matches(schema[branch]);
-}
-
-namespace {
 
 class DisjointCheck {
  public:
@@ -185,11 +126,10 @@ class DisjointCheck {
 
   // True if both require some property for which no value matches both schemas.
   bool required_differ(const Schema& a, const Schema& b) {
-    const Schema none = Schema::array(), names = a.value("required", none), others = b.value("required", none);
+    const Schema none = Schema::array(), names = a.value("required", none), rest = b.value("required", none);
     return std::ranges::any_of(names, [&](const Schema& name) {
       const auto& text = name.get_ref<const std::string&>();
-      return std::ranges::find(others, name) != others.end() &&
-             are_disjoint(a["properties"][text], b["properties"][text]);
+      return std::ranges::find(rest, name) != rest.end() && are_disjoint(a["properties"][text], b["properties"][text]);
     });
   }
 
@@ -198,6 +138,58 @@ class DisjointCheck {
 };
 
 }  // namespace
+
+const Schema* find_reference(const Schema& root, std::string_view reference) {
+  if (root.is_object() && root.contains("$id") && root["$id"].is_string()) {
+    const auto& id = root["$id"].get_ref<const std::string&>();
+    if (reference.starts_with(id)) reference.remove_prefix(id.size());
+  }
+  if (reference.empty() || reference == "#") return &root;
+  if (!reference.starts_with("#/")) return find_named(root, reference);
+  const Schema* at = &root;
+  for (const std::string_view token : split(reference.substr(2), '/')) {
+    const std::string name = unescaped_token(token);
+    const bool is_index = !name.empty() && name.size() < 8 && name.find_first_not_of("0123456789") == name.npos;
+    if (at->is_object() && at->contains(name)) {
+      at = &(*at)[name];
+    } else if (is_index && at->is_array() && std::stoul(name) < at->size()) {
+      at = &(*at)[std::stoul(name)];
+    } else {
+      return nullptr;
+    }
+  }
+  return at;
+}
+
+bool is_of_type(const Schema& value, const Schema& type) {
+  if (type == "integer" && value.is_number_float()) return std::trunc(value.get<double>()) == value.get<double>();
+  return type == "integer" ? value.is_number()
+                           : type == value.type_name();  // nlohmann/json has the names of JSON schema
+}
+
+bool matches_schema(const Schema& root, const Schema& value, const Schema& schema, int depth) {
+  constexpr int kMaxDepth = 100;
+  if (!schema.is_object()) return schema != false;
+  const auto matches = [&](const Schema& other) { return matches_schema(root, value, other, depth + 1); };
+  if (depth > kMaxDepth || !is_listed(value, schema) || !fits_limits(value, schema)) return false;
+  if (schema.contains("type")) {
+    const Schema types = schema["type"].is_array() ? schema["type"] : Schema::array({schema["type"]});
+    if (std::ranges::none_of(types, [&](const Schema& type) { return is_of_type(value, type); })) return false;
+  }
+  if (schema.contains("$ref") && schema["$ref"].is_string()) {
+    const Schema* target = find_reference(root, schema["$ref"].get_ref<const std::string&>());
+    if (!target || !matches(*target)) return false;
+  }
+  for (const char* keyword : {"allOf", "anyOf", "oneOf"}) {
+    if (!schema.contains(keyword) || !schema[keyword].is_array()) continue;
+    const auto count = std::ranges::count_if(schema[keyword], matches), all = std::ssize(schema[keyword]);
+    if (keyword[1] == 'l' ? count < all : keyword[0] == 'o' ? count != 1 : count == 0) return false;
+  }
+  if (schema.contains("not") && matches(schema["not"])) return false;
+  if (!schema.contains("if")) return true;
+  const char* branch = matches(schema["if"]) ? "then" : "else";
+  return !schema.contains(branch) || matches(schema[branch]);
+}
 
 bool are_disjoint(const Schema& branches, const ResolveReference& resolve) {
   DisjointCheck check(resolve);

@@ -32,13 +32,14 @@ struct SchemaPart {
   bool is_outer = true;  // no keyword around it applies to the same value, except $ref
 };
 
+using Parts = std::span<const SchemaPart>;
+
 // The functions complete_...() write one schema of one type that matches the values that all `parts` match; `false` if
 // there are none. Errors: wrong types of keywords, and combinations that the grammar cannot express.
 constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
 
 // The largest minimum and the smallest maximum of a count, such as minItems and maxItems.
-Error read_counts(std::span<const SchemaPart> parts, const char* min_name, const char* max_name, int64_t* min,
-                  int64_t* max);
+Error read_counts(Parts parts, const char* min_name, const char* max_name, int64_t* min, int64_t* max);
 
 // schema_values.cpp
 
@@ -50,11 +51,10 @@ bool matches_schema(const Schema& root, const Schema& value, const Schema& schem
 
 // schema_scalars.cpp
 
-Error complete_number(std::span<const SchemaPart> parts, bool is_integer, Schema* out);
+Error complete_number(Parts parts, bool is_integer, Schema* out);
 
-// pattern, minLength, maxLength and format become one pattern of the string as it is written in JSON. Formats that
-// XGrammar implements strictly enough stay.
-Error complete_string(std::span<const SchemaPart> parts, Schema* out);
+// pattern, minLength, maxLength and format become one pattern of the JSON string, except for strict enough formats.
+Error complete_string(Parts parts, Schema* out);
 
 void add_once(const std::string& text, std::vector<std::string>* out);
 
@@ -72,8 +72,7 @@ using ResolveReference = std::function<const Schema&(const Schema& schema)>;
 // The $comment of a completed schema whose type follows from its keywords: by the standard, other types match it too.
 constexpr char kAnyTypeComment[] = "any type";
 
-// True if types, constants and required properties prove that no value matches two of the branches (a list of completed
-// schemas). Then oneOf equals anyOf.
+// True if types, constants and required properties prove that two completed branches match no value: oneOf is anyOf.
 bool are_disjoint(const Schema& branches, const ResolveReference& resolve);
 
 // pattern.cpp
@@ -88,8 +87,7 @@ Error escape_pattern(std::string_view pattern, const std::string& where, std::st
 // A pattern that matches nothing but `text`.
 std::string regex_escaped(std::string_view text);
 
-// A pattern of JSON strings whose length in characters is within `bounds`, "2,5" or "2,".
-// is_line: one of several lines.
+// Pattern of JSON strings of a length in characters, "2,5" or "2,". is_line: one of several lines.
 std::string length_pattern(const std::string& bounds, bool is_line = false);
 
 // Turns length_pattern("2,5") into length_pattern("2,"), and drops it as the last of several lines.
@@ -99,8 +97,7 @@ std::string without_max_length(const std::string& pattern);
 std::string counter_of(const std::string& pattern);
 constexpr char kCounterMark[] = "\x7F";
 
-// Translates a pattern of a whole text that is not in JSON. A dot does not match \n, as in other regex libraries.
-// Errors: as above.
+// Translates a pattern of a whole text that is not in JSON. A dot does not match \n. Errors: as above.
 Error plain_pattern(std::string_view pattern, const std::string& where, std::string* out);
 
 // tool_grammar.cpp

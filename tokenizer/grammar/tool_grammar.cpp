@@ -1,5 +1,4 @@
-// The grammar of a request's tool calls, as text in XGrammar's EBNF: the form is a row of tool_formats.cpp, arguments
-// are the library's grammar of their schema, respelled.
+// The grammar of a request's tool calls in XGrammar's EBNF: a row of tool_formats.cpp, and respelled schemas.
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>

@@ -243,21 +243,19 @@ Error check_messages(const nlohmann::ordered_json& messages) {
   return {};
 }
 
-Error load_chat_template(const std::string& folder, std::shared_ptr<const ChatTemplate>* out) {
+Error load_chat_template(const std::string& model, std::shared_ptr<const ChatTemplate>* out) {
   *out = nullptr;
   const auto chat_template = std::make_shared<ChatTemplate>();
   auto& templates = chat_template->templates;
-  chat_template->where = folder;
-  if (Error e = add_files(folder, chat_template.get())) return e;
+  chat_template->where = model;
+  if (Error e = add_files(model, chat_template.get())) return e;
   // tokenizer_config.json, then chat_template.json, which belongs to the processor of a vision model.
   for (const bool is_tokenizer_config : {true, false}) {
-    const std::filesystem::path file =
-        std::filesystem::path(folder) / (is_tokenizer_config ? "tokenizer_config.json" : "chat_template.json");
-    std::error_code missing;
-    if (!std::filesystem::exists(file, missing) || (!is_tokenizer_config && !templates.empty())) continue;
+    const char* name = is_tokenizer_config ? "tokenizer_config.json" : "chat_template.json";
+    if (!is_tokenizer_config && !templates.empty()) continue;
     Json json;
-    if (Error e = read_json_file(file, &json, {.duplicate_keys = is_tokenizer_config})) return e;
-    JsonFields config{json, file.string()};
+    if (Error e = read_settings_file(model, name, {.duplicate_keys = is_tokenizer_config}, &json)) return e;
+    JsonFields config{json, (std::filesystem::path(model) / name).string()};
     if (is_tokenizer_config) read_special_tokens(config, chat_template.get());
     if (config.error) return config.error;
     if (!templates.empty()) continue;

@@ -32,8 +32,8 @@ struct ChatTemplate;  // immutable after loading
 // Reads chat_template.jinja ("default") and additional_chat_templates/NAME.jinja; without these, "chat_template" of
 // tokenizer_config.json, or else of chat_template.json: the text of the default one, or a list of {name, template}. A
 // folder without a template is no error: *out is null. A template that does not parse is an error here if it is the
-// only one, else an error of render().
-Error load_chat_template(const std::string& folder, std::shared_ptr<const ChatTemplate>* out);
+// only one, else an error of render(). `model`: a folder or a GGUF file.
+Error load_chat_template(const std::string& model, std::shared_ptr<const ChatTemplate>* out);
 
 Error check_messages(const nlohmann::ordered_json& messages);  // a list of objects with a role
 

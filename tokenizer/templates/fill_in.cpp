@@ -18,8 +18,7 @@ constexpr FillInRow kRows[] = {
     {"codestral", "[PREFIX]", "[SUFFIX]", "", {}, true, true},
 };
 
-// Encodes a text without the leading space that sentencepiece adds: as in Meta's and Mistral's code, behind a character
-// that no token joins with others, whose ids are dropped.
+// Encodes a text without sentencepiece's leading space: behind a character that no token joins with others.
 Error encode_without_space(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
                            std::vector<int32_t>* out) {
   const std::string lead = "☺";

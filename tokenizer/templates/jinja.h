@@ -14,8 +14,7 @@ namespace pinion {
 // Fails for a template that does not parse; `where` names it in errors. normalized: the source for render_jinja().
 Error parse_jinja(const std::string& source, const std::string& where, std::string* normalized);
 
-// All strings of `variables` are UTF-8. raise_exception(text) becomes an error with that text and its line.
-// has_fixed_date: strftime_now() is the first day of 2025.
+// All strings of `variables` are UTF-8. raise_exception(text) becomes an error. has_fixed_date: now is 2025-01-01.
 Error render_jinja(const std::string& normalized, const std::string& where, const nlohmann::ordered_json& variables,
                    std::string* out, bool has_fixed_date = false);
 

@@ -2,12 +2,10 @@
 // stack overflows and excessive memory. A plain fork is sufficient, although POSIX allows the child of a process with
 // threads only async-signal-safe functions: beyond these the child needs memory, and glibc and jemalloc keep their
 // locks usable across a fork; the other threads hold no other lock that a template reaches. The child enters no
-// parallel region and leaves by _exit, so no destructor and no buffered output of the parent runs twice. A new program
-// instead would need its path and an entry point in every program that links this library.
-//
-// The child has no files but the pipe, and only the system calls of kAllowedCalls, so a bug in the engine gives a
-// template no access. Kernels and emulators (qemu-user) without filters for system calls provide the limits alone; so
-// does AddressSanitizer, which reads files when it unwinds.
+// parallel region and leaves by _exit, so no destructor and no buffered output of the parent runs twice. It has no
+// files but the pipe, and only the system calls of kAllowedCalls, so a bug in the engine gives a template no access.
+// Kernels and emulators (qemu-user) without such filters provide the limits alone; so does AddressSanitizer, which
+// reads files.
 #include "tokenizer/templates/limited_run.h"
 
 #include <fcntl.h>
@@ -71,8 +69,7 @@ void close_all_but(int pipe) {
   if (close_range(kPipe + 1, ~0u, 0) != 0) {  // before Linux 5.9
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
-    for (rlim_t file = kPipe + 1; file < std::min<rlim_t>(limit.rlim_max, 1 << 20); ++file)
-      close(static_cast<int>(file));
+    for (rlim_t fd = kPipe + 1; fd < std::min<rlim_t>(limit.rlim_max, 1 << 20); ++fd) close(static_cast<int>(fd));
   }
   const int null_device = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
@@ -166,8 +163,8 @@ Error read_error_fields(std::string_view message) {
   return failure;
 }
 
-[[noreturn]] void run_child(const std::function<Error(std::string*)>& work, const std::string& where,
-                            const RunLimits& limits, pid_t parent, std::array<int, 2> ends) {
+[[noreturn]] void run_child(const LimitedWork& work, const std::string& where, const RunLimits& limits, pid_t parent,
+                            std::array<int, 2> ends) {
   set_limits(limits, parent);
   close_all_but(ends[1]);  // with the reading end open here, a write would block forever once the parent has ended
   tzset();                 // reads the file of the time zone
@@ -182,9 +179,8 @@ Error read_error_fields(std::string_view message) {
     failure = error("failed", where, {}, e.what());
   }
   if (failure) text = error_fields(failure);
-  const bool written =
-      write_all(kPipe, message_header(failure ? kError : kText, text.size())) && write_all(kPipe, text);
-  _exit(written ? 0 : 1);
+  const bool sent = write_all(kPipe, message_header(failure ? kError : kText, text.size())) && write_all(kPipe, text);
+  _exit(sent ? 0 : 1);
 }
 
 Error too_long(const std::string& where, int seconds, const char* unit) {
@@ -225,8 +221,7 @@ bool can_filter_calls() {
   return !kHasAddressSanitizer && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, nullptr) < 0 && errno == EFAULT;
 }
 
-Error run_limited(const std::function<Error(std::string*)>& work, const std::string& where, std::string* out,
-                  RunLimits limits) {
+Error run_limited(const LimitedWork& work, const std::string& where, std::string* out, RunLimits limits) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return error("cannot make a pipe", where, {}, std::strerror(errno));
   const pid_t parent = getpid(), child = fork();

@@ -1,5 +1,4 @@
-// Runs untrusted code in a child process: with limits on time and memory, without files, and without the right to open
-// files, to communicate, or to start programs.
+// Runs untrusted code in a child process with limits on time and memory, without files, communication and programs.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +16,11 @@ struct RunLimits {
   int64_t output_bytes = int64_t{16} << 20;
 };
 
+using LimitedWork = std::function<Error(std::string*)>;
+
 // Calls `work` in a child process and returns its error or its text. All other effects of `work` are lost. A child that
 // exceeds a limit or crashes is an error; `where` names the code in it.
-Error run_limited(const std::function<Error(std::string*)>& work, const std::string& where, std::string* out,
-                  RunLimits limits = {});
+Error run_limited(const LimitedWork& work, const std::string& where, std::string* out, RunLimits limits = {});
 
 // True if the kernel can filter system calls. Otherwise `work` runs with the limits only.
 bool can_filter_calls();

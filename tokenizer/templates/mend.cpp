@@ -262,8 +262,7 @@ std::vector<RequiredText> required_texts(const OrderedJson& messages) {
   return out;
 }
 
-// The number of required texts in a prompt. A missing one costs a search of the whole prompt, so the count stops at
-// kMaxMissing.
+// The number of required texts in a prompt. A missing one costs a search of the whole prompt, so kMaxMissing ends it.
 size_t count_present(const std::vector<RequiredText>& required, const std::string& prompt) {
   constexpr size_t kMaxMissing = 16;
   std::string_view rest = prompt;

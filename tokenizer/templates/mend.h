@@ -14,8 +14,7 @@ constexpr const char* kTemplateFails = "template fails";  // Error::what of a te
 // The member of that name if it is a string, or null.
 const std::string* find_text(const nlohmann::ordered_json& object, const char* name);
 
-// render() of chat_template.h for one template: `render_as_given` renders a conversation without mends. The messages
-// have passed check_messages().
+// render() of chat_template.h for one template, which `render_as_given` runs. Messages have passed check_messages().
 Error render_mended(const Conversation& conversation,
                     const std::function<Error(const Conversation&, std::string*)>& render_as_given, std::string* out,
                     std::vector<std::string>* mended);

@@ -120,14 +120,12 @@ void escape_strings(const EscapeRule& rule, nlohmann::ordered_json* value, Escap
   }
 }
 
-bool marks_thoughts(const AddedToken& token) {
-  return is_thinking_mark(token.content) || token.content.find("think") != std::string::npos;
-}
-
-// Excludes special tokens: decoding omits them, so an answer contains one only if a user typed it.
-bool marks_tool_calls(const AddedToken& token) {
-  return !token.special && (token.content.find("tool_call") != std::string::npos ||
-                            token.content.find("tool\u2581call") != std::string::npos);
+// True for the marks that stay in answers. Special tokens of calls do not: decoding omits them, so an answer contains
+// one only if a user typed it.
+bool is_answer_mark(const AddedToken& token) {
+  const auto has = [&](std::string_view part) { return token.content.find(part) != token.content.npos; };
+  return is_thinking_mark(token.content) || has("think") ||
+         (!token.special && (has("tool_call") || has("tool\u2581call")));
 }
 
 EscapeRule answer_rule(const std::vector<AddedToken>& special_tokens) {
@@ -137,7 +135,7 @@ EscapeRule answer_rule(const std::vector<AddedToken>& special_tokens) {
     exempt.push_back({.content = std::string(close)});
   }
   for (const AddedToken& token : special_tokens) {
-    (marks_thoughts(token) || marks_tool_calls(token) ? exempt : tokens).push_back(token);
+    (is_answer_mark(token) ? exempt : tokens).push_back(token);
   }
   return {make_finder(std::move(tokens)), make_finder(std::move(exempt))};
 }

@@ -1,9 +1,8 @@
 // Special tokens that users type in a message are text, not control tokens. A rendered prompt does not show which text
 // came from a message. So before rendering, the first character of each such token is replaced by an escape, a
 // private-use character that occurs nowhere else; encode() searches for special tokens and then restores the character.
-// Since only single characters change, templates cut and trim messages as before. Two things change: a template does
-// not find a special token, or its beginning, in a message; and an escape that tojson(ensure_ascii=true) writes as
-// \uXXXX is not restored.
+// Templates cut and trim messages as before, but do not find a special token, or its beginning, in one; and an escape
+// that tojson(ensure_ascii=true) writes as \uXXXX is not restored.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

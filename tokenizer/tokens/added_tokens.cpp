@@ -38,11 +38,9 @@ const AddedToken* longest_at(const AddedTokenFinder& finder, std::string_view te
   const AddedToken* longest = nullptr;
   auto low = finder.tokens.begin(), high = finder.tokens.end();
   for (size_t depth = 0; at + depth < text.size() && low != high; ++depth) {
-    const unsigned char wanted = byte(text[at + depth]);
-    low =
-        std::lower_bound(low, high, wanted, [&](const auto& t, unsigned char c) { return byte(t.content[depth]) < c; });
-    high =
-        std::upper_bound(low, high, wanted, [&](unsigned char c, const auto& t) { return c < byte(t.content[depth]); });
+    const auto byte_of = [&](const AddedToken& token) { return byte(token.content[depth]); };
+    const auto fitting = std::ranges::equal_range(low, high, byte(text[at + depth]), {}, byte_of);
+    low = fitting.begin(), high = fitting.end();
     if (low != high && low->content.size() == depth + 1) longest = &*low++;
   }
   return longest;

@@ -1,5 +1,4 @@
-// Added tokens: texts that are one token each, split off before the BPE model runs. Escapes keep special tokens that
-// users type from being found.
+// Added tokens: texts that are one token each, split off before BPE. Escapes hide special tokens that users type.
 #pragma once
 
 #include <bitset>
@@ -36,8 +35,7 @@ struct TextRun {
   int32_t id;  // of the added token; -1: plain text
 };
 
-// Splits `text` at the leftmost, longest added tokens. No run of plain text is empty. parse_special false: special
-// tokens are plain text.
+// Splits `text` at the leftmost, longest added tokens, without empty runs. parse_special false: only at others.
 std::vector<TextRun> split_added(const AddedTokenFinder& finder, std::string_view text, bool parse_special);
 
 // A private-use character in place of the first character of a special token (templates/special_token_escape.h).

@@ -54,9 +54,8 @@ bool add_bytes(const BpeModel& model, std::string_view text, std::vector<BpeSymb
   return true;
 }
 
-// Adds one symbol per character; an unknown character becomes <0xXX> tokens, or else the unknown token. As in Hugging
-// Face's library, the unknown token is added only before the next known character, so <0xXX> tokens of characters
-// behind it come before it.
+// Adds one symbol per character; an unknown character becomes <0xXX> tokens, or else the unknown token, which is added
+// as late as in Hugging Face's library: before the next known character, so behind later <0xXX> tokens.
 void split_characters(const BpeModel& model, std::string_view word, std::vector<BpeSymbol>* symbols) {
   bool has_pending_unknown = false;
   for (size_t at = 0; at < word.size();) {

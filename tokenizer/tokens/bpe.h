@@ -23,8 +23,7 @@ class TokenTable {
 
   // Indexes the texts by id. Call it after the last set() and before the functions below.
   void index_by_id();
-  // The text of an id; empty: none. If several texts have the id, the greatest in byte order. Valid until the table
-  // changes.
+  // The text of an id, the greatest in byte order of several; empty: none. Valid until the table changes.
   std::string_view text(int32_t id) const;
   int32_t highest_id() const { return static_cast<int32_t>(by_id_.size()) - 1; }
 
@@ -87,9 +86,8 @@ struct BpeModel {
   BpeModel() { byte_ids.fill(-1); }
 };
 
-// Sets cuts_before_marks if no token contains U+2581, which stands for a space, after another character. Then no merge
-// crosses the boundary before a U+2581. Without pre-tokenizers a whole text comes as one word; it is then encoded in
-// sections, which bounds the memory.
+// Sets cuts_before_marks if no token has U+2581, a space, after another character: no merge crosses the boundary before
+// it. A whole text without pre-tokenizers is then encoded in sections, which bounds the memory.
 void find_cuts(BpeModel* model);
 
 struct BpeSymbol {  // one token of the word, in a linked list

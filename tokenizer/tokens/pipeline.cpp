@@ -1,8 +1,6 @@
 // The semantics, including corner cases, are those of Hugging Face's tokenizers library.
 #include "tokenizer/tokens/pipeline.h"
 
-#include <algorithm>
-#include <optional>
 #include <span>
 #include <tuple>
 

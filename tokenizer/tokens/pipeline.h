@@ -70,8 +70,7 @@ struct NormalizedText {
 
 Error normalize(const Pipeline& pipeline, RegexFinder& finder, NormalizedText* text);
 
-// Calls `on_word` for each word in turn: a list of all words would take ten times the memory of the text. `at_start`:
-// as in NormalizedText.
+// Calls `on_word` for each word: a list would take ten times the text's memory. `at_start`: as in NormalizedText.
 using OnWord = std::function<Error(std::string_view word)>;
 Error pre_tokenize(const Pipeline& pipeline, std::string_view text, bool at_start, RegexFinder& finder,
                    const OnWord& on_word);

@@ -1,5 +1,4 @@
-// Reads normalisers, pre-tokenisers and decoders of tokenizer.json. An unsupported component is an error: without it
-// the ids would be silently wrong.
+// Reads components of tokenizer.json. An unsupported one is an error: without it the ids would be silently wrong.
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -37,8 +36,7 @@ constexpr std::array<std::pair<std::string_view, PreTokenizer::Prepend>, 3> kPre
      {"first", PreTokenizer::Prepend::kFirst},
      {"never", PreTokenizer::Prepend::kNever}}};
 
-// The value that the table has for the text of field `name`; `absent` is the text of a missing field. An unknown text
-// is an error.
+// The table's value for the text of field `name` (`absent`: of a missing field). An unknown text is an error.
 template <typename Table>
 auto choice(JsonFields& fields, std::string_view name, const Table& table, std::string absent) {
   const std::string text = fields.text(name, std::move(absent));
@@ -159,9 +157,8 @@ Error read_pre_tokenizer(const Json& json, const std::string& where, std::vector
     read_metaspace(fields, out);
   } else if (type == "Digits") {
     const bool is_individual = fields.boolean("individual_digits", false);
-    Regex pattern = fixed_pattern(fields, R"(\p{N})", false);
-    out->push_back(
-        split_step(std::move(pattern), is_individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous));
+    const auto behavior = is_individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous;
+    out->push_back(split_step(fixed_pattern(fields, R"(\p{N})", false), behavior));
   } else if (type == "Punctuation") {
     const SplitBehavior behavior = choice(fields, "behavior", kBehaviors, "Isolated");
     out->push_back(split_step(fixed_pattern(fields, kPunctuationPattern, false), behavior));

@@ -1,7 +1,6 @@
 // Reads tiktoken's byte-level BPE by rank: Mistral's tekken.json, and the tokenizer.model of Llama 3, a list of lines
 // "BASE64 RANK". The files list no merges: two tokens merge if their joined bytes are a token, the lowest rank first.
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -41,15 +40,6 @@ std::vector<std::string> split_names(const char* names) {
 
 constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-constexpr std::array<int8_t, 256> kBase64Values = [] {  // -1: no digit
-  std::array<int8_t, 256> values;
-  values.fill(-1);
-  for (size_t i = 0; i < kBase64Digits.size(); ++i) {
-    values[static_cast<unsigned char>(kBase64Digits[i])] = static_cast<int8_t>(i);
-  }
-  return values;
-}();
-
 bool decode_base64(std::string_view text, std::string* bytes) {
   bytes->resize(text.size() / 4 * 3);
   if (text.size() % 4 != 0) return false;
@@ -58,8 +48,8 @@ bool decode_base64(std::string_view text, std::string* bytes) {
   int count = 0;  // pending bits
   size_t at = 0;
   for (const char digit : text) {
-    const int8_t value = kBase64Values[static_cast<unsigned char>(digit)];
-    if (value < 0) return false;
+    const size_t value = kBase64Digits.find(digit);
+    if (value == std::string_view::npos) return false;
     bits = bits << 6 | static_cast<uint32_t>(value);
     count += 6;
     if (count < 8) continue;

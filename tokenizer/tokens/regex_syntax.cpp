@@ -65,8 +65,7 @@ constexpr NamedSet kPosixSets[] = {
     {"xdigit", "0-9a-fA-F"},
 };
 
-// Names of \p{name} that PCRE2 does not have, besides those of kPosixSets, without case, blanks, - and _: each stands
-// before its category.
+// Names of \p{name} that PCRE2 and kPosixSets lack, without case, blanks, - and _, each before its category.
 constexpr std::string_view kCategories =
     "closepunctuation Pe connectorpunctuation Pc control Cc currencysymbol Sc dashpunctuation Pd decimalnumber Nd "
     "enclosingmark Me finalpunctuation Pf format Cf initialpunctuation Pi letter L letternumber Nl lineseparator Zl "
@@ -199,13 +198,11 @@ bool translate_posix(RegexTranslator& t) {
 
 void translate_class(RegexTranslator& t);
 
-// The members up to && or ], as a pattern of one character; empty if there are none.
-std::string translate_members(RegexTranslator& t) {
+// `first` and the members up to && or ], as a pattern of one character; empty if there are none.
+std::string translate_members(RegexTranslator& t, std::string first = {}) {
   constexpr int kMaxDepth = 16;
-  std::string outer = std::move(t.out);
-  std::vector<std::string> outer_beside = std::move(t.beside);
-  t.out.clear();
-  t.beside.clear();
+  std::string outer = std::exchange(t.out, std::move(first));
+  std::vector<std::string> outer_beside = std::exchange(t.beside, {});
   t.in_class = true;
   while (t.at < t.in.size() && t.refused.empty() && !t.next_is("]") && !t.next_is("&&")) {
     if (t.next_is("\\")) {
@@ -214,8 +211,7 @@ std::string translate_members(RegexTranslator& t) {
       t.copy(1);
     } else if (!translate_posix(t)) {
       if (++t.depth > kMaxDepth || t.next_is("[:")) t.refused = "[: or too many [ inside [ ]";
-      std::string members = std::move(t.out);
-      t.out.clear();
+      std::string members = std::exchange(t.out, {});
       if (t.refused.empty()) translate_class(t);
       t.beside.push_back(std::exchange(t.out, std::move(members)));
       t.in_class = true;
@@ -231,8 +227,7 @@ std::string translate_members(RegexTranslator& t) {
   return matcher;
 }
 
-// A class at its [: plain members stay a class of PCRE2; sets in it, intersections and negations of both become
-// patterns of one character.
+// A class at its [: plain members stay a class; sets, intersections and their negations become other patterns.
 void translate_class(RegexTranslator& t) {
   ++t.at;
   const bool negated = t.next_is("^");
@@ -242,13 +237,7 @@ void translate_class(RegexTranslator& t) {
     ++t.at;
     first = "\\]";
   }
-  std::vector<std::string> operands = {translate_members(t)};
-  if (!first.empty()) {
-    std::string& members = operands[0];
-    members = members.starts_with('[') ? "[" + first + members.substr(1)
-              : members.empty()        ? "[" + first + "]"
-                                       : "(?:" + first + "|" + members + ")";
-  }
+  std::vector<std::string> operands = {translate_members(t, first)};
   while (t.next_is("&&") && t.refused.empty()) {
     t.at += 2;
     operands.push_back(translate_members(t));

@@ -1,5 +1,4 @@
-// The model of tokenizer.model, run by the sentencepiece library. BOS, EOS and added tokens come from the settings
-// files, as in Hugging Face's LlamaTokenizer.
+// tokenizer.model, run by the sentencepiece library. BOS, EOS and added tokens come from the settings files.
 #include <sentencepiece_processor.h>
 #include <nlohmann/json.hpp>
 
@@ -46,8 +45,7 @@ uint64_t take_field(std::string_view* bytes, uint64_t* number, std::string_view*
   return tag >> 3;
 }
 
-// The library has no function for this type of piece. Field 1 of the model is a piece (repeated), and its field 3 the
-// type.
+// The library has no function for this type. Field 1 of the model is a piece (repeated), and its field 3 the type.
 std::vector<bool> find_user_defined(std::string_view model) {
   constexpr uint64_t kPieces = 1, kType = 3, kUserDefined = 4;
   std::vector<bool> found;
@@ -72,8 +70,7 @@ void add_control_tokens(Tokenizer* out) {
   }
 }
 
-// Spells a text without the library, which would find the whole piece again: each character becomes its own piece, else
-// its bytes, else the unknown piece.
+// Spells a text without the library, which would find the piece again: as pieces of a character, bytes, or unknown.
 void spell(const Tokenizer& tokenizer, std::string_view text, std::vector<int32_t>* ids) {
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;

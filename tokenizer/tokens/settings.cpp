@@ -4,6 +4,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "loader/gguf/gguf_folder.h"
+
 namespace pinion {
 namespace {
 
@@ -37,10 +39,8 @@ void read_named_tokens(JsonFields& config, TokenizerSettings* out) {
 }
 
 // Reads one settings file; tokens named in an earlier file take precedence.
-Error read_tokenizer_config(const std::filesystem::path& path, TokenizerSettings* out) {
-  Json json;
-  if (Error e = read_json_file(path, &json, {.duplicate_keys = true})) return e;
-  JsonFields config{json, path.string()};
+Error read_tokenizer_config(const Json& json, const std::string& where, TokenizerSettings* out) {
+  JsonFields config{json, where};
   if (out->bos_token.empty()) out->bos_token = setting_token(config, "bos_token");
   out->eos_tokens.push_back(setting_token(config, "eos_token"));
   if (out->eos_token.empty()) out->eos_token = out->eos_tokens.back();
@@ -52,11 +52,9 @@ Error read_tokenizer_config(const std::filesystem::path& path, TokenizerSettings
 }
 
 // added_tokens.json of older sentencepiece folders: {"text": id}.
-Error read_added_tokens_json(const std::filesystem::path& path, TokenizerSettings* out) {
-  Json json;
-  if (Error e = read_json_file(path, &json, {.duplicate_keys = true})) return e;
-  if (!json.is_object()) return error("wrong type", path.string(), "an object", brief(json));
-  JsonFields file{json, path.string()};
+Error read_added_tokens_json(const Json& json, const std::string& where, TokenizerSettings* out) {
+  if (!json.is_object()) return error("wrong type", where, "an object", brief(json));
+  JsonFields file{json, where};
   for (const auto& [content, value] : json.items()) {
     const auto id = static_cast<int32_t>(file.integer(content, {}, 0, std::numeric_limits<int32_t>::max()));
     out->added.push_back({.content = content, .id = id});
@@ -84,14 +82,24 @@ std::string setting_token(JsonFields& settings, std::string_view name) {
   return content;
 }
 
-Error read_settings(const std::filesystem::path& folder, TokenizerSettings* out) {
-  std::error_code missing;
+Error read_settings_file(const std::filesystem::path& model, const char* name, JsonLimits limits, Json* out) {
+  *out = Json::object();
+  if (!has_model_text(model, name)) return {};
+  std::string text;
+  if (Error e = read_model_text(model, name, kMaxJsonBytes, &text)) return e;
+  return parse_json(text, (model / name).string(), out, limits);
+}
+
+Error read_settings(const std::filesystem::path& model, TokenizerSettings* out) {
+  const auto read = [&](const char* name, auto* read_file) {
+    Json json;
+    Error e = read_settings_file(model, name, {.duplicate_keys = true}, &json);
+    return e ? e : read_file(json, (model / name).string(), out);
+  };
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
-    if (!std::filesystem::exists(folder / name, missing)) continue;
-    if (Error e = read_tokenizer_config(folder / name, out)) return e;
+    if (Error e = read(name, read_tokenizer_config)) return e;
   }
-  if (!std::filesystem::exists(folder / "added_tokens.json", missing)) return {};
-  return read_added_tokens_json(folder / "added_tokens.json", out);
+  return read("added_tokens.json", read_added_tokens_json);
 }
 
 }  // namespace pinion

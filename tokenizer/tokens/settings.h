@@ -21,8 +21,11 @@ struct TokenizerSettings {
   std::vector<AddedToken> added;
 };
 
-// Missing files are no error.
-Error read_settings(const std::filesystem::path& folder, TokenizerSettings* out);
+// `model`: a folder or a GGUF file. Missing files are no error.
+Error read_settings(const std::filesystem::path& model, TokenizerSettings* out);
+
+// A missing file gives an empty object.
+Error read_settings_file(const std::filesystem::path& model, const char* name, JsonLimits limits, Json* out);
 
 AddedToken read_added_token(JsonFields& fields);  // {"content": "text", flags}, without "id" and "normalized"
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "loader/files/hints.h"
-#include "loader/files/mapped_file.h"
+#include "loader/gguf/gguf_folder.h"
 #include "tokenizer/tokens/tokenizer_internal.h"
 
 namespace pinion {
@@ -151,7 +151,7 @@ bool may_cut_after(const Tokenizer& tokenizer, int32_t id) {
 Error load_file(const std::filesystem::path& file, const TokenizerSettings& settings, Tokenizer* out) {
   const std::string where = file.string();
   std::string bytes;
-  if (Error e = read_text_file(file, kMaxJsonBytes, &bytes)) return e;
+  if (Error e = read_model_text(file.parent_path(), file.filename().string(), kMaxJsonBytes, &bytes)) return e;
   if (const std::string_view kind = foreign_content(bytes); !kind.empty()) return error(std::string(kind), where);
   if (file.filename() == "tokenizer.json") return load_tokenizer_json(bytes, where, out);
   if (file.filename() == "tekken.json") return load_tekken(bytes, where, settings, out);
@@ -177,20 +177,18 @@ Error add_tokens(const std::vector<AddedToken>& tokens, const std::string& where
   return {};
 }
 
-std::filesystem::path tokenizer_file(const std::string& folder) {
-  std::error_code missing;
+std::filesystem::path tokenizer_file(const std::string& model) {
   for (const char* name : {"tokenizer.json", "tekken.json", "tokenizer.model"}) {
-    const std::filesystem::path file = std::filesystem::path(folder) / name;
-    if (std::filesystem::exists(file, missing)) return file;
+    if (has_model_text(model, name)) return std::filesystem::path(model) / name;
   }
   return {};
 }
 
-Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>* out) {
-  const std::filesystem::path file = tokenizer_file(folder);
-  if (file.empty()) return error("no tokenizer", folder, "tokenizer.json, tekken.json or tokenizer.model");
+Error load_tokenizer(const std::string& model, std::shared_ptr<const Tokenizer>* out) {
+  const std::filesystem::path file = tokenizer_file(model);
+  if (file.empty()) return error("no tokenizer", model, "tokenizer.json, tekken.json or tokenizer.model");
   TokenizerSettings settings;
-  if (Error e = read_settings(folder, &settings)) return e;
+  if (Error e = read_settings(model, &settings)) return e;
   const auto tokenizer = std::make_shared<Tokenizer>();
   if (Error e = load_file(file, settings, tokenizer.get())) return e;
   tokenizer->file = file.string();
@@ -267,6 +265,7 @@ std::string IncrementalDecoder::finish() {
 }
 
 int32_t token_id(const Tokenizer& tokenizer, std::string_view token) {
+  if (token.empty()) return -1;  // the name of a token that a file does not have
   if (const auto found = tokenizer.added_ids.find(token); found != tokenizer.added_ids.end()) return found->second;
   if (tokenizer.sentencepiece) return piece_id(tokenizer, token);
   return tokenizer.bpe.tokens.find(token);

@@ -20,11 +20,12 @@ namespace pinion {
 struct Tokenizer;
 
 // The file that load_tokenizer() reads: tokenizer.json, else tekken.json, else tokenizer.model. Empty: none exists.
-std::filesystem::path tokenizer_file(const std::string& folder);
+// `model` is a folder, or a GGUF file, which counts as a folder of the files that its metadata stand for.
+std::filesystem::path tokenizer_file(const std::string& model);
 
-// Also reads tokenizer_config.json, special_tokens_map.json and added_tokens.json if present. The folder needs no other
+// Also reads tokenizer_config.json, special_tokens_map.json and added_tokens.json if present. A folder needs no other
 // files of a model.
-Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>* out);
+Error load_tokenizer(const std::string& model, std::shared_ptr<const Tokenizer>* out);
 
 struct EncodeOptions {
   bool add_special = true;            // add BOS and EOS as configured

@@ -1,5 +1,4 @@
-// Reads tokenizer.json: the BPE model, the added tokens, the tokens around every text. "truncation" and "padding" are
-// ignored: they are options of a call, not of the tokenizer.
+// Reads tokenizer.json: BPE, added tokens, tokens around texts. "truncation" and "padding" are a call's options.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -116,7 +115,7 @@ Error read_model(JsonFields model, const FlatJson& vocabulary, const FlatJson& m
   if (Error e = read_vocabulary(model, vocabulary, bpe)) return e;
   if (Error e = read_merges(model, merges, bpe)) return e;
   find_cuts(bpe);
-  bpe->unknown_id = bpe->tokens.find(unknown);
+  if (!unknown.empty()) bpe->unknown_id = bpe->tokens.find(unknown);
   for (int byte = 0; byte_fallback && byte < 256; ++byte) {
     bpe->byte_ids[byte] = bpe->tokens.find(fallback_token(static_cast<char>(byte)));
   }

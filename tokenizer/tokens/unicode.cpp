@@ -1,5 +1,4 @@
-// Character data comes from utf8proc. Combining marks are sorted here: utf8proc's own sort is quadratic in the length
-// of a run of marks, and the text is untrusted.
+// Character data comes from utf8proc, whose own sort of combining marks is quadratic in the length of their run.
 #include "tokenizer/tokens/unicode.h"
 
 #include <utf8proc.h>
@@ -12,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/utf8.h"
+
 namespace pinion {
 namespace {
 
@@ -21,38 +22,8 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// A lead byte. The range of the second byte excludes overlong forms, surrogates and characters above U+10FFFF.
-struct Utf8Lead {
-  size_t length;  // of the character; 0: no lead byte
-  unsigned char min_second, max_second;
-};
-
-Utf8Lead utf8_lead(unsigned char c) {
-  if (c < 0x80) return {1, 0, 0};
-  if (c < 0xC2) return {0, 0, 0};
-  if (c < 0xE0) return {2, 0x80, 0xBF};
-  if (c < 0xF0) return {3, c == 0xE0 ? uint8_t{0xA0} : uint8_t{0x80}, c == 0xED ? uint8_t{0x9F} : uint8_t{0xBF}};
-  if (c < 0xF5) return {4, c == 0xF0 ? uint8_t{0x90} : uint8_t{0x80}, c == 0xF4 ? uint8_t{0x8F} : uint8_t{0xBF}};
-  return {0, 0, 0};
-}
-
-// Length of the character at the front if `*whole`, else of the maximal ill-formed part (at least 1).
-size_t utf8_unit(std::string_view text, bool* whole) {
-  const Utf8Lead lead = utf8_lead(static_cast<unsigned char>(text[0]));
-  size_t have = 1;
-  while (have < std::min(lead.length, text.size())) {
-    const auto c = static_cast<unsigned char>(text[have]);
-    const bool fits = have == 1 ? c >= lead.min_second && c <= lead.max_second : !begins_character(text[have]);
-    if (!fits) break;
-    ++have;
-  }
-  *whole = have == lead.length;
-  return have;
-}
-
 // Hugging Face's tokenizers normalises by Unicode 9. These ranges contain all characters with a decomposition or
-// combining class that Unicode 10 to 17 added, and no older ones. They are treated as unassigned, whatever the release
-// of utf8proc.
+// combining class that Unicode 10 to 17 added, and no older ones. They count as unassigned with any utf8proc.
 constexpr std::array<std::pair<char32_t, char32_t>, 26> kNewerThanReference = {
     {{0x07FD, 0x07FD},   {0x0897, 0x08D3},   {0x09FE, 0x09FE},   {0x0C3C, 0x0C3C},   {0x0D3B, 0x0D3C},
      {0x0EBA, 0x0EBA},   {0x1715, 0x1715},   {0x1ABF, 0x1AEB},   {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},
@@ -126,21 +97,19 @@ struct ByteAlphabet {
 };
 
 // Printable Latin-1 bytes keep their character; the others become U+0100 onwards, in order.
-ByteAlphabet make_byte_alphabet() {
-  ByteAlphabet alphabet;
-  alphabet.bytes.fill(-1);
-  char32_t next = 0x100;
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD);
-    const char32_t c = printable ? char32_t(byte) : next++;
-    append_utf8(c, &alphabet.chars[byte]);
-    alphabet.bytes[c] = byte;
-  }
-  return alphabet;
-}
-
 const ByteAlphabet& byte_alphabet() {
-  static const ByteAlphabet alphabet = make_byte_alphabet();
+  static const ByteAlphabet alphabet = [] {
+    ByteAlphabet result;
+    result.bytes.fill(-1);
+    char32_t next = 0x100;
+    for (int byte = 0; byte < 256; ++byte) {
+      const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD);
+      const char32_t c = printable ? char32_t(byte) : next++;
+      append_utf8(c, &result.chars[byte]);
+      result.bytes[c] = byte;
+    }
+    return result;
+  }();
   return alphabet;
 }
 

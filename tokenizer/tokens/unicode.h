@@ -11,8 +11,7 @@ namespace pinion {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// Makes well-formed UTF-8: each maximal ill-formed part becomes U+FFFD, as in Rust's from_utf8_lossy and Python's
-// "replace".
+// Makes well-formed UTF-8: each maximal ill-formed part becomes U+FFFD, as in Rust's from_utf8_lossy.
 std::string to_utf8(std::string_view bytes);
 
 // Length of the well-formed character at the front of `text`; 0: there is none.

@@ -113,33 +113,6 @@ constexpr std::pair<std::string_view, std::string_view> kComparisons[] = {
     {"ge", ">="}, {"lt", "<"},       {"le", "<="}, {"lessthan", "<"},
 };
 
-}  // namespace
-
-Value run(Interpreter& interpreter, const Builtin& builtin, Arguments arguments) {
-  return builtin.run(bind(interpreter, builtin, std::move(arguments)));
-}
-
-const Builtin* find(std::span<const Builtin> rows, std::string_view name) {
-  const auto found = std::ranges::find(rows, name, &Builtin::name);
-  return found == rows.end() ? nullptr : &*found;
-}
-
-Value function(const Builtin& builtin, std::optional<Value> self) {
-  return ObjectPtr(std::make_shared<Function>(builtin, std::move(self)));
-}
-
-bool apply_test(Interpreter& interpreter, const std::string& name, Arguments arguments) {
-  if (const Builtin* test = find(kTests, name)) return truth(run(interpreter, *test, std::move(arguments)));
-  for (const auto& [word, op] : kComparisons) {
-    if (name != word && name != op) continue;
-    if (arguments.positional.size() != 2 || !arguments.named.empty()) fail(name + "() takes one argument");
-    return is_true(op, arguments.positional[0], arguments.positional[1]);
-  }
-  fail("no test named '" + name + "'");
-}
-
-namespace {
-
 struct Range : Object {
   Range(int64_t first, int64_t last, int64_t by) : start(first), stop(last), step(by) {
     int64_t distance = 0;
@@ -297,6 +270,29 @@ constexpr Builtin kGlobalFunctions[] = {
 };
 
 }  // namespace
+
+Value run(Interpreter& interpreter, const Builtin& builtin, Arguments arguments) {
+  return builtin.run(bind(interpreter, builtin, std::move(arguments)));
+}
+
+const Builtin* find(std::span<const Builtin> rows, std::string_view name) {
+  const auto found = std::ranges::find(rows, name, &Builtin::name);
+  return found == rows.end() ? nullptr : &*found;
+}
+
+Value function(const Builtin& builtin, std::optional<Value> self) {
+  return ObjectPtr(std::make_shared<Function>(builtin, std::move(self)));
+}
+
+bool apply_test(Interpreter& interpreter, const std::string& name, Arguments arguments) {
+  if (const Builtin* test = find(kTests, name)) return truth(run(interpreter, *test, std::move(arguments)));
+  for (const auto& [word, op] : kComparisons) {
+    if (name != word && name != op) continue;
+    if (arguments.positional.size() != 2 || !arguments.named.empty()) fail(name + "() takes one argument");
+    return is_true(op, arguments.positional[0], arguments.positional[1]);
+  }
+  fail("no test named '" + name + "'");
+}
 
 std::shared_ptr<Loop> make_loop(Next next, std::optional<int64_t> length) {
   return std::make_shared<ForLoop>(std::move(next), length);

@@ -35,9 +35,8 @@ class Slots {
 
 struct Builtin {
   std::string_view name;
-  // Names separated by spaces: required parameters, then optional ones after |. A leading / makes all of them
-  // positional only, a trailing * accepts further arguments. The first parameter of a filter or test is the value that
-  // it is applied to, that of a method its object.
+  // Names separated by spaces: required parameters, then optional ones after |. A leading / makes all positional only,
+  // a trailing * accepts further arguments. The first parameter is a filter's or test's value, or a method's object.
   std::string_view parameters;
   Value (*run)(const Slots& arguments);
 };

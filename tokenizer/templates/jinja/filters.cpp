@@ -13,27 +13,16 @@ std::string escaped(const Value& value) { return value.is_markup() ? *value.text
 
 namespace {
 
-// Without surrounding spaces and a plus sign.
-std::string bare_number(std::string_view text) {
+// int() or float() of a string, which spaces may surround and a plus sign may precede.
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  constexpr bool kIsInteger = std::is_same_v<Number, int64_t>;
   std::string bare = *strip(std::string(text), {}).text();
   if (bare.size() > 1 && bare[0] == '+' && bare[1] != '-') bare.erase(0, 1);
-  return bare;
-}
-
-// int() of a string.
-std::optional<int64_t> parse_integer(std::string_view text) {
-  const std::string bare = bare_number(text);
-  int64_t value = 0;
+  if (!kIsInteger && bare.find('(') != std::string::npos) return {};  // nan(1)
+  Number value = 0;
   const auto [end, error] = std::from_chars(bare.data(), bare.data() + bare.size(), value);
-  if (error == std::errc::result_out_of_range) fail_overflow();
-  return error == std::errc() && end == bare.data() + bare.size() ? std::optional(value) : std::nullopt;
-}
-
-std::optional<double> parse_float(std::string_view text) {
-  const std::string bare = bare_number(text);
-  if (bare.find('(') != std::string::npos) return {};  // nan(1)
-  double value = 0;
-  const auto [end, error] = std::from_chars(bare.data(), bare.data() + bare.size(), value);
+  if (kIsInteger && error == std::errc::result_out_of_range) fail_overflow();
   if (bare.empty() || end != bare.data() + bare.size()) return {};
   if (error == std::errc::result_out_of_range) return std::strtod(bare.c_str(), nullptr);  // infinity or 0
   return error == std::errc() ? std::optional(value) : std::nullopt;
@@ -74,15 +63,15 @@ Value to_integer(const Slots& a) {
   if (a[0].is<double>() && !std::isnan(a[0].get<double>())) return truncated(a[0].get<double>());
   const Value absent = a.get(1, int64_t{0});
   if (!a[0].is_text()) return absent;
-  if (const auto whole = parse_integer(*a[0].text())) return *whole;
-  const auto number = parse_float(*a[0].text());
+  if (const auto whole = parse_number<int64_t>(*a[0].text())) return *whole;
+  const auto number = parse_number<double>(*a[0].text());
   return number && std::isfinite(*number) ? Value(truncated(*number)) : absent;
 }
 
 Value to_float(const Slots& a) {
   if (a[0].is_undefined()) fail_undefined(a[0]);
   if (const auto number = a[0].number()) return *number;
-  const auto number = a[0].is_text() ? parse_float(*a[0].text()) : std::nullopt;
+  const auto number = a[0].is_text() ? parse_number<double>(*a[0].text()) : std::nullopt;
   return number ? Value(*number) : a.get(1, 0.0);
 }
 
@@ -122,8 +111,7 @@ Value indent(const Slots& a) {
   const std::string& text = require_text(a[0]);
   const Value width = a.get(1, int64_t{4});
   if (width.integer() && *width.integer() > (1 << 20)) fail("out of memory");
-  const std::string prefix =
-      width.is_text() ? *width.text() : std::string(std::max<int64_t>(require_integer(width), 0), ' ');
+  const auto prefix = width.is_text() ? *width.text() : std::string(std::max<int64_t>(require_integer(width), 0), ' ');
   std::string result;
   bool is_first = true;
   for (const std::string& line : split_lines(text + "\n", false)) {
@@ -147,7 +135,7 @@ class Path {
     }
     for (const std::string_view step : pinion::split(*text, '.')) {
       const bool is_index = !step.empty() && step.find_first_not_of("0123456789") == step.npos;
-      steps_.push_back(is_index ? Value(*parse_integer(step)) : Value(std::string(step)));
+      steps_.push_back(is_index ? Value(*parse_number<int64_t>(step)) : Value(std::string(step)));
     }
   }
 
@@ -183,8 +171,7 @@ Value sorted(std::vector<Keyed> items, bool descending) {
   return Value::list(std::move(result));
 }
 
-// `attribute` "a,b.c" gives two keys, the more significant first. Keys are compared as lists, as in Jinja, so that two
-// undefined ones are equal.
+// `attribute` "a,b.c" gives two keys, the more significant first, compared as lists: undefined ones are equal.
 Value sort(const Slots& a) {
   std::vector<Path> paths;
   const Value attribute = a.get(3, {});

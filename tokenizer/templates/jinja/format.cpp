@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/base/text.h"
+#include "tokenizer/answers/json_scanner.h"
 #include "tokenizer/templates/jinja/builtin.h"
 #include "tokenizer/templates/jinja/text.h"
 
@@ -23,8 +24,8 @@ int64_t read_count(std::string_view format, size_t* at) {
 
 // Formats a number by the specification at `*at`, for example "08.3f", and moves `*at` behind it.
 std::string format_number(const Value& value, std::string_view format, size_t* at) {
-  const size_t begin = *at;
-  const char fill = begin < format.size() && format[begin] == '0' ? '0' : ' ';
+  const size_t from = *at;
+  const char fill = from < format.size() && format[from] == '0' ? '0' : ' ';
   const int64_t width = read_count(format, at);
   const bool has_precision = *at < format.size() && format[*at] == '.';
   if (has_precision) ++*at;
@@ -36,12 +37,104 @@ std::string format_number(const Value& value, std::string_view format, size_t* a
   } else if (type == 'f' && value.number()) {
     text = formatted("%.*f", static_cast<int>(precision), *value.number());
   } else {
-    fail("unsupported format " + quoted(format.substr(begin, *at - begin)) + " for a value of type " +
-         type_name(value));
+    fail("unsupported format " + quoted(format.substr(from, *at - from)) + " for a value of type " + type_name(value));
   }
   const size_t missing = std::max<int64_t>(width - std::ssize(text), 0);
   return text.insert(fill == '0' && text[0] == '-' ? 1 : 0, missing, fill);
 }
+
+class JsonWriter {
+ public:
+  explicit JsonWriter(const Slots& a) : ascii_(a.flag(1)), sorts_(a.flag(4)) {
+    if (a.is_given(2)) {
+      item_separator_ = ",";
+      is_indented_ = true;
+      indent_ = a[2].is_text() ? *a[2].text() : std::string(std::clamp<int64_t>(require_integer(a[2]), 0, 1024), ' ');
+    }
+    if (a.is_given(3)) {
+      const Items separators = to_items(a[3]);
+      if (separators.size() != 2) fail("separators must be a pair");
+      item_separator_ = require_text(separators[0]);
+      key_separator_ = require_text(separators[1]);
+    }
+  }
+
+  std::string run(const Value& value) {
+    write(value, 0);
+    return std::move(text_);
+  }
+
+ private:
+  void new_line(int level) {
+    if (!is_indented_) return;
+    text_ += '\n';
+    for (int i = 0; i < level; ++i) text_ += indent_;
+  }
+
+  void write_text(const std::string& text) {
+    text_ += '"';
+    for (const char32_t c : to_chars(json_escaped(text))) {
+      const auto code = static_cast<unsigned>(c), rest = code - 0x10000;
+      if (!ascii_ || c <= 0x7E) {
+        append_utf8(c, &text_);
+      } else {  // as one or two UTF-16 units
+        text_ += c < 0x10000 ? formatted("\\u%04x", code)
+                             : formatted("\\u%04x\\u%04x", 0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF));
+      }
+    }
+    text_ += '"';
+  }
+
+  void write(const Value& value, int level) {
+    const DepthGuard guard;
+    if (value.is_text()) return write_text(*value.text());
+    if (value.is_none()) {
+      text_ += "null";
+    } else if (value.is<bool>()) {
+      text_ += value.get<bool>() ? "true" : "false";
+    } else if (const auto number = value.number()) {
+      text_ += std::isnan(*number)   ? "NaN"
+               : std::isinf(*number) ? (*number < 0 ? "-Infinity" : "Infinity")
+                                     : repr(value);
+    } else if (value.items()) {
+      write_items("[]", value.items()->size(), level, [&](size_t i) { write((*value.items())[i], level + 1); });
+    } else if (value.pairs()) {
+      write_mapping(*value.pairs(), level);
+    } else {
+      fail("Object of type " + type_name(value) + " is not JSON serializable");
+    }
+  }
+
+  // The items of a list or mapping, each by write_item(index).
+  void write_items(const char* brackets, size_t count, int level, auto write_item) {
+    text_ += brackets[0];
+    for (size_t i = 0; i < count; ++i) {
+      if (i > 0) text_ += item_separator_;
+      new_line(level + 1);
+      write_item(i);
+    }
+    if (count > 0) new_line(level);
+    text_ += brackets[1];
+  }
+
+  void write_mapping(Pairs pairs, int level) {
+    if (sorts_) stable_sort(&pairs, [](const Pair& a, const Pair& b) { return less(a.key, b.key); });
+    write_items("{}", pairs.size(), level, [&](size_t i) {
+      const Value& key = pairs[i].key;
+      if (!key.is_text() && !key.is_none() && !key.number()) {
+        fail("keys must be str, int, float, bool or None, not " + type_name(key));
+      }
+      const char* quote = key.is_text() ? "" : "\"";
+      text_ += quote;
+      write(key, 0);
+      text_ += quote + key_separator_;
+      write(pairs[i].value, level + 1);
+    });
+  }
+
+  bool ascii_, sorts_, is_indented_ = false;
+  std::string indent_, item_separator_ = ", ", key_separator_ = ": ", text_;
+};
 
 }  // namespace
 
@@ -113,114 +206,6 @@ Value brace_format(const Value& format, const Arguments& arguments) {
   }
   return Value(std::move(text), format.is_markup());
 }
-
-namespace {
-
-class JsonWriter {
- public:
-  explicit JsonWriter(const Slots& a) : ascii_(a.flag(1)), sorts_(a.flag(4)) {
-    if (a.is_given(2)) {
-      item_separator_ = ",";
-      is_indented_ = true;
-      indent_ = a[2].is_text() ? *a[2].text() : std::string(std::clamp<int64_t>(require_integer(a[2]), 0, 1024), ' ');
-    }
-    if (a.is_given(3)) {
-      const Items separators = to_items(a[3]);
-      if (separators.size() != 2) fail("separators must be a pair");
-      item_separator_ = require_text(separators[0]);
-      key_separator_ = require_text(separators[1]);
-    }
-  }
-
-  std::string run(const Value& value) {
-    write(value, 0);
-    return std::move(text_);
-  }
-
- private:
-  void new_line(int level) {
-    if (!is_indented_) return;
-    text_ += '\n';
-    for (int i = 0; i < level; ++i) text_ += indent_;
-  }
-
-  void write_text(const std::string& text) {
-    text_ += '"';
-    for (const char32_t c : to_chars(text)) {
-      if (const size_t known = std::u32string_view(U"\"\\\n\r\t\b\f").find(c); known != std::u32string_view::npos) {
-        text_ += {'\\', "\"\\nrtbf"[known]};
-      } else if (c < 0x20 || (ascii_ && c > 0x7E)) {
-        write_code(c);
-      } else {
-        append_utf8(c, &text_);
-      }
-    }
-    text_ += '"';
-  }
-
-  // As one or two UTF-16 units.
-  void write_code(char32_t c) {
-    const auto code = static_cast<unsigned>(c), rest = code - 0x10000;
-    text_ += c < 0x10000 ? formatted("\\u%04x", code)
-                         : formatted("\\u%04x\\u%04x", 0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF));
-  }
-
-  void write(const Value& value, int level) {
-    const DepthGuard guard;
-    if (value.is_text()) return write_text(*value.text());
-    if (value.is_none()) {
-      text_ += "null";
-    } else if (value.is<bool>()) {
-      text_ += value.get<bool>() ? "true" : "false";
-    } else if (const auto number = value.number()) {
-      text_ += std::isnan(*number)   ? "NaN"
-               : std::isinf(*number) ? (*number < 0 ? "-Infinity" : "Infinity")
-                                     : repr(value);
-    } else if (value.items()) {
-      write_list(*value.items(), level);
-    } else if (value.pairs()) {
-      write_mapping(*value.pairs(), level);
-    } else {
-      fail("Object of type " + type_name(value) + " is not JSON serializable");
-    }
-  }
-
-  void write_list(const Items& items, int level) {
-    text_ += '[';
-    for (size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) text_ += item_separator_;
-      new_line(level + 1);
-      write(items[i], level + 1);
-    }
-    if (!items.empty()) new_line(level);
-    text_ += ']';
-  }
-
-  void write_mapping(Pairs pairs, int level) {
-    if (sorts_) stable_sort(&pairs, [](const Pair& a, const Pair& b) { return less(a.key, b.key); });
-    text_ += '{';
-    for (size_t i = 0; i < pairs.size(); ++i) {
-      const Value& key = pairs[i].key;
-      if (i > 0) text_ += item_separator_;
-      new_line(level + 1);
-      if (!key.is_text() && !key.is_none() && !key.number()) {
-        fail("keys must be str, int, float, bool or None, not " + type_name(key));
-      }
-      if (!key.is_text()) text_ += '"';
-      write(key, 0);
-      if (!key.is_text()) text_ += '"';
-      text_ += key_separator_;
-      write(pairs[i].value, level + 1);
-    }
-    if (!pairs.empty()) new_line(level);
-    text_ += '}';
-  }
-
-  bool ascii_, sorts_, is_indented_ = false;
-  std::string indent_, item_separator_ = ", ", key_separator_ = ": ", text_;
-};
-
-}  // namespace
 
 Value to_json(const Slots& arguments) { return JsonWriter(arguments).run(arguments[0]); }
 

@@ -115,43 +115,23 @@ class Interpreter {
 
   Flow run(const Statement& statement, const ScopePtr& scope, std::string* out) {
     using enum Statement::Kind;
+    const Statement::Kind kind = statement.kind;
     offset_ = statement.offset;
-    switch (statement.kind) {
-      case kText:
-        *out += statement.text;
-        break;
-      case kPrint:
-        *out += to_text(evaluate(*statement.expressions[0], scope));
-        break;
-      case kIf:
-        return run_if(statement, scope, out);
-      case kFor:
-        return run_loop(statement, scope, out);
-      case kSet:
-        assign(*statement.target, evaluate(*statement.expressions[0], scope), scope);
-        break;
-      case kSetBlock:
-        assign(*statement.target, block_value(statement, scope), scope);
-        break;
-      case kWith:
-        run_with(statement, scope, out);
-        break;
-      case kMacro:
-        scope->set(statement.macro->name, macro_value(statement.macro, scope));
-        closures_.push_back(scope);
-        break;
-      case kCallBlock:
-        run_call_block(statement, scope, out);
-        break;
-      case kFilterBlock:
-        *out += to_text(block_value(statement, scope));
-        break;
-      case kScope:
-        return run(statement.bodies[0], inside(scope), out);
-      case kBreak:
-        return Flow::kBreak;
-      case kContinue:
-        return Flow::kContinue;
+    if (kind == kIf) return run_if(statement, scope, out);
+    if (kind == kFor) return run_loop(statement, scope, out);
+    if (kind == kScope) return run(statement.bodies[0], inside(scope), out);
+    if (kind == kBreak) return Flow::kBreak;
+    if (kind == kContinue) return Flow::kContinue;
+    if (kind == kText) *out += statement.text;
+    if (kind == kPrint) *out += to_text(evaluate(*statement.expressions[0], scope));
+    if (kind == kFilterBlock) *out += to_text(block_value(statement, scope));
+    if (kind == kSet) assign(*statement.target, evaluate(*statement.expressions[0], scope), scope);
+    if (kind == kSetBlock) assign(*statement.target, block_value(statement, scope), scope);
+    if (kind == kWith) run_with(statement, scope, out);
+    if (kind == kCallBlock) run_call_block(statement, scope, out);
+    if (kind == kMacro) {
+      scope->set(statement.macro->name, macro_value(statement.macro, scope));
+      closures_.push_back(scope);
     }
     return Flow::kNext;
   }
@@ -245,48 +225,25 @@ class Interpreter {
     using enum Expression::Kind;
     const DepthGuard guard;
     offset_ = e.offset;
-    switch (e.kind) {
-      case kConstant:
-        return e.value;
-      case kName:
-        return look_up(e.name, scope);
-      case kList:
-        return Value::list(evaluate_all(e.operands, scope));
-      case kTuple:
-        return Value::tuple(evaluate_all(e.operands, scope));
-      case kMapping:
-        return evaluate_mapping(e, scope);
-      case kConditional:
-        return evaluate_conditional(e, scope);
-      case kAnd:
-      case kOr: {
-        Value first = operand(e, 0, scope);
-        return truth(first) == (e.kind == kAnd) ? operand(e, 1, scope) : std::move(first);
-      }
-      case kNot:
-        return !truth(operand(e, 0, scope));
-      case kCompare:
-        return evaluate_compare(e, scope);
-      case kConcat: {
-        std::string text;
-        for (size_t i = 0; i < e.operands.size(); ++i) text += to_text(operand(e, i, scope));
-        return text;
-      }
-      case kBinary:
-      case kNegative:
-      case kPositive:
-      case kAttribute:
-      case kItem:
-      case kSlice:
-        return evaluate_operation(e, scope);
-      case kCall:
-      case kFilter:
-      case kTest:
-        return evaluate_call(e, scope);
-      case kNamespaceAttribute:
-        break;
+    if (e.kind == kConstant) return e.value;
+    if (e.kind == kName) return look_up(e.name, scope);
+    if (e.kind == kList) return Value::list(evaluate_all(e.operands, scope));
+    if (e.kind == kTuple) return Value::tuple(evaluate_all(e.operands, scope));
+    if (e.kind == kMapping) return evaluate_mapping(e, scope);
+    if (e.kind == kConditional) return evaluate_conditional(e, scope);
+    if (e.kind == kAnd || e.kind == kOr) {
+      Value first = operand(e, 0, scope);
+      return truth(first) == (e.kind == kAnd) ? operand(e, 1, scope) : std::move(first);
     }
-    fail("not a value");
+    if (e.kind == kNot) return !truth(operand(e, 0, scope));
+    if (e.kind == kCompare) return evaluate_compare(e, scope);
+    if (e.kind == kConcat) {
+      std::string text;
+      for (size_t i = 0; i < e.operands.size(); ++i) text += to_text(operand(e, i, scope));
+      return text;
+    }
+    if (e.kind == kCall || e.kind == kFilter || e.kind == kTest) return evaluate_call(e, scope);
+    return evaluate_operation(e, scope);
   }
 
   Value operand(const Expression& e, size_t index, const ScopePtr& scope) {
@@ -380,13 +337,9 @@ class Interpreter {
   size_t offset_ = 0;
 };
 
-namespace {
-
 Value MacroValue::call(Interpreter& interpreter, const Arguments& arguments) {
   return interpreter.call_macro(*macro, closure, arguments);
 }
-
-}  // namespace
 
 std::string render(const Body& body, Variables variables, size_t* offset) {
   Interpreter interpreter(std::make_shared<Scope>(Scope{{}, std::move(variables)}));

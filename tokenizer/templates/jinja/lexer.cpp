@@ -56,8 +56,7 @@ class Lexer {
     return true;
   }
 
-  // Adds the text before a tag at `end`. The tag's strip sign, - or +, decides whether spaces at the end of the text
-  // are dropped.
+  // Adds the text before a tag at `end`. The tag's strip sign, - or +, decides about spaces at the end of the text.
   void add_data(size_t end, char strip_sign, bool is_variable) {
     size_t last = end;
     const auto before_space = [&](size_t at) {  // start of a space that ends at `at`, else `at`

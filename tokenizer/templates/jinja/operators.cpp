@@ -85,37 +85,6 @@ Value concatenated(const Value& left, const Value& right) {
   return left.is<List>() ? Value::list(std::move(items)) : Value::tuple(std::move(items));
 }
 
-}  // namespace
-
-void fail_overflow() { fail("a number is too large"); }
-
-int64_t floor_divide(int64_t a, int64_t b) {
-  const int64_t quotient = a / b;
-  return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
-}
-
-Value binary(std::string_view op, const Value& left, const Value& right) {
-  if (op == "%" && left.is_text()) return percent_format(left, right);
-  if (left.integer() && right.integer()) return calculate(op, *left.integer(), *right.integer());
-  if (left.number() && right.number()) return calculate(op, *left.number(), *right.number());
-  if (op == "+") return concatenated(left, right);
-  const auto is_sequence = [](const Value& value) { return value.is_text() || value.items(); };
-  if (op == "*" && is_sequence(left) && right.integer()) return repeated(left, *right.integer());
-  if (op == "*" && is_sequence(right) && left.integer()) return repeated(right, *left.integer());
-  fail_types(op, left, right);
-}
-
-Value with_sign(char sign, const Value& value) {
-  if (value.is_undefined()) fail_undefined(value);
-  if (!value.number()) fail(std::string("bad operand type for unary ") + sign + ": '" + type_name(value) + "'");
-  if (value.is<double>()) return sign == '-' ? -value.get<double>() : value;
-  if (sign == '+') return *value.integer();
-  if (*value.integer() == std::numeric_limits<int64_t>::min()) fail_overflow();
-  return -*value.integer();
-}
-
-namespace {
-
 bool contains(const Value& container, const Value& item) {
   if (const std::string* text = container.text()) {
     if (!item.is_text()) fail("'in <string>' requires string as left operand, not " + type_name(item));
@@ -132,22 +101,6 @@ bool contains(const Value& container, const Value& item) {
   }
   return false;
 }
-
-}  // namespace
-
-bool is_true(std::string_view op, const Value& left, const Value& right) {
-  if (op == "==") return equal(left, right);
-  if (op == "!=") return !equal(left, right);
-  if (op == "in") return contains(right, left);
-  if (op == "not in") return !contains(right, left);
-  const auto order = compare(left, right, op);
-  if (!order) return false;
-  if (op == "<") return *order < 0;
-  if (op == "<=") return *order <= 0;
-  return op == ">" ? *order > 0 : *order >= 0;
-}
-
-namespace {
 
 std::string description(const Value& value) { return value.is_none() ? "None" : type_name(value) + " object"; }
 
@@ -194,25 +147,6 @@ std::optional<Value> own_item(const Value& object, const Value& index) {
   return Value(text.substr(begin, end - begin), object.is_markup());
 }
 
-}  // namespace
-
-Value attribute(const Value& object, const std::string& name) {
-  if (object.is_undefined()) fail_undefined(object);
-  if (const auto own = own_attribute(object, name)) return *own;
-  if (const auto found = own_item(object, name)) return *found;
-  return missing(object, name);
-}
-
-Value item(const Value& object, const Value& index) {
-  if (object.is_undefined()) fail_undefined(object);
-  if (const auto found = own_item(object, index)) return *found;
-  if (!index.is_text()) return Value::undefined(description(object) + " has no element " + repr(index));
-  if (const auto own = own_attribute(object, *index.text())) return *own;
-  return missing(object, *index.text());
-}
-
-namespace {
-
 struct Steps {
   int64_t start, stop, step;
 };
@@ -241,6 +175,60 @@ Sequence sliced(const Sequence& all, const Steps& steps) {
 }
 
 }  // namespace
+
+void fail_overflow() { fail("a number is too large"); }
+
+int64_t floor_divide(int64_t a, int64_t b) {
+  const int64_t quotient = a / b;
+  return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+
+Value binary(std::string_view op, const Value& left, const Value& right) {
+  if (op == "%" && left.is_text()) return percent_format(left, right);
+  if (left.integer() && right.integer()) return calculate(op, *left.integer(), *right.integer());
+  if (left.number() && right.number()) return calculate(op, *left.number(), *right.number());
+  if (op == "+") return concatenated(left, right);
+  const auto is_sequence = [](const Value& value) { return value.is_text() || value.items(); };
+  if (op == "*" && is_sequence(left) && right.integer()) return repeated(left, *right.integer());
+  if (op == "*" && is_sequence(right) && left.integer()) return repeated(right, *left.integer());
+  fail_types(op, left, right);
+}
+
+Value with_sign(char sign, const Value& value) {
+  if (value.is_undefined()) fail_undefined(value);
+  if (!value.number()) fail(std::string("bad operand type for unary ") + sign + ": '" + type_name(value) + "'");
+  if (value.is<double>()) return sign == '-' ? -value.get<double>() : value;
+  if (sign == '+') return *value.integer();
+  if (*value.integer() == std::numeric_limits<int64_t>::min()) fail_overflow();
+  return -*value.integer();
+}
+
+bool is_true(std::string_view op, const Value& left, const Value& right) {
+  if (op == "==") return equal(left, right);
+  if (op == "!=") return !equal(left, right);
+  if (op == "in") return contains(right, left);
+  if (op == "not in") return !contains(right, left);
+  const auto order = compare(left, right, op);
+  if (!order) return false;
+  if (op == "<") return *order < 0;
+  if (op == "<=") return *order <= 0;
+  return op == ">" ? *order > 0 : *order >= 0;
+}
+
+Value attribute(const Value& object, const std::string& name) {
+  if (object.is_undefined()) fail_undefined(object);
+  if (const auto own = own_attribute(object, name)) return *own;
+  if (const auto found = own_item(object, name)) return *found;
+  return missing(object, name);
+}
+
+Value item(const Value& object, const Value& index) {
+  if (object.is_undefined()) fail_undefined(object);
+  if (const auto found = own_item(object, index)) return *found;
+  if (!index.is_text()) return Value::undefined(description(object) + " has no element " + repr(index));
+  if (const auto own = own_attribute(object, *index.text())) return *own;
+  return missing(object, *index.text());
+}
 
 Value slice(const Value& object, const Value& start, const Value& stop, const Value& step) {
   if (object.is_undefined()) fail_undefined(object);

@@ -1,8 +1,8 @@
 // The parser of expressions. Its functions are named after those of Jinja's parser. See syntax.h.
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <initializer_list>
 
 #include "tokenizer/templates/jinja/syntax.h"
 
@@ -87,8 +87,7 @@ CallArguments parse_arguments(TokenStream& tokens) {
     } else if (tokens.accept_sign("**")) {
       check_order(!arguments.all_named);
       arguments.all_named = parse_expression(tokens);
-    } else if (tokens.is(Token::Kind::kName) && tokens.following().kind == Token::Kind::kSign &&
-               tokens.following().text == "=") {
+    } else if (tokens.is(Token::Kind::kName) && tokens.is_followed_by(Token::Kind::kSign, "=")) {
       check_order(!arguments.all_named);
       const std::string name = tokens.take().text;
       tokens.take();
@@ -191,8 +190,7 @@ ExpressionPtr parse_subscript(TokenStream& tokens, ExpressionPtr object) {
     return make_of(Kind::kSlice, offset, std::move(object), std::move(first), std::move(stop), std::move(step));
   }
   tokens.take();
-  ExpressionPtr index =
-      indices.size() == 1 ? std::move(indices.front()) : make(Kind::kTuple, offset, std::move(indices));
+  auto index = indices.size() == 1 ? std::move(indices.front()) : make(Kind::kTuple, offset, std::move(indices));
   return make_of(Kind::kItem, offset, std::move(object), std::move(index));
 }
 
@@ -251,20 +249,6 @@ ExpressionPtr parse_items(TokenStream& tokens, std::string_view end, bool may_be
   return make(Kind::kTuple, offset, std::move(items));
 }
 
-}  // namespace
-
-ExpressionPtr parse_filters(TokenStream& tokens, ExpressionPtr value, bool first_is_bare) {
-  while (std::exchange(first_is_bare, false) || tokens.accept_sign("|")) {
-    const Token name = tokens.expect(Token::Kind::kName, "a name");
-    value = make_of(Kind::kFilter, name.offset, std::move(value));
-    value->name = name.text;
-    if (tokens.is_sign("(")) value->arguments = parse_arguments(tokens);
-  }
-  return value;
-}
-
-namespace {
-
 ExpressionPtr parse_filters_and_tests(TokenStream& tokens, ExpressionPtr value) {
   for (;;) {
     if (tokens.is_sign("|")) {
@@ -292,92 +276,81 @@ ExpressionPtr parse_unary(TokenStream& tokens, bool with_filters) {
   return with_filters ? parse_filters_and_tests(tokens, std::move(made)) : std::move(made);
 }
 
-using Level = ExpressionPtr (*)(TokenStream&);
+// The binary operators, the loosest level first. Comparisons and ~ are one expression with all operands; the others
+// have two, joined from left to right.
+struct Level {
+  Kind kind;
+  std::array<std::string_view, 8> operators;
+};
+constexpr Level kLevels[] = {
+    {Kind::kOr, {"or"}},
+    {Kind::kAnd, {"and"}},
+    {Kind::kCompare, {"==", "!=", "<", "<=", ">", ">=", "in", "not in"}},
+    {Kind::kBinary, {"+", "-"}},
+    {Kind::kConcat, {"~"}},
+    {Kind::kBinary, {"*", "/", "//", "%"}},
+};
 
-// Operands of the `next` tighter level, with this word or one of these signs between them.
-ExpressionPtr parse_words(TokenStream& tokens, std::string_view word, Kind kind, Level next) {
-  ExpressionPtr left = next(tokens);
-  while (tokens.is_name(word)) {
-    const size_t offset = tokens.take().offset;
-    left = make_of(kind, offset, std::move(left), next(tokens));
+// Skips an operator of this level; empty: there is none.
+std::string take_operator(TokenStream& tokens, const Level& level) {
+  if (level.kind == Kind::kCompare && tokens.is_name("not") && tokens.is_followed_by(Token::Kind::kName, "in")) {
+    tokens.take();
+    return "not " + tokens.take().text;
   }
-  return left;
-}
-
-ExpressionPtr parse_signs(TokenStream& tokens, std::initializer_list<std::string_view> signs, Level next) {
-  ExpressionPtr left = next(tokens);
-  while (std::ranges::any_of(signs, [&](std::string_view sign) { return tokens.is_sign(sign); })) {
-    const Token sign = tokens.take();
-    left = make_of(Kind::kBinary, sign.offset, std::move(left), next(tokens));
-    left->name = sign.text;
+  for (const std::string_view op : level.operators) {
+    if (tokens.is_sign(op) || tokens.is_name(op)) return tokens.take().text;
   }
-  return left;
+  return {};
 }
 
-ExpressionPtr parse_filtered_unary(TokenStream& tokens) { return parse_unary(tokens, true); }
-
-ExpressionPtr parse_product(TokenStream& tokens) {
-  return parse_signs(tokens, {"*", "/", "//", "%"}, parse_filtered_unary);
-}
-
-ExpressionPtr parse_concat(TokenStream& tokens) {
+ExpressionPtr parse_level(TokenStream& tokens, const Level* level) {
+  if (level == std::end(kLevels)) return parse_unary(tokens, true);
   const size_t offset = tokens.current().offset;
-  std::vector<ExpressionPtr> operands;
-  do {
-    operands.push_back(parse_product(tokens));
-  } while (tokens.accept_sign("~"));
-  return operands.size() == 1 ? std::move(operands.front()) : make(Kind::kConcat, offset, std::move(operands));
-}
-
-ExpressionPtr parse_sum(TokenStream& tokens) { return parse_signs(tokens, {"+", "-"}, parse_concat); }
-
-ExpressionPtr parse_compare(TokenStream& tokens) {
-  const size_t offset = tokens.current().offset;
+  const bool is_chain = level->kind == Kind::kCompare || level->kind == Kind::kConcat;
+  if (level->kind == Kind::kCompare && tokens.accept_name("not")) {
+    const DepthGuard guard;
+    return make_of(Kind::kNot, offset, parse_level(tokens, level));
+  }
   std::vector<ExpressionPtr> operands;
   std::vector<std::string> operators;
-  operands.push_back(parse_sum(tokens));
-  for (;; operands.push_back(parse_sum(tokens))) {
-    static constexpr std::string_view kSigns[] = {"==", "!=", "<", "<=", ">", ">="};
-    if (std::ranges::any_of(kSigns, [&](std::string_view sign) { return tokens.is_sign(sign); })) {
-      operators.push_back(tokens.take().text);
-    } else if (tokens.accept_name("in")) {
-      operators.emplace_back("in");
-    } else if (tokens.is_name("not") && tokens.following().kind == Token::Kind::kName &&
-               tokens.following().text == "in") {
-      tokens.take();
-      tokens.take();
-      operators.emplace_back("not in");
-    } else {
-      break;
-    }
+  operands.push_back(parse_level(tokens, level + 1));
+  for (;;) {
+    const size_t at = tokens.current().offset;
+    operators.push_back(take_operator(tokens, *level));
+    if (operators.back().empty()) break;
+    operands.push_back(parse_level(tokens, level + 1));
+    if (is_chain) continue;
+    ExpressionPtr left = make(level->kind, at, std::exchange(operands, {}));
+    left->name = operators.back();
+    operands.push_back(std::move(left));
   }
-  if (operators.empty()) return std::move(operands.front());
-  ExpressionPtr made = make(Kind::kCompare, offset, std::move(operands));
+  if (operands.size() == 1) return std::move(operands.front());
+  ExpressionPtr made = make(level->kind, offset, std::move(operands));
+  operators.pop_back();
   made->operators = std::move(operators);
   return made;
 }
-
-ExpressionPtr parse_not(TokenStream& tokens) {
-  if (!tokens.is_name("not")) return parse_compare(tokens);
-  const DepthGuard guard;
-  const size_t offset = tokens.take().offset;
-  return make_of(Kind::kNot, offset, parse_not(tokens));
-}
-
-ExpressionPtr parse_and(TokenStream& tokens) { return parse_words(tokens, "and", Kind::kAnd, parse_not); }
-
-ExpressionPtr parse_or(TokenStream& tokens) { return parse_words(tokens, "or", Kind::kOr, parse_and); }
 
 }  // namespace
 
 ExpressionPtr parse_expression(TokenStream& tokens, bool with_condition) {
   const DepthGuard guard(kLevelsOfExpression);
-  ExpressionPtr value = parse_or(tokens);
+  ExpressionPtr value = parse_level(tokens, kLevels);
   while (with_condition && tokens.is_name("if")) {
     const size_t offset = tokens.take().offset;
-    ExpressionPtr condition = parse_or(tokens);
+    ExpressionPtr condition = parse_level(tokens, kLevels);
     ExpressionPtr otherwise = tokens.accept_name("else") ? parse_expression(tokens) : nullptr;
     value = make_of(Kind::kConditional, offset, std::move(condition), std::move(value), std::move(otherwise));
+  }
+  return value;
+}
+
+ExpressionPtr parse_filters(TokenStream& tokens, ExpressionPtr value, bool first_is_bare) {
+  while (std::exchange(first_is_bare, false) || tokens.accept_sign("|")) {
+    const Token name = tokens.expect(Token::Kind::kName, "a name");
+    value = make_of(Kind::kFilter, name.offset, std::move(value));
+    value->name = name.text;
+    if (tokens.is_sign("(")) value->arguments = parse_arguments(tokens);
   }
   return value;
 }

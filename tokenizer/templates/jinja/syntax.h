@@ -114,10 +114,13 @@ class TokenStream {
   explicit TokenStream(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
   const Token& current() const { return tokens_[at_]; }
-  const Token& following() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
   bool is(Token::Kind kind) const { return current().kind == kind; }
   bool is_sign(std::string_view sign) const { return is(Token::Kind::kSign) && current().text == sign; }
   bool is_name(std::string_view name) const { return is(Token::Kind::kName) && current().text == name; }
+  bool is_followed_by(Token::Kind kind, std::string_view text) const {
+    const Token& next = tokens_[std::min(at_ + 1, tokens_.size() - 1)];
+    return next.kind == kind && next.text == text;
+  }
   Token take();
   // Skip the token if it is current.
   bool accept_sign(std::string_view sign) { return is_sign(sign) ? (++at_, true) : false; }
@@ -149,8 +152,7 @@ ExpressionPtr parse_expression(TokenStream& tokens, bool with_condition = true);
 ExpressionPtr parse_tuple(TokenStream& tokens, bool with_condition = true, bool in_brackets = false);
 // The left side of `set` (with_namespace: may be the attribute of a namespace), or of `for`, up to the name `end`.
 ExpressionPtr parse_target(TokenStream& tokens, std::string_view end, bool with_namespace);
-// Filters after |, applied to `value`. `first_is_bare`: no | stands before the first one. Returns `value` if there are
-// none.
+// Applies the filters after |, if any, to `value`. `first_is_bare`: no | stands before the first one.
 ExpressionPtr parse_filters(TokenStream& tokens, ExpressionPtr value, bool first_is_bare = false);
 
 // `source` is normalized (jinja.h). Throws a SyntaxFailure.

@@ -28,9 +28,6 @@ namespace {
 
 utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
 
-bool is_upper(char32_t c) { return utf8proc_isupper(static_cast<utf8proc_int32_t>(c)) != 0; }
-bool is_title(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LT; }
-
 struct CharRange {
   char32_t first, last;
 };
@@ -41,27 +38,6 @@ constexpr CharRange kDigits[] = {{0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369
                                  {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
                                  {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
                                  {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}};
-
-}  // namespace
-
-bool is_alpha(char32_t c) { return category(c) >= UTF8PROC_CATEGORY_LU && category(c) <= UTF8PROC_CATEGORY_LO; }
-bool is_digit(char32_t c) {
-  return category(c) == UTF8PROC_CATEGORY_ND ||
-         std::ranges::any_of(kDigits, [&](const CharRange& range) { return c >= range.first && c <= range.last; });
-}
-bool is_lower(char32_t c) { return utf8proc_islower(static_cast<utf8proc_int32_t>(c)) != 0; }
-bool is_alnum(char32_t c) {
-  const bool is_number = category(c) >= UTF8PROC_CATEGORY_ND && category(c) <= UTF8PROC_CATEGORY_NO;
-  return is_alpha(c) || is_number || is_digit(c);
-}
-bool is_printable(char32_t c) {
-  return c == ' ' || !(category(c) == UTF8PROC_CATEGORY_CN || category(c) >= UTF8PROC_CATEGORY_ZS);
-}
-bool is_line_end(char32_t c) {
-  return (c >= '\n' && c <= '\r') || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
-}
-
-namespace {
 
 // Characters with several capitals (SpecialCasing.txt), Latin only.
 struct Capitals {
@@ -83,7 +59,9 @@ void append_capital(char32_t c, bool as_title, std::u32string* out) {
   *out += static_cast<char32_t>(as_title ? utf8proc_totitle(code) : utf8proc_toupper(code));
 }
 
-bool is_cased(char32_t c) { return is_lower(c) || is_upper(c) || is_title(c); }
+bool is_cased(char32_t c) {
+  return is_lower(c) || utf8proc_isupper(static_cast<utf8proc_int32_t>(c)) != 0 || category(c) == UTF8PROC_CATEGORY_LT;
+}
 
 bool is_case_ignorable(char32_t c) {  // Case_Ignorable, restricted to characters that occur in words
   return category(c) == UTF8PROC_CATEGORY_MN || category(c) == UTF8PROC_CATEGORY_LM || c == '\'' || c == '.' ||
@@ -128,6 +106,23 @@ std::u32string with_case(std::u32string_view text, auto case_at) {
 }
 
 }  // namespace
+
+bool is_alpha(char32_t c) { return category(c) >= UTF8PROC_CATEGORY_LU && category(c) <= UTF8PROC_CATEGORY_LO; }
+bool is_digit(char32_t c) {
+  return category(c) == UTF8PROC_CATEGORY_ND ||
+         std::ranges::any_of(kDigits, [&](const CharRange& range) { return c >= range.first && c <= range.last; });
+}
+bool is_lower(char32_t c) { return utf8proc_islower(static_cast<utf8proc_int32_t>(c)) != 0; }
+bool is_alnum(char32_t c) {
+  const bool is_number = category(c) >= UTF8PROC_CATEGORY_ND && category(c) <= UTF8PROC_CATEGORY_NO;
+  return is_alpha(c) || is_number || is_digit(c);
+}
+bool is_printable(char32_t c) {
+  return c == ' ' || !(category(c) == UTF8PROC_CATEGORY_CN || category(c) >= UTF8PROC_CATEGORY_ZS);
+}
+bool is_line_end(char32_t c) {
+  return (c >= '\n' && c <= '\r') || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+}
 
 std::u32string upper(std::u32string_view text) {
   return with_case(text, [](size_t) { return Case::kUpper; });

@@ -27,6 +27,14 @@ struct Iterator : Object {
   Next next;
 };
 
+bool equal_pairs(const Pairs& a, const Pairs& b) {
+  if (a.size() != b.size()) return false;
+  return std::ranges::all_of(a, [&](const Pair& pair) {
+    const Value* other = find(b, pair.key);
+    return other != nullptr && equal(pair.value, *other);
+  });
+}
+
 }  // namespace
 
 void fail(const std::string& message) { throw Failure(message); }
@@ -84,18 +92,6 @@ bool truth(const Value& value) {
   const auto size = length(value);
   return !size || *size != 0;
 }
-
-namespace {
-
-bool equal_pairs(const Pairs& a, const Pairs& b) {
-  if (a.size() != b.size()) return false;
-  return std::ranges::all_of(a, [&](const Pair& pair) {
-    const Value* other = find(b, pair.key);
-    return other != nullptr && equal(pair.value, *other);
-  });
-}
-
-}  // namespace
 
 bool equal(const Value& a, const Value& b) {
   if (a.is_text() && b.is_text()) return *a.text() == *b.text();

@@ -131,8 +131,7 @@ void set(Pairs* pairs, const Value& key, Value value);
 std::string type_name(const Value& value);  // Python's: "str", "NoneType"
 bool truth(const Value& value);
 bool equal(const Value& a, const Value& b);
-// Negative, 0 or positive for a < b, a == b, a > b; nothing for NaN. Types without an order fail with Python's message,
-// which quotes `op`.
+// Negative, 0 or positive for a < b, a == b, a > b; nothing for NaN. Types without an order fail, naming `op`.
 std::optional<int> compare(const Value& a, const Value& b, std::string_view op);
 bool less(const Value& a, const Value& b);
 bool is_true(std::string_view op, const Value& left, const Value& right);  // == != < <= > >= in "not in"
@@ -165,8 +164,7 @@ const std::string& require_text(const Value& value);
 void require_hashable(const Value& key);
 [[noreturn]] void fail_undefined(const Value& undefined);
 
-// Bounds the recursion over nested values, expressions and calls, which could overflow the stack. `levels`: cost of
-// this one.
+// Bounds the recursion over nested values, expressions and calls, to protect the stack. `levels`: its cost.
 class DepthGuard {
  public:
   explicit DepthGuard(int levels = 1);
