@@ -1,6 +1,5 @@
 #include "engine/boards/exchange.h"
 
-#include <algorithm>
 #include <array>
 
 namespace pinion {

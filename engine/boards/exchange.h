@@ -1,6 +1,5 @@
-// Several boards that share one model: the columns that each board computes, and the messages between the boards.
-// Rank 0, the first board, runs the command; the others execute the commands that it sends
-// (session/board_messages.h). mpi.h connects the processes.
+// Several boards that share one model: the columns of each board, and their messages. Rank 0, the first board, runs the
+// command and sends commands to the others (session/board_messages.h). mpi.h connects the processes.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +17,8 @@ namespace pinion {
 
 constexpr int32_t kMaxBoards = 256;
 
-// The division of a model among boards. Each board holds some rows of most matrices, so it computes these columns of
-// their outputs: whole units of rows, in the order of ranks. No sum is divided, so the bits do not depend on the number
-// of boards.
+// The division of a model among boards. Each board holds some rows of most matrices and so computes these columns of
+// outputs: whole units of rows, by rank. No sum is divided, so the number of boards does not change the bits.
 struct Shares {
   int32_t rank = 0;  // of this board
   int32_t ranks = 1;
@@ -51,8 +49,7 @@ struct RowRange {
   int64_t count = 0;
 };
 
-// Division of the rows of a matrix, or of the columns of its output, among boards: `count` rows in units of `unit`
-// consecutive rows that stay on one board.
+// Division of `count` rows of a matrix, or columns of its output, among boards, in units of `unit` consecutive rows.
 struct Division {
   int64_t count = 0;
   int64_t unit = 1;
@@ -128,8 +125,7 @@ std::vector<double> numbers_of_all(Exchange& exchange, double own);
 // Returns the error of the lowest rank that has one, on all boards.
 Error agree(Exchange& exchange, const Error& own);
 
-// Compares one number per board. If a board's number differs from rank 0's, returns the error `otherwise` with the name
-// of that board.
+// Compares one number per board. The error `otherwise` names a board whose number differs from rank 0's.
 Error agree_on(Exchange& exchange, uint64_t own, const std::string& otherwise);
 
 }  // namespace pinion

@@ -41,16 +41,23 @@ Division attended_columns(const Layer& layer) {
 
 // Norms whole rows of q and k in place (QkNorm::all_heads).
 void norm_all_heads(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
-  const float eps = p.model.config.norm_eps;
-  const int64_t q_width = layer.heads * layer.head_dim;
-  const int64_t k_width = layer.kv_heads * layer.head_dim;
   worker.for_each(2 * p.rows, [&](int64_t task) {
-    float* q = s.q.data() + task / 2 * q_width;
-    float* k = s.k.data() + task / 2 * k_width;
-    if (task % 2 == 0) {
-      p.kernels.rms_norm(q, layer[VectorRole::q_norm].weight, q_width, eps, q);
-    } else {
-      p.kernels.rms_norm(k, layer[VectorRole::k_norm].weight, k_width, eps, k);
+    const bool is_query = task % 2 == 0;
+    const int64_t width = (is_query ? layer.heads : layer.kv_heads) * layer.head_dim;
+    float* x = (is_query ? s.q : s.k).data() + task / 2 * width;
+    const Vector& norm = layer[is_query ? VectorRole::q_norm : VectorRole::k_norm];
+    p.kernels.rms_norm(x, norm.weight, width, p.model.config.norm_eps, x);
+  });
+  worker.barrier();
+}
+
+// Clamps q, k and v (OLMo).
+void limit_rows(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
+  const float limit = p.model.config.qkv_limit;
+  worker.for_each(p.rows, [&](int64_t row) {
+    for (const auto& [values, heads] : {std::pair(&s.q, layer.heads), {&s.k, layer.kv_heads}, {&s.v, layer.kv_heads}}) {
+      const int64_t n = heads * layer.head_dim;
+      for (float& x : std::span(*values).subspan(row * n, n)) x = std::clamp(x, -limit, limit);
     }
   });
   worker.barrier();
@@ -64,8 +71,8 @@ void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const f
     p.kernels.rms_norm(head, norms, layer.head_dim, c.norm_eps, out);
   } else if (c.qk_norm == QkNorm::layer_norm_heads) {
     p.kernels.layer_norm(head, norms + index * layer.head_dim, nullptr, layer.head_dim, c.norm_eps, out);
-  } else {
-    if (head != out) std::copy_n(head, layer.head_dim, out);
+  } else if (head != out) {
+    std::copy_n(head, layer.head_dim, out);
   }
   if (layer.rope != kNoRope) {
     const RopeAngles& angles = p.activations.angles[layer.rope];
@@ -148,16 +155,16 @@ void write_head(const Pass& p, const AttentionScratch& s, const Layer& layer, Lo
                 const AttentionState& state, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
   const int64_t d = cache_shape(p, layer).head_dim;
-  if (const float* sinks =
-          layer[VectorRole::sinks].weight) {  // merged last, so that the order of sums does not depend on chunks
+  // Sinks are merged last, so that the order of sums does not depend on chunks.
+  if (const float* sinks = layer[VectorRole::sinks].weight) {
     local->sink.max[0] = sinks[head];
     p.kernels.merge_attention(state, local->sink.from(0, d), 1, d);
   }
   if (cache_shape(p, layer).type == KvType::q8) p.kernels.unrotate(state.acc, d, rotation_of(d), state.acc);
   for (int64_t i = 0; i < layer.value_dim; ++i) out[i] = state.acc[i] / *state.sum;
-  if (c.attention_gate) {
-    p.kernels.sigmoid_mul(query_of(p, s, layer, row, head) + layer.head_dim, out, layer.head_dim, out);
-  }
+  const float* gate = s.gate.empty() ? nullptr : s.gate.data() + (row * layer.heads + head) * layer.value_dim;
+  if (c.attention_gate) gate = query_of(p, s, layer, row, head) + layer.head_dim;
+  if (gate) p.kernels.sigmoid_mul(gate, out, layer.value_dim, out);
 }
 
 // Outputs of a single token's heads [first, first + count) from their states in all chunks. out: of the first head.
@@ -173,15 +180,13 @@ void finish_heads(const Pass& p, AttentionScratch& s, const Layer& layer, int64_
   }
 }
 
-// Attention of a single token. A task is a kv head and a chunk. The task of the last chunk writes the token's key and
-// value to the cache before it reads them.
+// Attention of a single token, by kv head and chunk. The last chunk's task writes the token's key and value first.
 Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   const ModelConfig& c = p.model.config;
   LocalAttentionScratch& local = s.workers[worker.index];
   const Segment& segment = p.segments.front();
   const int64_t position = segment.position;
-  const int64_t d = segment.cache->layer(layer.slot).head_dim;
-  const int64_t group = layer.group();
+  const int64_t d = segment.cache->layer(layer.slot).head_dim, group = layer.group();
   const int64_t first_chunk = chunk_of(first_seen(layer, position));
   const int64_t chunks = chunk_of(position) - first_chunk + 1;
 
@@ -191,8 +196,7 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
     const int64_t kv_head = model_kv_head(p, layer, task % kv_heads);
     const int64_t chunk = first_chunk + task / kv_heads;
     if (chunk == chunk_of(position) && layer.owns_kv()) cache_head(p, s, layer, segment, 0, kv_head, &local);
-    const int64_t begin = kv_head * group;
-    const int64_t end = begin + group;
+    const int64_t begin = kv_head * group, end = begin + group;
     if (!local.has_queries[kv_head]) {
       local.has_queries[kv_head] = true;
       for (int64_t head = begin; head < end; ++head) make_query(p, s, layer, 0, head, local.q.data() + head * d);
@@ -236,16 +240,14 @@ void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t
                  LocalAttentionScratch* local) {
   const ModelConfig& c = p.model.config;
   const Segment& segment = p.segments[range.segment];
-  const int64_t d = segment.cache->layer(layer.slot).head_dim;
-  const int64_t group = layer.group();
+  const int64_t d = segment.cache->layer(layer.slot).head_dim, group = layer.group();
   const int64_t first = range.first, last = range.first + range.count;
   const float* q = queries_at(p, s, layer, kv_head, segment.row * group);
   const auto position = [&](int64_t row) { return segment.position + row / group; };
 
   const int64_t last_chunk = chunk_of(position(last - 1));
   for (int64_t chunk = chunk_of(first_seen(layer, position(first))); chunk <= last_chunk; ++chunk) {
-    // The rows [from, to) attend to this chunk: the positions of earlier rows are before it, and the windows of later
-    // rows begin after it.
+    // Rows [from, to) attend to this chunk: it is behind earlier rows, and later rows' windows begin after it.
     int64_t from = first;
     while (chunk_of(position(from)) < chunk) ++from;
     int64_t to = last;
@@ -305,8 +307,7 @@ void cache_tokens(Worker& worker, const Pass& p, AttentionScratch& s, const Laye
   });
 }
 
-// Attention of several tokens. Writes all of them to the cache first. Then a task is a kv head and a range of query
-// rows.
+// Attention of several tokens, all written to the cache first. Then a task is a kv head and a range of query rows.
 Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   LocalAttentionScratch& local = s.workers[worker.index];
   cache_tokens(worker, p, s, layer);
@@ -353,6 +354,7 @@ Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& la
             {{&layer[MatrixRole::q], s.q.data()},
              {&layer[MatrixRole::k], s.k.data()},
              {&layer[MatrixRole::v], s.v.data()},
+             {&layer[MatrixRole::attention_gate], s.gate.data()},
              {&layer[MatrixRole::laurel_left], p.activations.laurel_narrow.data()}});
   }
   if (p.model.config.laurel_rank > 0) finish_laurel(worker, p, layer, index);
@@ -362,6 +364,7 @@ Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& la
     gather(worker, p, s.k.data(), p.rows, layer[MatrixRole::k].rows);
     norm_all_heads(worker, p, s, layer);
   }
+  if (p.model.config.qkv_limit > 0.0f) limit_rows(worker, p, s, layer);
   return p.rows == 1 ? attention_decode(worker, p, s, layer) : attention_prefill(worker, p, s, layer);
 }
 
@@ -398,6 +401,7 @@ void make_attention_scratch(const Model& model, int64_t tokens, int64_t position
   make(&out->q, {MatrixRole::q, MatrixRole::latent_q});
   make(&out->k, {MatrixRole::k, MatrixRole::latent_k});
   make(&out->v, {MatrixRole::v, MatrixRole::latent_v});
+  make(&out->gate, {MatrixRole::attention_gate});
   make_latent_scratch(model, tokens, sizer, &out->latents);
   sizer->make(&out->queries, tokens * heads * d);
   out->partial.make(sizer, (positions + kAttentionChunk - 1) / kAttentionChunk * heads, d);

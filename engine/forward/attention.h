@@ -33,8 +33,7 @@ struct LocalAttentionScratch {
   AttentionBuffer sink;           // [1] the state of a sink: one score with value zero
 };
 
-// A range of a segment's tokens or query rows. Query row: token * group + head within the group; group: the query heads
-// of one kv head.
+// A range of tokens or query rows (token * group + head within the group of a kv head's query heads) of a segment.
 struct SegmentRange {
   int32_t segment;
   int64_t first;
@@ -42,7 +41,7 @@ struct SegmentRange {
 };
 
 struct AttentionScratch {
-  std::vector<float> q, k, v;  // [M][rows of the matrix] outputs of the projections
+  std::vector<float> q, k, v, gate;  // [M][rows of the matrix] outputs of the projections
   LatentScratch latents;
   std::vector<float> queries;  // [kv_heads][M][group][padded head_dim] prepared for the kernels
   AttentionBuffer partial;     // [attention chunks][heads] states of a single token, one per chunk and head

@@ -1,7 +1,6 @@
 #include "engine/forward/candidates.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <functional>
 #include <limits>
 

@@ -22,9 +22,8 @@ inline bool more_likely(const Candidate& a, const Candidate& b) {
   return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
 }
 
-// Sets `out` to the k > 0 largest logits of some panels, in descending order, or to all their logits if they have
-// fewer. NaN is never a candidate. logits: of all ids. panel_best: the id of the largest logit of each of these panels.
-// scratch: any size.
+// Sets `out` to the k > 0 largest logits of some panels, descending, or to all if they have fewer; never to NaN.
+// logits: of all ids. panel_best: the id of the largest logit of each of these panels. scratch: any size.
 void find_likeliest(int64_t k, std::span<const float> logits, std::span<const int32_t> panel_best,
                     std::vector<float>& scratch, std::vector<Candidate>& out);
 

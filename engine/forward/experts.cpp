@@ -30,27 +30,58 @@ struct Largest {
   }
 };
 
-float key_of(std::span<const float> logits, const RoutingRule& rule, size_t expert) {
-  return rule.correction ? sigmoid(logits[expert]) + rule.correction[expert] : logits[expert];
+struct Scores {
+  std::span<const float> logits;
+  const RoutingRule& rule;
+  double largest = double{std::ranges::max(logits)};  // logit
+  double sum = 0.0;                                   // of the exponentials of all experts, if they are needed
+
+  double of(size_t expert) const {
+    return rule.sigmoid ? double{sigmoid(logits[expert])} : portable_exp(double{logits[expert]} - largest);
+  }
+  // Without corrections and sums of groups, logits have the order of scores.
+  bool decide() const { return rule.correction || (rule.groups > 1 && rule.group_best > 1); }
+  float key(size_t expert) const {
+    if (!decide()) return logits[expert];
+    return static_cast<float>(of(expert) / (rule.sigmoid ? 1.0 : sum)) +
+           (rule.correction ? rule.correction[expert] : 0);
+  }
+};
+
+void offer_group(const Scores& scores, int64_t group, Largest* out) {
+  const size_t size = scores.logits.size() / scores.rule.groups, first = group * size;
+  for (size_t i = first; i < first + size; ++i) out->offer(i, scores.key(i));
 }
 
-void offer_group(std::span<const float> logits, const RoutingRule& rule, int64_t group, Largest* out) {
-  const size_t size = logits.size() / rule.groups, first = group * size;
-  for (size_t i = first; i < first + size; ++i) out->offer(i, key_of(logits, rule, i));
-}
-
-void choose_largest(std::span<const float> logits, const RoutingRule& rule, Largest* out) {
-  if (rule.groups == 1) return offer_group(logits, rule, 0, out);
+void choose_largest(const Scores& scores, Largest* out) {
+  const RoutingRule& rule = scores.rule;
+  if (rule.groups == 1) return offer_group(scores, 0, out);
   std::array<int32_t, kMaxExpertGroups> kept, best;
   std::array<float, kMaxExpertGroups> sums, keys;
   Largest groups = {std::span(kept).first(rule.groups_kept), sums.data()};
   for (int64_t group = 0; group < rule.groups; ++group) {
     Largest largest = {std::span(best).first(rule.group_best), keys.data()};
-    offer_group(logits, rule, group, &largest);
+    offer_group(scores, group, &largest);
     groups.offer(group, std::accumulate(keys.begin(), keys.begin() + rule.group_best, 0.0f));
   }
   std::ranges::sort(groups.indices);
-  for (const int32_t group : groups.indices) offer_group(logits, rule, group, out);
+  for (const int32_t group : groups.indices) offer_group(scores, group, out);
+}
+
+// SparseMixer (Liu et al. 2023) with two experts: the weight of each is its softmax among the logits near it, for the
+// second without the first.
+void weigh_sparsely(const Scores& scores, std::span<int32_t> experts, float* weights) {
+  for (const size_t n : {0, 1}) {
+    const float most = scores.logits[experts[n]];
+    double sum = 0.0;
+    for (int32_t i = 0; i < std::ssize(scores.logits); ++i) {
+      const float logit = scores.logits[i];
+      const bool is_near = !((most - logit) / std::max(std::abs(logit), most) > scores.rule.near);
+      if (is_near && (n == 0 || i != experts[0])) sum += portable_exp(double{logit} - double{most});
+    }
+    weights[n] = static_cast<float>(1.0 / sum);
+  }
+  if (experts[1] < experts[0]) std::swap(experts[0], experts[1]), std::swap(weights[0], weights[1]);
 }
 
 }  // namespace
@@ -58,22 +89,19 @@ void choose_largest(std::span<const float> logits, const RoutingRule& rule, Larg
 void choose_experts(std::span<const float> logits, const RoutingRule& rule, std::span<int32_t> experts,
                     float* weights) {
   Largest chosen = {experts, weights};
-  choose_largest(logits, rule, &chosen);
-  const double largest = double{logits[experts[0]]};
-  const auto score = [&](size_t expert) {
-    return rule.sigmoid ? double{sigmoid(logits[expert])} : portable_exp(double{logits[expert]} - largest);
-  };
+  Scores scores = {logits, rule};
+  const bool needs_sum = !rule.sigmoid && (scores.decide() || !rule.normalised);
+  for (size_t i = 0; needs_sum && i < logits.size(); ++i) scores.sum += scores.of(i);
+  choose_largest(scores, &chosen);
+  if (rule.near > 0.0f) return weigh_sparsely(scores, experts, weights);
   std::ranges::sort(experts);
-  double sum = 0.0;
+  double sum = rule.sigmoid ? 1.0 : scores.sum;
   if (rule.normalised) {
-    for (const int32_t expert : experts) sum += score(expert);
-  } else if (rule.sigmoid) {
-    sum = 1.0;
-  } else {
-    for (size_t i = 0; i < logits.size(); ++i) sum += score(i);
+    sum = 0.0;
+    for (const int32_t expert : experts) sum += scores.of(expert);
   }
   for (size_t i = 0; i < experts.size(); ++i) {
-    weights[i] = static_cast<float>(score(experts[i]) / sum * double{rule.scale});
+    weights[i] = static_cast<float>(scores.of(experts[i]) / sum * double{rule.scale});
     if (rule.scales) weights[i] *= rule.scales[experts[i]];
   }
 }
@@ -154,6 +182,7 @@ const Choices& choose(Worker& worker, const Pass& p, ExpertScratch& s, const Lay
                             .sigmoid = c.sigmoid,
                             .correction = layer[VectorRole::router_correction].weight,
                             .scale = c.scale,
+                            .near = c.near,
                             .scales = layer[VectorRole::expert_scale].weight,
                             .groups = c.groups,
                             .groups_kept = c.groups_kept,
@@ -229,26 +258,29 @@ void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const E
   gather(m.worker, p, p.activations.activation.data(), entries, any_up.rows);
 }
 
-// Adds columns of the shared expert's output to the residual stream.
-void add_shared(const Pass& p, const Choices& choices, int64_t column, int64_t columns) {
+// Adds columns of the shared expert's output to the residual stream, or weighs them in place.
+void add_shared(const Pass& p, const Choices& choices, int64_t column, int64_t columns, float* sums) {
   const int64_t hidden = p.model.config.hidden_size;
   for (int64_t row = 0; row < p.rows; ++row) {
     const float weight = choices.shared[row];
-    float* x = p.activations.x.data() + row * hidden + column;
+    float* x = sums + row * hidden + column;
     const float* value = p.activations.branch.data() + row * hidden + column;
-    for (int64_t c = 0; c < columns; ++c) x[c] += weight * value[c];
+    for (int64_t c = 0; c < columns; ++c) x[c] = value == x ? weight * value[c] : x[c] + weight * value[c];
   }
 }
 
-// Adds the experts' outputs to the residual stream. A task adds all experts to its columns in a fixed order: the shared
-// expert first, then the others in ascending order.
+// Adds the experts' outputs to the residual stream, or to `branch` if a norm of their sum follows. A task adds all
+// experts to its columns in a fixed order: the shared expert first, then the others in ascending order.
 template <class InputOf>
 void down(const Multiplier& m, const Pass& p, ExpertScratch& s, const Layer& layer, const Choices& choices,
           const ExpertGroups& groups, InputOf input_of) {
+  const ModelConfig& c = p.model.config;
   const bool is_apart = layer[VectorRole::expert_norm].weight;
-  float* sums = is_apart ? s.sums.data() : p.activations.x.data();
-  const int64_t hidden = p.model.config.hidden_size;
-  const Epilogue scaled = {.alpha = p.model.config.branch_scale};
+  const bool is_normed = layer[VectorRole::mlp_out_norm].weight, has_shared = c.experts.shared_size > 0;
+  float* sums = is_apart ? s.sums.data() : is_normed ? p.activations.branch.data() : p.activations.x.data();
+  const bool clears = is_apart || (is_normed && !has_shared);
+  const int64_t hidden = c.hidden_size;
+  const Epilogue scaled = {.alpha = is_normed ? 1.0f : c.branch_scale};
   const Kernels& kernels = m.table();
   Tile tile;
   alignas(kAlignmentBytes) float values[kTileRows * kPanelColumns];
@@ -256,8 +288,8 @@ void down(const Multiplier& m, const Pass& p, ExpertScratch& s, const Layer& lay
   m.worker.for_each_run(panel_count(any_down.weight.n), panels_per_claim(p.rows), [&](PanelRange run) {
     const int64_t begin = run.first * kPanelColumns, column = any_down.first + begin;
     const int64_t columns = std::min(run.count * kPanelColumns, any_down.weight.n - begin);
-    for (int64_t row = 0; is_apart && row < p.rows; ++row) std::fill_n(sums + row * hidden + column, columns, 0.0f);
-    if (!is_apart && p.model.config.experts.shared_size > 0) add_shared(p, choices, column, columns);
+    for (int64_t row = 0; clears && row < p.rows; ++row) std::fill_n(sums + row * hidden + column, columns, 0.0f);
+    if (!is_apart && has_shared) add_shared(p, choices, column, columns, sums);
     for (int64_t i = 0; i < std::ssize(groups.experts); ++i) {
       const ExpertRows& group = groups.experts[i];
       const Input in = input_of(i);
@@ -268,7 +300,7 @@ void down(const Multiplier& m, const Pass& p, ExpertScratch& s, const Layer& lay
           const int64_t entry = group.first + first + r;
           float* x = sums + groups.tokens[entry] * hidden + column;
           const float* value = values + r * kPanelColumns;
-          for (int64_t c = 0; c < columns; ++c) x[c] += groups.weights[entry] * value[c];
+          for (int64_t at = 0; at < columns; ++at) x[at] += groups.weights[entry] * value[at];
         }
       });
     }
@@ -335,8 +367,7 @@ void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tok
   const int64_t block = std::max(kernels.s8_shape.rows, kernels.f32_shape.rows);
   sizer->make(&out->router, tokens * c.count);
   if (c.shared_size > 0) sizer->make(&out->shared_weight, tokens);
-  const bool is_apart =
-      std::ranges::any_of(model.layers, [](const Layer& l) { return l[VectorRole::expert_norm].weight; });
+  const bool is_apart = std::ranges::any_of(model.layers, [](auto& l) { return l[VectorRole::expert_norm].weight; });
   if (is_apart) sizer->make(&out->sums, tokens * model.config.hidden_size);
   make_choices(&out->choices, tokens);
   sizer->make(&activations->activation, entries * c.inner_size);

@@ -22,11 +22,12 @@ struct Choices {
 struct RoutingRule {
   bool normalised = true;             // the weights of the chosen experts sum to `scale`
   bool sigmoid = false;               // score = 1 / (1 + exp(-logit)); else exp(logit)
-  const float* correction = nullptr;  // [experts] added to the sigmoids to choose experts, not to weigh them; or null
+  const float* correction = nullptr;  // [experts] added to the scores to choose experts, not to weigh them; or null
   float scale = 1;                    // of the weights
+  float near = 0;                     // see ExpertsConfig
   const float* scales = nullptr;      // [experts] further factors of the weights; or null
   // Consecutive experts form groups, at most kMaxExpertGroups. Only experts of the `groups_kept` best groups may be
-  // chosen. A group's score is the sum of its `group_best` largest logits (or corrected scores); ties go to the lower
+  // chosen. A group's score is the sum of its `group_best` largest scores, with corrections; ties go to the lower
   // index.
   int64_t groups = 1, groups_kept = 1, group_best = 1;
 };

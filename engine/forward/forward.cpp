@@ -59,7 +59,9 @@ void embed(Worker& worker, const Pass& p) {
     const int64_t token = row - segment.row, position = segment.position + token;
     if (task % 2 == 0) {
       if (p.model.reads_hidden()) return;
-      embed_row(p.model, segment.tokens[token], s.x.data() + row * c.hidden_size);
+      float* x = s.x.data() + row * c.hidden_size;
+      embed_row(p.model, segment.tokens[token], x);
+      if (c.embedding_norm) normalize(p, p.model.final_norm, x, x);
     } else {
       for (size_t i = 0; i < c.ropes.size(); ++i) {
         const int64_t at = row * c.ropes[i].dims / 2;
@@ -190,23 +192,23 @@ void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int6
       normalized(begin_stage(worker, p, Stage::mlp_norm), p, layer[VectorRole::mlp_norm],
                  is_apart ? forms_of(layer, {Stage::gate_up}) : forms_of(layer, {Stage::router, Stage::gate_up}));
   if (is_apart) return add_mlp_and_experts(worker, p, s, layer, y, index);
+  const Vector& norm = layer[VectorRole::mlp_out_norm];
   if (layer.experts.empty()) {
     activate(worker, p, layer, y, index);
     return add_down(worker, p, layer, index);
   }
   route(worker, p, s.experts, layer, y);
-  if (layer[MatrixRole::up].rows.count >
-      0) {  // the shared expert, whose output is kept in `branch` while the others read x
+  if (layer[MatrixRole::up].rows.count > 0) {  // the shared expert; its output stays in `branch` while others read x
     activate(worker, p, layer, y, index);
     const Input in = activated_input(worker, p, layer, index);
     project(begin_stage(worker, p, Stage::down), in, {{&layer[MatrixRole::down], p.activations.branch.data()}},
-            {.alpha = p.model.config.branch_scale});
+            {.alpha = norm.weight ? 1.0f : p.model.config.branch_scale});
   }
   add_experts(worker, p, s.experts, layer, y);
+  if (norm.weight) add_normed(worker, p, norm, factor_after_mlp(p, layer));
 }
 
-// Parallel branches: x is updated only after both have read it. Attention does not use the buffer of the mlp's
-// activations.
+// Parallel branches: x is updated only after both have read it. Attention leaves the mlp's activations alone.
 void add_parallel_branches(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
   if (p.model.config.shared_norm) {
     const Input both = attention_input(worker, p, layer);
@@ -230,6 +232,50 @@ void store_hidden(Worker& worker, const Pass& p) {
     const int64_t at = row * p.model.config.hidden_size;
     normalize(p, p.model.final_norm, p.activations.x.data() + at, p.hidden + at);
   });
+}
+
+// Sizes the buffers for models without experts (E = 1); make_expert_scratch() enlarges them.
+void make_activations(const Model& model, const Kernels& kernels, int64_t tokens, int32_t workers, ScratchSizer* sizer,
+                      Activations* out) {
+  const ModelConfig& c = model.config;
+  Activations& s = *out;
+  sizer->make(&s.x, tokens * c.hidden_size);
+  const bool has_out_norms = std::ranges::any_of(model.layers, [](const Layer& l) {
+    return l[VectorRole::attention_out_norm].weight || l[VectorRole::mlp_out_norm].weight;
+  });
+  if (has_out_norms || c.experts.shared_size > 0) sizer->make(&s.branch, tokens * c.hidden_size);
+  sizer->make(&s.attended, tokens * c.largest(&LayerConfig::attended));
+  sizer->make(&s.activation, tokens * max_rows(model, MatrixRole::up));
+  const bool has_cuts = std::ranges::any_of(model.layers, [](const Layer& l) { return l.gate_cut.has_value(); });
+  if (has_cuts) sizer->make(&s.gates, tokens * max_rows(model, MatrixRole::gate));
+  sizer->make(&s.laurel_narrow, tokens * c.laurel_rank);
+  if (c.laurel_rank > 0) sizer->make(&s.laurel, tokens * c.hidden_size);
+  for (const Rope& rope : c.ropes) {
+    RopeAngles& angles = s.angles.emplace_back();
+    sizer->make(&angles.cos, tokens * rope.dims / 2);
+    sizer->make(&angles.sin, tokens * rope.dims / 2);
+    sizer->make(&angles.query_scale, tokens);
+  }
+  sizer->make(&s.panel_best, tokens * panel_count(c.vocab_size));
+  sizer->make(&s.segment_of, tokens);
+  sizer->make(&s.rows_with_logits, tokens);
+  sizer->make(&s.gathered, gather_floats(model, tokens));
+  make_candidate_buffers(model, tokens, sizer, &s.candidates);
+
+  InputForms forms;
+  int64_t widest = c.hidden_size;
+  const auto add_input = [&](const Linear& linear) {
+    forms.add(linear.weight);
+    widest = std::max(widest, linear.weight.k);
+  };
+  model.each_outer_matrix(add_input);
+  for (const Layer& layer : model.layers) std::ranges::for_each(layer.matrix, add_input);
+  s.inputs.make(sizer, forms, std::max(packed_rows(kernels.s8_shape, tokens), packed_rows(kernels.f32_shape, tokens)),
+                widest);
+  s.local_inputs.resize(workers);
+  for (LocalInputBuffers& local : s.local_inputs) {
+    local.make(sizer, forms, std::max(kernels.s8_shape.rows, kernels.f32_shape.rows), widest);
+  }
 }
 
 }  // namespace
@@ -287,54 +333,6 @@ void plan(const Pass& p, Scratch* s) {
   }
   plan_attention(p, &s->attention);
 }
-
-namespace {
-
-// Sizes the buffers for models without experts (E = 1); make_expert_scratch() enlarges them.
-void make_activations(const Model& model, const Kernels& kernels, int64_t tokens, int32_t workers, ScratchSizer* sizer,
-                      Activations* out) {
-  const ModelConfig& c = model.config;
-  Activations& s = *out;
-  sizer->make(&s.x, tokens * c.hidden_size);
-  const bool has_out_norms = std::ranges::any_of(model.layers, [](const Layer& l) {
-    return l[VectorRole::attention_out_norm].weight || l[VectorRole::mlp_out_norm].weight;
-  });
-  if (has_out_norms || c.experts.shared_size > 0) sizer->make(&s.branch, tokens * c.hidden_size);
-  sizer->make(&s.attended, tokens * c.largest(&LayerConfig::attended));
-  sizer->make(&s.activation, tokens * max_rows(model, MatrixRole::up));
-  const bool has_cuts = std::ranges::any_of(model.layers, [](const Layer& l) { return l.gate_cut.has_value(); });
-  if (has_cuts) sizer->make(&s.gates, tokens * max_rows(model, MatrixRole::gate));
-  sizer->make(&s.laurel_narrow, tokens * c.laurel_rank);
-  if (c.laurel_rank > 0) sizer->make(&s.laurel, tokens * c.hidden_size);
-  for (const Rope& rope : c.ropes) {
-    RopeAngles& angles = s.angles.emplace_back();
-    sizer->make(&angles.cos, tokens * rope.dims / 2);
-    sizer->make(&angles.sin, tokens * rope.dims / 2);
-    sizer->make(&angles.query_scale, tokens);
-  }
-  sizer->make(&s.panel_best, tokens * panel_count(c.vocab_size));
-  sizer->make(&s.segment_of, tokens);
-  sizer->make(&s.rows_with_logits, tokens);
-  sizer->make(&s.gathered, gather_floats(model, tokens));
-  make_candidate_buffers(model, tokens, sizer, &s.candidates);
-
-  InputForms forms;
-  int64_t widest = c.hidden_size;
-  const auto add_input = [&](const Linear& linear) {
-    forms.add(linear.weight);
-    widest = std::max(widest, linear.weight.k);
-  };
-  model.each_outer_matrix(add_input);
-  for (const Layer& layer : model.layers) std::ranges::for_each(layer.matrix, add_input);
-  s.inputs.make(sizer, forms, std::max(packed_rows(kernels.s8_shape, tokens), packed_rows(kernels.f32_shape, tokens)),
-                widest);
-  s.local_inputs.resize(workers);
-  for (LocalInputBuffers& local : s.local_inputs) {
-    local.make(sizer, forms, std::max(kernels.s8_shape.rows, kernels.f32_shape.rows), widest);
-  }
-}
-
-}  // namespace
 
 void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
                   ScratchSizer* sizer, Scratch* out) {

@@ -23,13 +23,11 @@ struct Scratch {
   AltupScratch altup;
 };
 
-// For passes of at most `tokens` tokens of sequences of at most `positions` positions. If the sizer only counts bytes,
-// `out` must not be used.
+// For passes of at most `tokens` tokens and `positions` positions. If the sizer only counts, `out` must not be used.
 void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
                   ScratchSizer* sizer, Scratch* out);
 
-// Lists the tasks of a pass, which are the same in every layer. pass.activations must be scratch->activations, here and
-// below.
+// Lists a pass's tasks, the same in every layer. pass.activations must be scratch->activations, here and below.
 void plan(const Pass& pass, Scratch* scratch);
 
 // Evaluates the pass, after plan(). All workers call it.

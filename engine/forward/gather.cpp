@@ -66,8 +66,7 @@ std::span<float> logits_of(const Pass& p, int64_t row) {
   return std::span(p.logits + row * vocab, vocab);
 }
 
-// Writes this board's candidates of all rows. If its logits of a row contain NaN or infinity, all candidates of the row
-// get the id kNonFinitePanel.
+// Writes this board's candidates. Rows with NaN or infinity have kNonFinitePanel in place of all ids.
 void write_candidates(const Pass& p, const Shares& shares, int64_t count, Candidate* to) {
   CandidateBuffers& buffers = p.activations.candidates;
   const RowRange panels = head_panels(p, shares, shares.rank);

@@ -1,5 +1,4 @@
-// Exchanges between boards: each board has computed its columns of some rows and receives the others. On one board
-// these functions return at once.
+// Exchanges between boards, each of which has computed its columns of some rows. On one board they return at once.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +13,8 @@ namespace pinion {
 void gather(Worker& worker, const Pass& pass, float* rows, int64_t count, const Division& columns);
 
 // Completes the logits of `count` rows and their panel_best, on board 0 only. No barrier: only the caller of the pass
-// reads them. If Segment::candidates is k > 0, the other boards send only their k largest logits of a row, all such
-// rows in one exchange, and board 0 sets their other logits to -inf. Sampling draws the same token, since the top k of
-// all logits are among the boards' top k.
+// reads them. If Segment::candidates is k > 0, the other boards send their k largest logits of such rows in one
+// exchange, and board 0 sets their other logits to -inf: the top k of all logits are among the boards' top k.
 void gather_logits(const Worker& worker, const Pass& pass, int64_t count);
 
 // Size of Activations::gathered, the buffer of gather(), for passes of `tokens`. 0 on one board.

@@ -3,16 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <vector>
 
 namespace pinion {
 namespace {
-
-void write_floats(float* keys, float* values, int64_t slot, const float* key, const float* value, int64_t head_dim,
-                  int64_t count) {
-  for (int64_t i = 0; i < count; ++i) keys[key_at<float>(slot, i, head_dim)] = key[i];
-  std::copy_n(value, count, values + value_at<float>(slot, 0, head_dim));
-}
 
 // Converts in one loop and stores in another: compilers do not vectorise a single loop that does both.
 void write_pairs(bf16* keys, bf16* values, int64_t slot, const float* key, const float* value, int64_t head_dim,
@@ -76,7 +69,8 @@ void KvCache::write(int64_t position, int64_t slot, int64_t kv_head, const float
   std::byte* k = keys(chunk, slot, kv_head);
   std::byte* v = values(chunk, slot, kv_head);
   if (layer(slot).type == KvType::f32) {
-    write_floats(reinterpret_cast<float*>(k), reinterpret_cast<float*>(v), at, key, value, head_dim, count);
+    for (int64_t i = 0; i < count; ++i) reinterpret_cast<float*>(k)[key_at<float>(at, i, head_dim)] = key[i];
+    std::copy_n(value, count, reinterpret_cast<float*>(v) + value_at<float>(at, 0, head_dim));
   } else {
     write_pairs(reinterpret_cast<bf16*>(k), reinterpret_cast<bf16*>(v), at, key, value, head_dim, count);
     if (!is_last || at % 2 != 0) return;

@@ -105,9 +105,8 @@ struct KvCache {
             .cap = cap};
   }
 
-  // Writes a key and a value in f32 or bf16. key, value: [count], count <= head_dim. is_last: no later position has
-  // been written. Then the other value of a bf16 pair is set to zero: kernels read it with weight 0, and stale data
-  // could be NaN.
+  // Writes a key and a value in f32 or bf16. key, value: [count], count <= head_dim. is_last: no later position is
+  // written. Then the other value of a bf16 pair becomes zero: kernels read it with weight 0, and it could be NaN.
   void write(int64_t position, int64_t slot, int64_t kv_head, const float* key, const float* value, int64_t count,
              bool is_last = false);
 
@@ -115,8 +114,7 @@ struct KvCache {
   void clear(int64_t position);
 
   // write() for q8. key, value: [head_dim], balanced and rotated; used as scratch. The first kCentred positions of a
-  // chunk must be written before its other positions. If the value holds NaN or infinity, the key's scale becomes NaN,
-  // so that the logits become NaN, too.
+  // chunk are written before the others. If the value has NaN or infinity, the key's scale and the logits become NaN.
   void write_codes(const Kernels& kernels, int64_t position, int64_t slot, int64_t kv_head, float* key, float* value);
 };
 
@@ -129,8 +127,7 @@ int64_t missing_blocks(const KvCache& cache, int64_t positions);
 // Takes the missing blocks from the pool, which must have enough unused ones.
 void take_blocks(KvCache* cache, int64_t positions);
 
-// Gives back all blocks but those of the first `positions` positions. A block becomes unused when its last holder gives
-// it back.
+// Gives back all blocks but those of the first `positions` positions; the last holder's becomes unused.
 void release_blocks(KvCache* cache, int64_t positions);
 
 }  // namespace pinion

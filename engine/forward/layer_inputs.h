@@ -1,6 +1,5 @@
-// Per-layer embeddings (Gemma 3n and 4, LayerInputConfig): every layer has its own embedding of the token, combined
-// with a projection of the token's main embedding. This sum is the layer input; after the layer it is gated, projected
-// and added to the residual stream.
+// Per-layer embeddings (Gemma 3n and 4, LayerInputConfig): a layer's own embedding of the token plus a projection of
+// the main one is the layer input; after the layer it is gated, projected and added to the residual stream.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +20,7 @@ void make_layer_input_scratch(const Model& model, int64_t tokens, ScratchSizer* 
 // Computes the layer inputs of all layers from the token's embedding, which is in x. No barrier at the end.
 void begin_layer_inputs(Worker& worker, const Pass& pass, LayerInputScratch& scratch);
 
-// out = layer_out(activation(layer_gate(x * scale)) * layer input), before layer_out_norm. x, out: [M][hidden]; scale:
-// [hidden] or null. `index`: of the layer.
+// out = layer_out(activation(layer_gate(x * scale)) * layer input). x, out: [M][hidden]; scale: [hidden] or null.
 void project_layer_input(Worker& worker, const Pass& pass, LayerInputScratch& scratch, const Layer& layer,
                          int64_t index, const float* x, const float* scale, float* out);
 

@@ -1,5 +1,4 @@
-// Linear layers computed by the team: the input rows are prepared once (normed, quantised, packed) and multiplied by
-// all matrices that share them.
+// Linear layers: the team prepares input rows once (normed, quantised, packed) for all matrices that share them.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +14,7 @@
 
 namespace pinion {
 
-// Sizes scratch vectors in two rounds: the first counts their bytes, to be compared with the free memory; the second
-// allocates.
+// Sizes scratch vectors in two rounds: the first counts bytes, to compare with free memory; the second allocates.
 struct ScratchSizer {
   bool allocates = false;
   int64_t bytes = 0;  // if two calls enlarge one vector, the counting round adds both sizes: an upper bound
@@ -110,8 +108,7 @@ struct Multiplier {
   InputBuffers& shared;
   LocalInputBuffers& local;
 
-  // The kernels for matmuls. Cores that share an SME unit would wait for each other, so one of them uses it and the
-  // others use the companion table.
+  // The kernels for matmuls: of cores that share an SME unit one uses it, the others use the companion table.
   const Kernels& table() const { return worker.uses_sme || !kernels.companion ? kernels : *kernels.companion; }
 };
 
@@ -164,8 +161,7 @@ inline int64_t panels_of(std::span<const Projection> projections) {
   return panels;
 }
 
-// The panels of all projections are numbered consecutively. Splits a range of them at the matrices' borders and calls
-// f(projection, its panels in the range).
+// Splits a range of the consecutive panels of all projections at the matrices; f(projection, its panels in it).
 template <class F>
 void for_each_projection(std::span<const Projection> projections, PanelRange left, F f) {
   for (const Projection& to : projections) {
@@ -176,8 +172,7 @@ void for_each_projection(std::span<const Projection> projections, PanelRange lef
   }
 }
 
-// Maximum number of panels in one claim. For a single row, w4 kernels read several panels side by side, one stream
-// each.
+// Maximum number of panels in one claim. For a single row, w4 kernels read several panels as streams side by side.
 constexpr int64_t kPanelsPerClaim = 4;
 inline int64_t panels_per_claim(int64_t rows) { return rows == 1 ? kPanelsPerClaim : 1; }
 
@@ -225,8 +220,7 @@ Input prepare(const Multiplier& m, int64_t rows, int64_t k, InputForms forms, Ma
     return input_in(m.local, forms, 1, k, 1, row, 0);
   }
   if (rows <= m.kernels.few_rows && forms.codes()) {
-    m.worker.for_each(rows,
-                      [&](int64_t row) { quantize_shared(m, make(row, 1, m.local.values.data()), k, forms, row); });
+    m.worker.for_each(rows, [&](int64_t r) { quantize_shared(m, make(r, 1, m.local.values.data()), k, forms, r); });
     m.worker.barrier();
     return input_in(m.shared, forms, rows, k, 1, m.shared.values.data(), 0);
   }

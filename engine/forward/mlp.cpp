@@ -30,8 +30,7 @@ void gate_columns(const Pass& p, const float* gates, float threshold, int64_t co
   }
 }
 
-// Applies the sparse gates to up's outputs, both of `width` columns. The threshold needs whole rows, so this is a stage
-// of its own.
+// Applies the sparse gates to `width` columns of up's outputs. The threshold needs whole rows: a stage of its own.
 void apply_sparse_gates(Worker& worker, const Pass& p, const Layer& layer, int64_t width) {
   const auto threshold_of_row = [&](int64_t row) {
     return threshold_of(p.activations.gates.data() + row * width, width, *layer.gate_cut);

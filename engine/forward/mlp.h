@@ -18,8 +18,7 @@ inline Gating gating_of(const ModelConfig& config, const Layer& layer) {
 // out[i] = activation(gate[i]) * x[i] for i < n. out may be x.
 void gate_row(const Pass& pass, const float* gate, const float* x, int64_t n, float* out);
 
-// Writes the mlp's activation to Activations::activation. y: the normed residual stream; index: of the layer, here and
-// below.
+// Writes Activations::activation. y: the normed residual stream; index: of the layer, here and below.
 void activate(Worker& worker, const Pass& pass, const Layer& layer, const Input& y, int64_t index);
 
 // The activation as the input of down.

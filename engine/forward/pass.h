@@ -115,8 +115,7 @@ inline const float* normed_rows(const Pass& p, const Vector& norm, const float* 
   return out;
 }
 
-// The sum of f(i) for i < n, with the same bits on every machine: sixteen partial sums, added in pairs 8, 4, 2 and 1
-// apart, as in the kernels.
+// The sum of f(i) for i < n, with the kernels' bits: sixteen partial sums, added in pairs 8, 4, 2 and 1 apart.
 template <class F>
 float row_sum(int64_t n, F f) {
   constexpr int64_t kPartialSums = 16;

@@ -111,8 +111,7 @@ struct Trace {
 // The first layer after which the residual streams differ; -1: none.
 int64_t first_difference(const Trace& a, const Trace& b);
 
-// Records the residual stream x [rows][hidden] after a stage that wrote it. Does nothing if trace is null, here and
-// below.
+// Records the residual stream x [rows][hidden] after a stage. Does nothing if trace is null, here and below.
 void trace_residual(const Worker& worker, Trace* trace, std::span<const float> x, TracePoint after);
 
 // Records the input of a layer's matrices. All workers call it; it has barriers if moments are collected.

@@ -51,8 +51,7 @@ void apply_draft_inputs(Worker& worker, const Pass& p, const Layer& layer) {
   });
 }
 
-// Saves the convolution's inputs that the next pass needs, and those of drafts. Overwrites inputs that this pass has
-// read, so a barrier must precede it.
+// Saves the convolution's inputs for the next pass, and of drafts, over inputs of this pass: after a barrier.
 void save_inputs(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {
   if (p.rows == 1) return;
   const Recurrence& r = p.model.config.recurrence;
@@ -74,8 +73,7 @@ using AdvanceHead = void (*)(const Pass& pass, RecurrentScratch& scratch, const 
                              int64_t head, int64_t first, int64_t count, const StateWrites& writes, float* state,
                              StateRows* rows);
 
-// Processes all tokens of a segment in one head. First applies the accepted drafts of the last pass to the state. The
-// drafts of this pass advance a copy of the state.
+// Processes a segment in one head: applies the last pass's accepted drafts; this pass's drafts advance a copy.
 void mix_head(const Pass& p, RecurrentScratch& s, const Layer& layer, AdvanceHead advance, const Segment& segment,
               int64_t head, StateRows* rows) {
   const int64_t slot = layer.state_slot;
@@ -105,7 +103,7 @@ void advance_delta(const Pass& p, RecurrentScratch& s, const Layer& layer, const
                    int64_t first, int64_t count, const StateWrites& writes, float* state, StateRows* rows) {
   const ModelConfig& c = p.model.config;
   const Recurrence& d = c.recurrence;
-  const int64_t key_head = head / (d.value_heads / d.key_heads);
+  const int64_t key_head = d.key_head(head);
   constexpr float kUnitNormEps = 1e-6f;  // added to the sum of squares; a constant in Hugging Face's transformers
   const float eps = kUnitNormEps / static_cast<float>(d.key_dim);
   for (int64_t r = 0; r < count; ++r) {
@@ -134,13 +132,12 @@ void advance_delta(const Pass& p, RecurrentScratch& s, const Layer& layer, const
   }
 }
 
-// Mamba 2: the state decays and adds the token's value, both by a step size computed from the token. A skip connection
-// and a gate follow.
+// Mamba 2: the state decays and adds the token's value, by the token's step size. A skip connection and a gate follow.
 void advance_mamba(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segment& segment, int64_t head,
                    int64_t first, int64_t count, const StateWrites& writes, float* state, StateRows* rows) {
   const Recurrence& d = p.model.config.recurrence;
-  const int64_t group = head / (d.value_heads / d.key_heads);
-  const float* convolved = s.convolved.data() + (segment.row + first) * d.channels();
+  const int64_t group = d.key_head(head);
+  float* convolved = s.convolved.data() + (segment.row + first) * d.channels();
   for (int64_t r = 0; r < count; ++r) {
     const float* row = convolved + r * d.channels();
     const float* key = row + d.value_width() + group * d.key_dim;
@@ -156,11 +153,15 @@ void advance_mamba(const Pass& p, RecurrentScratch& s, const Layer& layer, const
                            writes.beta, rows->v.data(), false},
                           state);
   for (int64_t r = 0; r < count; ++r) {
-    const float* value = convolved + r * d.channels() + head * d.value_dim;
+    float* value = convolved + r * d.channels() + head * d.value_dim;
     float* out = rows->v.data() + r * d.value_dim;
     float* gate = s.z.data() + (segment.row + first + r) * d.value_width() + head * d.value_dim;
     for (int64_t i = 0; i < d.value_dim; ++i) out[i] += layer[VectorRole::state_skip].weight[head] * value[i];
-    p.kernels.silu_mul(gate, out, d.value_dim, gate);
+    if (d.norm_before_gate) {
+      std::copy_n(out, d.value_dim, value);  // norm_and_gate() reads all heads
+    } else {
+      p.kernels.silu_mul(gate, out, d.value_dim, gate);
+    }
   }
 }
 
@@ -207,15 +208,10 @@ void mix_by_short_conv(Worker& worker, const Pass& p, RecurrentScratch& s, const
 // --- A layer
 
 void mix(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {
-  switch (p.model.config.recurrence.kind) {
-    case RecurrenceKind::gated_delta:
-      return mix_heads(worker, p, s, layer, advance_delta);
-    case RecurrenceKind::short_conv:
-      return mix_by_short_conv(worker, p, s, layer);
-    case RecurrenceKind::mamba2:
-      convolve_all(worker, p, s, layer);
-      return mix_heads(worker, p, s, layer, advance_mamba);
-  }
+  const RecurrenceKind kind = p.model.config.recurrence.kind;
+  if (kind == RecurrenceKind::short_conv) return mix_by_short_conv(worker, p, s, layer);
+  if (kind == RecurrenceKind::mamba2) convolve_all(worker, p, s, layer);
+  mix_heads(worker, p, s, layer, kind == RecurrenceKind::mamba2 ? advance_mamba : advance_delta);
 }
 
 // RMSNorm of each group of a row's columns. out may be x.
@@ -225,6 +221,17 @@ void norm_groups(const Pass& p, const Layer& layer, const float* x, float* out) 
   for (int64_t at = 0; at < d.value_width(); at += width) {
     p.kernels.rms_norm(x + at, layer[VectorRole::state_norm].weight + at, width, p.model.config.norm_eps, out + at);
   }
+}
+
+// z = norm(output) silu(z). The output is in the place of the convolved values.
+void norm_and_gate(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {
+  const Recurrence& d = p.model.config.recurrence;
+  worker.for_each(p.rows, [&](int64_t row) {
+    float *out = s.convolved.data() + row * d.channels(), *z = s.z.data() + row * d.value_width();
+    norm_groups(p, layer, out, out);
+    p.kernels.silu_mul(z, out, d.value_width(), z);
+  });
+  worker.barrier();
 }
 
 }  // namespace
@@ -240,6 +247,7 @@ void recur(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& laye
     begin_stage(worker, p, Stage::attention);
     mix(worker, p, s, layer);
     worker.barrier();
+    if (p.model.config.recurrence.norm_before_gate) norm_and_gate(worker, p, s, layer);
     save_inputs(worker, p, s, layer);
   }
   const int64_t width = p.model.config.recurrence.value_width();
@@ -252,7 +260,8 @@ Input recurrent_output(Worker& worker, const Pass& p, RecurrentScratch& s, const
   const Multiplier m = begin_stage(worker, p, Stage::o_input);
   return prepare(m, p.rows, width, forms_of(out), [&](int64_t first, int64_t count, float* rows) -> const float* {
     const float* z = s.z.data() + first * width;
-    if (p.model.config.recurrence.norm_groups == 0) return z;
+    const Recurrence& d = p.model.config.recurrence;
+    if (d.norm_groups == 0 || d.norm_before_gate) return z;
     for (int64_t r = 0; r < count; ++r) norm_groups(p, layer, z + r * width, rows + r * width);
     return rows;
   });

@@ -35,8 +35,7 @@ struct RecurrentScratch {
 void make_recurrent_scratch(const ModelConfig& config, int64_t tokens, int32_t workers, ScratchSizer* sizer,
                             RecurrentScratch* out);
 
-// Advances the layer's states by the tokens of the pass and leaves the gated outputs in scratch.z. x: the input of the
-// layer's first matrices.
+// Advances the layer's states by the pass; gated outputs go to scratch.z. x: input of the layer's first matrices.
 void recur(Worker& worker, const Pass& pass, RecurrentScratch& scratch, const Layer& layer, const Input& x);
 
 // The outputs of recur() as the input of the layer's last matrix.

@@ -48,8 +48,7 @@ struct RecurrentState {
   int64_t bytes() const { return layers * layer_floats() * sizeof(float); }
 
   float* layer(int64_t index) const { return reinterpret_cast<float*>(memory.data) + index * layer_floats(); }
-  // The convolution's input of the token at `position` >= -taps; inputs before position 0 are zero. The inputs are a
-  // ring: token position + taps overwrites it.
+  // The convolution's input at `position` >= -taps, zero before 0. Token position + taps overwrites it in the ring.
   float* input(int64_t index, int64_t position) const {
     return layer(index) + (position + shape.taps) % shape.taps * input_floats();
   }
@@ -87,9 +86,8 @@ Error allocate_recurrent_state(const ModelConfig& config, RecurrentState* out);
 // Allocates the memory of at most `drafts` drafts in a pass, if there is none and the model has recurrent layers.
 Error allocate_state_drafts(int64_t drafts, RecurrentState* state);
 
-// Copies the convolution's input of one held draft, the token at position - 1 - back, to the state's inputs of layer
-// `index`. Does nothing if that token is no draft. `position`: number of tokens of the sequence, drafts included, here
-// and below.
+// Copies the convolution's input of one held draft, the token at position - 1 - back, if it is one, to the state's
+// inputs of layer `index`. `position`: tokens of the sequence, drafts included, here and below.
 void apply_draft_input(const RecurrentState& state, int64_t index, int64_t position, int64_t back);
 
 // Applies the held drafts to the state of one head. scratch: [held][value_dim].
@@ -125,9 +123,8 @@ int64_t snapshot_bytes(const SnapshotPool& pool);
 // True if the limit has room for one snapshot. False for a model without recurrent layers.
 bool can_take_snapshot(const Snapshots& snapshots, const RecurrentState& state);
 
-// Saves the state after `position` tokens, which must not be before an earlier snapshot's. The state must hold no
-// drafts. Evicts the pool's least recently used snapshot if there is no room for another one within the limit or in the
-// machine's memory.
+// Saves the state, without drafts, after `position` tokens, not before an earlier snapshot's. Evicts the pool's least
+// recently used snapshot if the limit or the machine's memory has no room for another one.
 void take_snapshot(Snapshots* snapshots, const RecurrentState& state, int64_t position);
 
 // Position of the latest snapshot at or before `position`; 0: none.

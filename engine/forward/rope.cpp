@@ -38,9 +38,8 @@ void scale_llama3(const Rope& rope, std::vector<double>* inverse) {
     if (wavelength > context / rope.low_freq_factor) {
       f /= rope.factor;
     } else if (wavelength >= context / rope.high_freq_factor) {
-      const double blend =
-          (context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
-      f = (1.0 - blend) * f / rope.factor + blend * f;
+      const double mix = (context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+      f = (1.0 - mix) * f / rope.factor + mix * f;
     }
   }
 }
@@ -76,11 +75,6 @@ double yarn_amplitude(const Rope& rope) {
   return magnitude(1.0);
 }
 
-// LongRoPE (Ding et al. 2024): one factor per frequency.
-void scale_longrope(const std::vector<double>& factors, std::vector<double>* inverse) {
-  for (size_t i = 0; i < inverse->size(); ++i) (*inverse)[i] /= factors[i];
-}
-
 double longrope_amplitude(const Rope& rope) {
   if (rope.attention_factor) return *rope.attention_factor;
   if (rope.factor <= 1.0) return 1.0;
@@ -90,31 +84,23 @@ double longrope_amplitude(const Rope& rope) {
 }  // namespace
 
 RopeFrequencies rope_frequencies(const Rope& rope, int64_t max_positions, int64_t sequence) {
-  const double theta =
-      rope.kind == RopeKind::dynamic ? dynamic_theta(rope, rope.dims, max_positions, sequence) : rope.theta;
+  const RopeKind kind = rope.kind;
+  const bool is_dynamic = kind == RopeKind::dynamic;
+  const double theta = is_dynamic ? dynamic_theta(rope, rope.dims, max_positions, sequence) : rope.theta;
   std::vector<double> inverse = plain_frequencies(theta, rope.dims);
   RopeFrequencies result;
-  switch (rope.kind) {
-    case RopeKind::none:
-    case RopeKind::dynamic:
-      break;
-    case RopeKind::proportional:
-      std::fill(inverse.begin() + rope.turning / 2, inverse.end(), 0.0);
-      [[fallthrough]];
-    case RopeKind::linear:
-      for (double& f : inverse) f /= rope.factor;
-      break;
-    case RopeKind::llama3:
-      scale_llama3(rope, &inverse);
-      break;
-    case RopeKind::yarn:
-      scale_yarn(rope, rope.dims, &inverse);
-      result.amplitude = static_cast<float>(yarn_amplitude(rope));
-      break;
-    case RopeKind::longrope:
-      scale_longrope(sequence > rope.original_max_positions ? rope.long_factor : rope.short_factor, &inverse);
-      result.amplitude = static_cast<float>(longrope_amplitude(rope));
-      break;
+  if (kind == RopeKind::proportional) std::fill(inverse.begin() + rope.turning / 2, inverse.end(), 0.0);
+  if (kind == RopeKind::proportional || kind == RopeKind::linear) {
+    for (double& f : inverse) f /= rope.factor;
+  } else if (kind == RopeKind::llama3) {
+    scale_llama3(rope, &inverse);
+  } else if (kind == RopeKind::yarn) {
+    scale_yarn(rope, rope.dims, &inverse);
+    result.amplitude = static_cast<float>(yarn_amplitude(rope));
+  } else if (kind == RopeKind::longrope) {  // LongRoPE (Ding et al. 2024): one factor per frequency
+    const auto& factors = sequence > rope.original_max_positions ? rope.long_factor : rope.short_factor;
+    for (size_t i = 0; i < inverse.size(); ++i) inverse[i] /= factors[i];
+    result.amplitude = static_cast<float>(longrope_amplitude(rope));
   }
   for (const double f : inverse) result.inverse.push_back(static_cast<float>(f));
   return result;
@@ -151,22 +137,10 @@ int64_t context_length(const ModelConfig& config) {
   // With several ropes, max_positions of the file already includes the scaling.
   if (config.ropes.size() > 1) return config.max_positions;
   const Rope& rope = config.ropes.front();
-  const auto stretched = [&](int64_t positions) {
-    return static_cast<int64_t>(static_cast<double>(positions) * rope.factor);
-  };
-  switch (rope.kind) {
-    case RopeKind::linear:
-    case RopeKind::dynamic:
-      return std::max(config.max_positions, stretched(config.max_positions));
-    case RopeKind::yarn:
-      return std::max(config.max_positions, stretched(rope.original_max_positions));
-    case RopeKind::none:
-    case RopeKind::llama3:
-    case RopeKind::longrope:
-    case RopeKind::proportional:
-      break;
-  }
-  return config.max_positions;
+  const bool is_yarn = rope.kind == RopeKind::yarn;
+  if (!is_yarn && rope.kind != RopeKind::linear && rope.kind != RopeKind::dynamic) return config.max_positions;
+  const auto positions = static_cast<double>(is_yarn ? rope.original_max_positions : config.max_positions);
+  return std::max(config.max_positions, static_cast<int64_t>(positions * rope.factor));
 }
 
 bool frequencies_follow_length(const ModelConfig& config) {

@@ -2,16 +2,13 @@
 #include "engine/measure/bandwidth.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "engine/measure/statistics.h"
 #include "engine/team/memory.h"
 #include "kernels/base/clock.h"
-#include "loader/files/mapped_file.h"
 
 namespace pinion {
 namespace {
@@ -67,8 +64,7 @@ void read_range(const std::byte* range, int64_t range_bytes, SharedPass& pass) {
   pass.sum.fetch_xor(sum, std::memory_order_relaxed);
 }
 
-// The fastest number of streams depends on the machine (tools/MEASURED.md). Eight streams were fastest on none, and the
-// read after them found much of the buffer in a cache.
+// The fastest number of streams varies (tools/MEASURED.md). Eight were fastest nowhere and filled caches for the next.
 struct Reader {
   int streams;
   void (*read)(const std::byte*, int64_t, SharedPass&);

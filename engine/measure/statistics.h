@@ -19,8 +19,7 @@ double quantile(std::vector<double> values, double fraction);
 
 double median_of(std::vector<double> values);  // 0 without values
 
-// Comparison of two models' predictions of one token. p, q: softmax of the reference's and of the other model's logits.
-// Natural logarithms.
+// Compares two models' predictions of a token. p, q: softmax of the reference's and the other's logits. Natural logs.
 struct Divergence {
   double reference_loss = 0;  // -log p(next)
   double loss = 0;            // -log q(next)

@@ -86,11 +86,10 @@ std::vector<Cpus> candidate_teams(const Topology& topology) {
   // Sorted by package, too: half of a machine with two sockets is then one socket, with its memory.
   std::ranges::sort(cores, {}, [](const Core& core) { return std::tuple(core.kind, core.package, core.cpu); });
   std::vector<Cpus> teams = {default_team(topology)};
-  const double max_cpus =
-      topology.cpu_quota > 0 ? std::max(1.0, topology.cpu_quota) : std::numeric_limits<double>::max();
+  const double limit = topology.cpu_quota > 0 ? std::max(1.0, topology.cpu_quota) : std::numeric_limits<double>::max();
   const auto add = [&](const Cpus& cpus) {
     const bool is_known = std::ranges::any_of(teams, [&](const Cpus& team) { return is_same_set(team, cpus); });
-    if (!is_known && !cpus.empty() && static_cast<double>(cpus.size()) <= max_cpus) teams.push_back(cpus);
+    if (!is_known && !cpus.empty() && static_cast<double>(cpus.size()) <= limit) teams.push_back(cpus);
   };
   const std::span<const Core> all = cores;
   size_t faster = 0;

@@ -31,8 +31,7 @@ struct Measured {
 // Index of the fastest candidate by median. Among those within 2 % of it, the default wins, else the smallest.
 size_t best_candidate(std::span<const Measured> candidates);
 
-// True if the candidate's best round is over 10 % slower than the fastest median, so that it can be dropped early.
-// False for the default, since the result is compared with it.
+// True if the candidate's best round is over 10 % slower than the fastest median; never for the default.
 bool is_clearly_behind(const Measured& candidate, std::span<const Measured> candidates);
 
 struct TunedTeam {

@@ -11,8 +11,6 @@
 #include "engine/model/vector_reader.h"
 #include "kernels/base/text.h"
 #include "loader/pack/pack.h"
-#include "loader/quant/adapters.h"
-#include "loader/quant/fused_experts.h"
 #include "loader/quant/stored_weights.h"
 
 namespace pinion {
@@ -140,8 +138,10 @@ struct Binder : VectorReader {
     *out = {.format = packing.format, .k = spec.k, .rotation = packing.rotation};
     if (rows.count == 0) return;
     LinearWeight weight = spec.order.selects_rows() ? found : rows_of(found, first + rows.first, rows.count);
-    PackJob job = {std::move(weight.weight), packing.format, out, std::move(weight.scale),
-                   reader_of(weight.coded, packing.as_stored && traits_of(packing.format).bits == 4)};
+    const bool keeps_codes = packing.as_stored && traits_of(packing.format).bits == 4;
+    PackJob job = {weight.weight, packing.format, out, std::move(weight.scale),
+                   keeps_codes && is_block(weight.weight.dtype) ? code_reader_of(weight.weight)
+                                                                : reader_of(weight.coded, keeps_codes)};
     job.rotation = packing.rotation;
     job.order = spec.order.slice(rows.first, rows.count);
     job.source_codes = found.stored_as;
@@ -168,12 +168,15 @@ struct Binder : VectorReader {
     FusedExperts found;
     if (Error e = bind_fused_experts(model->checkpoint, c, layer, &found)) return e;
     std::span<float> gate_up_bias, down_bias;
-    if (Error e = read_bias(found.gate_up.bias, 1.0f, &gate_up_bias)) return e;
-    split_gate_up(c.experts.inner_size, gate_up_bias);
-    if (Error e = read_bias(found.down.bias, c.branch_scale, &down_bias)) return e;
+    const bool halves = c.experts.halves;
+    if (!halves) {
+      if (Error e = read_bias(found.gate_up.bias, 1.0f, &gate_up_bias)) return e;
+      split_gate_up(c.experts.inner_size, gate_up_bias);
+      if (Error e = read_bias(found.down.bias, c.branch_scale, &down_bias)) return e;
+    }
     for (const FusedMatrix* m : {&found.gate_up, &found.down}) {
       for (const TensorView* view : {&m->values, &m->scales, &m->bias}) bound.insert(view->name);
-      if (Error e = keep(m->bias)) return e;
+      if (Error e = halves ? Error{} : keep(m->bias)) return e;
       matrices.insert(m->module + ".weight");
       const Format to = weight_format(options, m->module + ".weight", false);
       const bool keeps_values = m->stored_as.empty() || to == Format::bf16;  // bf16 represents MXFP4 exactly
@@ -188,9 +191,11 @@ struct Binder : VectorReader {
       const Format wanted = weight_format(options, from.module + ".weight", false);
       const Packing to = packed_as({.format = wanted, .rotation = weight_rotation(options, wanted, spec.k)}, spec.k);
       out.weight = {.format = to.format, .k = spec.k, .rotation = to.rotation};
-      out.bias = (is_down ? down_bias : gate_up_bias).data() + (spec.expert * in_tensor + index) * spec.n + own.first;
+      if (!halves)
+        out.bias = (is_down ? down_bias : gate_up_bias).data() + (spec.expert * in_tensor + index) * spec.n + own.first;
       if (own.count == 0) continue;
-      const SteppedRows rows = {index + own.first * in_tensor, in_tensor, own.count};
+      const int64_t step = halves ? 1 : in_tensor, first = halves ? index * spec.n : index;
+      const SteppedRows rows = {first + own.first * step, step, own.count};
       PackJob job = expert_job(from, spec.expert, rows, to.format, &out.weight);
       job.rotation = out.weight.rotation;
       job.source_codes = from.stored_as;
@@ -199,13 +204,22 @@ struct Binder : VectorReader {
     return {};
   }
 
-  // Binds experts that are stacked in one tensor of gate and up and one of down.
+  Error bind_stacked_bias(const MatrixTensor& spec, int64_t experts, int64_t rows, std::span<float>* out) {
+    TensorView view;
+    if (!spec.has_bias) return {};
+    if (Error e = bind(spec.module() + ".bias", {experts, rows}, &view)) return e;
+    return read_bias(view, spec.bias_scale, out);
+  }
+
+  // Binds experts that are stacked in one tensor for each matrix, or for gate and up together.
   Error bind_stacked(std::span<const MatrixTensor> specs) {
     const int64_t count = model->config.experts.count, inner = model->config.experts.inner_size;
+    const bool is_fused = model->config.name("expert_gate") == model->config.name("expert_up");
     std::map<std::string, LinearWeight> tensors;
+    std::map<std::string, std::span<float>> biases;
     for (const MatrixTensor& spec : specs) {
-      const bool is_down = spec.role == MatrixRole::down;
-      const int64_t rows = is_down ? spec.n : 2 * inner, from = spec.role == MatrixRole::up ? inner : 0;
+      const bool shares = is_fused && spec.role != MatrixRole::down;  // the tensor of gate and up
+      const int64_t rows = shares ? 2 * inner : spec.n, from = shares && spec.role == MatrixRole::up ? inner : 0;
       const std::string module = spec.module();
       const auto [found, is_new] = tensors.try_emplace(module);
       LinearWeight& whole = found->second;
@@ -213,7 +227,10 @@ struct Binder : VectorReader {
         if (Error e = bind_stacked_experts(model->checkpoint, module, count, rows, spec.k, &whole)) return e;
         bound.insert(whole.tensors.begin(), whole.tensors.end());
         matrices.insert(module + ".weight");
+        if (Error e = bind_stacked_bias(spec, count, rows, &biases[module])) return e;
       }
+      Linear& linear = matrix_of(*model, spec);
+      if (spec.has_bias) linear.bias = biases[module].data() + spec.expert * rows + from + divide(*model, spec).first;
       add_rows(whole, spec.expert * rows + from, packing_of(options, model->config, module, whole), spec);
     }
     return {};
@@ -349,7 +366,8 @@ struct Binder : VectorReader {
     for (int64_t i = 0; i < c.layers; ++i) {
       if (Error e = bind_layer(i)) return e;
     }
-    if (Error e = read_norm("final_norm", c.hidden_size, &model->final_norm)) return e;
+    model->final_norm.weight = ones();
+    if (Error e = c.norm_weights ? read_norm("final_norm", c.hidden_size, &model->final_norm) : Error{}) return e;
     if (!options.mtp) {
       if (Error e = bind_layer_inputs()) return e;
       if (Error e = bind_head()) return e;

@@ -1,20 +1,12 @@
 #include "engine/model/layer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "kernels/base/math.h"
 
 namespace pinion {
 namespace {
-
-// Weights of value_norm, for which files have no tensor.
-constexpr auto kOnes = [] {
-  std::array<float, kMaxHeadDim> ones = {};
-  ones.fill(1.0f);
-  return ones;
-}();
 
 constexpr float kMaxBalance = 1024;
 
@@ -38,13 +30,22 @@ float balance_of(float query_size, float key_size) {
 
 }  // namespace
 
+const float* ones() {
+  static const std::vector<float> kOnes(kMaxK, 1.0f);
+  return kOnes.data();
+}
+
 void init_layer(const ModelConfig& config, int64_t index, Layer* out) {
   static_cast<LayerConfig&>(*out) = config.layer[index];
   const auto before = std::span(config.layer).first(index);
   out->slot = std::ranges::count_if(before.first(out->owns_kv() ? index : out->kv_layer),
                                     [](const LayerConfig& layer) { return layer.attends && layer.owns_kv(); });
   out->state_slot = std::ranges::count(before, true, &LayerConfig::recurrent);
-  if (config.value_norm) out->v_norm = kOnes.data();
+  if (config.value_norm) out->v_norm = ones();
+  if (!config.norm_weights) {
+    for (const VectorRole role : {VectorRole::attention_norm, VectorRole::mlp_norm}) (*out)[role].weight = ones();
+    if (config.qk_norm != QkNorm::none) (*out)[VectorRole::q_norm].weight = (*out)[VectorRole::k_norm].weight = ones();
+  }
   if (out->gate_sparsity > 0.0f) {
     out->gate_cut = static_cast<float>(normal_quantile(static_cast<double>(out->gate_sparsity)));
   }

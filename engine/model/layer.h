@@ -58,6 +58,9 @@ struct Layer : LayerConfig {
   }
 };
 
+// Weights of norms for which files have no tensor.
+const float* ones();
+
 // Sets the fields that follow from the config and the layer's index alone.
 void init_layer(const ModelConfig& config, int64_t index, Layer* out);
 

@@ -1,7 +1,6 @@
 #include "engine/model/layer_tensors.h"
 
 #include <array>
-#include <cmath>
 
 namespace pinion {
 namespace {
@@ -63,7 +62,8 @@ constexpr SizeRule kLayerOut = [](Config c, LayerOf) { return c.layer_input.size
 constexpr SizeRule kAltup = [](Config c, LayerOf) { return c.altup.inputs; };
 constexpr SizeRule kAltupPairs = [](Config c, LayerOf) { return c.altup.inputs * c.altup.inputs; };
 
-constexpr BiasRule kQkvBias = [](Config c) { return c.qkv_bias; };
+constexpr BiasRule kQkvBias = [](Config c) { return c.qkv_bias && c.latent.rank == 0; };
+constexpr BiasRule kLatentBias = [](Config c) { return c.qkv_bias; };
 constexpr BiasRule kOBias = [](Config c) { return c.o_bias; };
 constexpr BiasRule kStateBias = [](Config c) { return c.recurrence.proj_bias; };
 constexpr BiasRule kOutBias = [](Config c) { return c.recurrence.out_bias; };
@@ -80,21 +80,27 @@ RowOrder rows_of_heads(int64_t heads, int64_t begin, int64_t count, int64_t all)
 
 // Heads that rope rotates. rows: of a head.
 RowOrder rotated(Config c, int64_t rows) {
+  if (c.rope_reversed) return {.head_rows = rows, .tail_rows = rows / 2};  // with halves swapped, angles change sign
   return c.rope_interleaved ? RowOrder{.head_rows = rows, .pairs = c.ropes[0].dims / 2} : RowOrder{};
+}
+
+// A tensor of q, k and v has, for each kv head, its queries, the key and the value. `count` of these from `first` on.
+RowOrder of_kv_head(LayerOf l, int64_t first, int64_t count) {
+  return rows_of_heads(l.kv_heads, first * l.head_dim, count * l.head_dim, (l.group() + 2) * l.head_dim);
 }
 
 // In the files of latent attention, the rotated rows of a head come last; tail_rows moves them to the front.
 constexpr OrderRule kQueryOrder = [](Config c, LayerOf l) {
-  if (c.qkv_by_head) return rows_of_heads(l.heads, 0, l.head_dim, 3 * l.head_dim);
+  if (c.qkv_by_head) return of_kv_head(l, 0, l.group());
   RowOrder order = rotated(c, c.query_stride(l));
   if (c.latent.rank > 0) order.head_rows = l.head_dim, order.tail_rows = c.latent.rope_dims;
   return order;
 };
 constexpr OrderRule kKeyOrder = [](Config c, LayerOf l) {
-  return c.qkv_by_head ? rows_of_heads(l.heads, l.head_dim, l.head_dim, 3 * l.head_dim) : rotated(c, l.head_dim);
+  return c.qkv_by_head ? of_kv_head(l, l.group(), 1) : rotated(c, l.head_dim);
 };
 constexpr OrderRule kValueOrder = [](Config c, LayerOf l) {
-  return c.qkv_by_head ? rows_of_heads(l.heads, 2 * l.head_dim, l.head_dim, 3 * l.head_dim) : RowOrder{};
+  return c.qkv_by_head ? of_kv_head(l, l.group() + 1, 1) : RowOrder{};
 };
 constexpr OrderRule kLatentRopeOrder = [](Config c, LayerOf) { return rotated(c, c.latent.rope_dims); };
 constexpr OrderRule kLatentKeyOrder = [](Config c, LayerOf l) {
@@ -141,12 +147,13 @@ using enum DividedBy;
 // In the order of packing. Matrices that are fused in one tensor follow one another in the order of their rows in it;
 // state_b and state_z have two rows, since their places depend on the kind of recurrence.
 constexpr MatrixRow kMatrixRows[] = {
-    {M::latent_q_a, "q_a", P::attention, S::qkv, nothing, kQueryRank, kHidden},
-    {M::latent_kv_a, "kv_a", P::attention, S::qkv, nothing, kLatentRank, kHidden},
-    {M::latent_k_rope, "kv_a", P::attention, S::qkv, nothing, kLatentRope, kHidden, kLatentRopeOrder},
+    {M::latent_q_a, "q_a", P::attention, S::qkv, nothing, kQueryRank, kHidden, {}, kLatentBias},
+    {M::latent_kv_a, "kv_a", P::attention, S::qkv, nothing, kLatentRank, kHidden, {}, kLatentBias},
+    {M::latent_k_rope, "kv_a", P::attention, S::qkv, nothing, kLatentRope, kHidden, kLatentRopeOrder, kLatentBias},
     {M::q, "q", P::attention, S::qkv, kv_heads, kQueries, kHidden, kQueryOrder, kQkvBias, &O::qkv},
     {M::k, "k", P::attention, S::qkv, kv_heads, kKeys, kHidden, kKeyOrder, kQkvBias, &O::qkv, &O::key},
     {M::v, "v", P::attention, S::qkv, kv_heads, kValues, kHidden, kValueOrder, kQkvBias, &O::qkv},
+    {M::attention_gate, "attention_gate", P::attention, S::qkv, kv_heads, kAttended, kHidden},
     {M::latent_q, "q_b", P::attention, S::q_latent, kv_heads, kAllHeads, kQueryRank, kQueryOrder},
     {M::latent_k, "kv_b", P::attention, S::kv_latent, kv_heads, kLatentKeys, kLatentRank, kLatentKeyOrder},
     {M::latent_v, "kv_b", P::attention, S::kv_latent, kv_heads, kAttended, kLatentRank, kLatentValueOrder},
@@ -310,16 +317,10 @@ MatrixTensor head_matrix(const ModelConfig& config) {
 MatrixTensor mtp_matrix(const ModelConfig& config) { return only_matrix(config, Part::mtp); }
 
 Division division_of(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares) {
-  switch (matrix.divided_by) {
-    case panels:
-      // The head is divided by whole panels even in tests, since each panel has one most likely id.
-      return {matrix.n, matrix.role == MatrixRole::head ? kPanelColumns : shares.unit};
-    case kv_heads:
-      return {matrix.n, matrix.n / config.layer[matrix.layer].kv_heads};
-    case nothing:
-    case first:
-      break;
-  }
+  // The head is divided by whole panels even in tests, since each panel has one most likely id.
+  const bool is_head = matrix.role == MatrixRole::head;
+  if (matrix.divided_by == panels) return {matrix.n, is_head ? kPanelColumns : shares.unit};
+  if (matrix.divided_by == kv_heads) return {matrix.n, matrix.n / config.layer[matrix.layer].kv_heads};
   return {matrix.n, matrix.n};
 }
 
@@ -349,7 +350,7 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
 }
 
 int64_t vector_parameters(const ModelConfig& config) {
-  int64_t count = config.hidden_size * (config.norm_bias ? 2 : 1) + config.layer_input.size;
+  int64_t count = config.norm_weights ? config.hidden_size * (config.norm_bias ? 2 : 1) + config.layer_input.size : 0;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (const VectorTensor& vector : layer_vectors(config, layer)) count += vector.n;
   }

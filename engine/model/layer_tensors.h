@@ -1,5 +1,4 @@
-// The list of a model's tensors: names in the file, shapes, roles in the computation. Loading, random weights, reports,
-// scratch memory and parameter counts all read it.
+// The list of a model's tensors: names, shapes, roles. Loading, random weights, reports and scratch memory read it.
 #pragma once
 
 #include <algorithm>
@@ -93,6 +92,7 @@ enum class MatrixRole : uint8_t {
   q,
   k,
   v,
+  attention_gate,
   latent_q_a,
   latent_kv_a,
   latent_k_rope,
@@ -159,8 +159,7 @@ struct MatrixTensor {
 Division division_of(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares);
 RowRange own_rows(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares);
 
-// Modules of a layer whose weights and biases are fp32 in every mode: vectors, and a few small matrices. kVectorRows
-// (layer_tensors.cpp) describes their tensors.
+// Modules of a layer that are fp32 in every mode: vectors, and a few small matrices, as rows of kVectorRows.
 enum class VectorRole : uint8_t {
   attention_norm,
   q_norm,

@@ -13,9 +13,15 @@ bool matches(const std::string& pattern, const std::string& name) { return name.
 
 // The pattern of `keep` that matches a matrix, or null.
 const std::string* kept_by(const LoadOptions& options, const std::string& name) {
-  const auto found =
-      std::ranges::find_if(options.keep, [&](const std::string& pattern) { return matches(pattern, name); });
+  const auto found = std::ranges::find_if(options.keep, [&](const auto& each) { return matches(each, name); });
   return found == options.keep.end() ? nullptr : &*found;
+}
+
+// GGUF tensors with more bits a weight, such as Q5_K and Q6_K, lose too much as w4.
+constexpr double kMaxW4Bits = 5.0;
+
+double bits_of(const TensorView& tensor) {
+  return 8.0 * static_cast<double>(tensor.bytes) / static_cast<double>(std::max<int64_t>(1, tensor.elements()));
 }
 
 }  // namespace
@@ -23,8 +29,9 @@ const std::string* kept_by(const LoadOptions& options, const std::string& name) 
 Format weight_format(const LoadOptions& options, const std::string& name, bool is_head) {
   if (kept_by(options, name)) return Format::bf16;
   if (is_head && options.head) return *options.head;
-  if (options.quant == Quant::none) return Format::bf16;
-  return options.quant == Quant::w4a8 && !is_head ? Format::w4 : Format::w8;
+  if (is_head && options.quant != Quant::none) return Format::w8;
+  constexpr Format kFormatOf[] = {Format::bf16, Format::w8, Format::w4, Format::w4z};  // by Quant
+  return kFormatOf[static_cast<size_t>(options.quant)];
 }
 
 int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k) {
@@ -57,13 +64,19 @@ Packing packing_of(const LoadOptions& options, const ModelConfig& config, const 
   if (options.ternary && !is_requested && !is_updated) {
     const bool has_bitnet_codes = weight.coded.format && weight.coded.scheme.stored_as == StoredAs::bitnet;
     if (has_bitnet_codes && weight.coded.k % kW2GroupK == 0) return {.format = Format::w2, .as_stored = true};
-    if (weight.stored_as.empty() && looks_ternary(weight.weight)) return {.format = Format::w2};
+    const bool is_coded = !weight.stored_as.empty() && !is_block(weight.weight.dtype);
+    if (!is_coded && looks_ternary(weight.weight)) return {.format = Format::w2};
   }
-  if (packing.format == Format::w4) {
+  if (traits_of(packing.format).bits == 4) {
     if (weight.coded.format && weight.coded.scheme.bits == 4) {
       packing.requantised_because =
           is_updated ? "changed by an adapter" : find_w4_format(weight.coded, &packing.format);
       packing.as_stored = packing.requantised_because.empty();
+    } else if (const auto kept = kept_format(weight.weight.dtype); kept && !is_updated) {
+      packing.format = *kept;
+      packing.as_stored = true;
+    } else if (is_block(weight.weight.dtype) && bits_of(weight.weight) > kMaxW4Bits) {
+      packing.format = Format::w8;
     } else if (!is_head && config.quantization && has_w4_codes(*config.quantization)) {
       packing.format = Format::w8;
     }

@@ -16,14 +16,18 @@
 namespace pinion {
 
 enum class Quant : uint8_t {
-  none,  // bf16 weights, fp32 arithmetic
-  w8a8,  // int8 weights per output channel, int8 activations per token
-  w4a8,  // 4-bit weights in groups of 32, int8 activations per token; the head has int8 weights
+  none,       // bf16 weights, fp32 arithmetic
+  w8a8,       // int8 weights per output channel, int8 activations per token
+  w4a8,       // 4-bit weights in groups of 32, int8 activations per token; the head has int8 weights
+  w4a8_plus,  // as w4a8, each group with a zero point: w4z
 };
-inline constexpr std::array<std::string_view, 3> kQuantNames = {"none", "w8a8", "w4a8"};  // by Quant
+inline constexpr std::array<std::string_view, 4> kQuantNames = {"none", "w8a8", "w4a8", "w4a8+"};  // by Quant
 static_assert(kQuantNames[static_cast<size_t>(Quant::none)] == "none" &&
               kQuantNames[static_cast<size_t>(Quant::w8a8)] == "w8a8" &&
-              kQuantNames[static_cast<size_t>(Quant::w4a8)] == "w4a8");
+              kQuantNames[static_cast<size_t>(Quant::w4a8)] == "w4a8" &&
+              kQuantNames[static_cast<size_t>(Quant::w4a8_plus)] == "w4a8+");
+
+constexpr bool has_4_bits(Quant quant) { return quant == Quant::w4a8 || quant == Quant::w4a8_plus; }
 
 class Exchange;
 class Team;
@@ -41,11 +45,10 @@ struct LoadOptions {
   std::optional<Format> head = {};  // format of the head; nullopt: that of `quant`
   // Matrices whose tensor name contains one of these stay bf16, e.g. "lm_head" or "layers.3.mlp.down_proj".
   std::vector<std::string> keep = {};
-  std::vector<std::string> lora = {};  // adapters, "DIR" or "DIR=FACTOR" (loader/quant/adapters.h)
+  std::vector<std::string> lora = {};  // adapters, "DIR" or "DIR=FACTOR" (loader/quant/stored_weights.h)
   bool mtp = false;    // loads the checkpoint's MTP layer instead of the model: see load_mtp (engine/runtime/load.h)
   bool rotate = true;  // rotates the inputs of matrices that are quantised here (kernels/layout.h)
-  // Packs float matrices that are ternary, judged by some rows (loader/pack/quantize.h), as w2 in modes that quantise.
-  // No weight is rounded.
+  // Packs float matrices that are ternary, judged by some rows (quantize.h), as w2 in modes that quantise, unrounded.
   bool ternary = true;
   bool synthetic_ternary = false;  // makes the weights of synthetic_model ternary
   // Weights are then quantised with error feedback (engine/runtime/calibration.h). Empty: from the weights alone.
@@ -56,8 +59,7 @@ struct LoadOptions {
   bool numa_first_touch = false;
   std::function<void(int64_t done, int64_t total)> progress = {};  // in bytes, or in steps of a calibration
   std::string cache_folder = {};  // of packed weights (loader/pack/pack_cache.h); empty: no cache
-  // Verifies the hashes of cached weights before their use. If false, the first start after a boot verifies them in the
-  // background, while they are used.
+  // Verifies the hashes of cached weights before their use; false: in the background, at the first start after a boot.
   bool check_cache = false;
   std::function<void(const Error&)> warn = {};  // reports problems that do not stop the load; called on any thread
   // Reports damage that may have affected results already returned. Empty: calls `warn`.
@@ -84,8 +86,8 @@ struct Packing {
 // The rotation (see Matrix) of weights with k inputs that the loader quantises to this format; 1: not rotated.
 int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k);
 
-// The packing of one matrix. Reads some of its rows to detect ternary weights. If the file has 4-bit codes, w4a8 packs
-// the matrices that it stores with more bits as int8, since its authors found 4 bits too few for them.
+// The packing of one matrix. Reads some of its rows to detect ternary weights. If the file has 4-bit codes, w4a8
+// and w4a8+ pack the matrices that it stores with more bits as int8, since its authors found 4 bits too few for them.
 Packing packing_of(const LoadOptions& options, const ModelConfig& config, const std::string& module,
                    const LinearWeight& weight);
 

@@ -28,8 +28,7 @@ inline std::string and_more(int64_t count) {
   return count > 0 ? ", and " + std::to_string(count) + " more" : std::string();
 }
 
-// Quantised weights of the file that the loader quantised again, a loss of precision to report. One entry per pair of
-// formats.
+// Weights that the file and then the loader quantised, with a loss to report: one entry per pair of formats.
 struct Conversion {
   std::string from;                 // the file's format
   std::string requantised_because;  // the reason if both formats have 4 bits, else empty
@@ -38,8 +37,7 @@ struct Conversion {
   int64_t modules = 0;  // their number
 };
 
-// The input of an MTP layer (multi-token prediction, DeepSeek-V3), which reads the next token and the hidden state
-// before it: x = fc [norm(embedding) | norm(hidden state)].
+// Input of an MTP layer (DeepSeek-V3), of the next token and the hidden state before it: x = fc [norm(e) | norm(h)].
 struct MtpInput {
   Linear fc;  // [hidden, 2 hidden]
   Vector embedding_norm, hidden_norm;
@@ -101,16 +99,14 @@ struct Model {
     if (!mapped.empty()) return mapped;
     return from_cache() ? packed_contents(cache, cached) : std::span<const std::byte>(arena.data, arena.bytes);
   }
-  // Bytes of packed weights that a pass of `tokens` tokens reads. With experts this is an upper bound, which assumes
-  // that each token chooses different experts.
+  // Bytes of packed weights that a pass of `tokens` tokens reads, at most: each token may choose different experts.
   int64_t bytes_per_pass(int64_t tokens) const {
     return weight_bytes - expert_bytes + config.experts.max_active(expert_bytes, tokens);
   }
 };
 
-// Reads the vectors of the model from its checkpoint, and makes the jobs that pack its matrices (bind.cpp).
-// model->config and model->checkpoint must be set. Errors name a tensor that is missing, has a wrong shape or NaN, or
-// is not part of such a model.
+// Reads the vectors of the model from its checkpoint, and makes the jobs that pack its matrices. model->config and
+// model->checkpoint must be set. Errors name a tensor that is missing, no part of the model, misshapen, or has NaN.
 Error bind_tensors(const LoadOptions& options, Model* model, std::vector<PackJob>* jobs);
 
 // The member of `model` that holds a tensor of the list (engine/model/layer_tensors.h).
@@ -135,8 +131,7 @@ inline RowRange divide(Model& model, const MatrixTensor& tensor) {
   return own;
 }
 
-// The largest number of rows that the matrices with this role have in any layer, on all boards together; 0: no layer
-// has one.
+// The largest number of rows of the matrices with this role in any layer, on all boards together; 0: no such layer.
 inline int64_t max_rows(const Model& model, MatrixRole role) {
   int64_t n = 0;
   for (const Layer& layer : model.layers) n = std::max(n, layer[role].rows.count);

@@ -48,12 +48,11 @@ struct VectorReader {
     return {};
   }
 
-  Error read_vector(const std::string& name, std::initializer_list<int64_t> shape, float offset,
-                    std::span<float>* out) {
+  Error read_vector(const std::string& name, std::initializer_list<int64_t> shape, float offset, std::span<float>* to) {
     TensorView tensor;
     if (Error e = bind(name, shape, &tensor)) return e;
-    if (Error e = read(tensor, out)) return e;
-    for (float& value : *out) value += offset;
+    if (Error e = read(tensor, to)) return e;
+    for (float& value : *to) value += offset;
     return {};
   }
 
@@ -92,37 +91,28 @@ struct VectorReader {
 
   Error bind_vector(const VectorTensor& spec, TensorView* out) {
     const Recurrence& r = model->config.recurrence;
-    switch (spec.form) {
-      case VectorForm::convolution:
-        return bind(spec.name, {r.channels(), 1, r.taps}, out);
-      case VectorForm::scalar:
-        return bind(spec.name, {}, out);
-      case VectorForm::matrix:
-        return bind(spec.name, {spec.rows, spec.n / spec.rows}, out);
-      default:
-        return bind(spec.name, {spec.n}, out);
-    }
+    if (spec.form == VectorForm::convolution) return bind(spec.name, {r.channels(), 1, r.taps}, out);
+    if (spec.form == VectorForm::scalar) return bind(spec.name, {}, out);
+    if (spec.form == VectorForm::matrix) return bind(spec.name, {spec.rows, spec.n / spec.rows}, out);
+    const TensorView* found = model->checkpoint.find(spec.name);
+    // ERNIE's corrections of the router have two dimensions.
+    if (found && found->shape.size() == 2) return bind(spec.name, {1, spec.n}, out);
+    return bind(spec.name, {spec.n}, out);
   }
 
   // The weight for a number of the file.
   float weight_of(VectorForm form, float value) const {
+    using enum VectorForm;
     const double x{value};
-    switch (form) {
-      case VectorForm::rms_norm:
-      case VectorForm::norm:
-      case VectorForm::head_norm:
-        return value + model->config.norm_offset;
-      case VectorForm::logarithm:
-        return static_cast<float>(portable_exp(x));
-      case VectorForm::softplus:  // by an exponential that cannot overflow
-        return static_cast<float>(std::max(x, 0.0) + portable_log(1.0 + portable_exp(-std::abs(x))));
-      case VectorForm::matrix:
-        return to_float(to_bf16(value));
-      case VectorForm::altup_scale:
-        return model->config.altup.scales ? value : 1.0f;
-      default:
-        return value;
+    if (form == rms_norm || form == norm || form == head_norm) return value + model->config.norm_offset;
+    if (form == logarithm) {
+      return model->config.recurrence.negative_rates ? -value : static_cast<float>(portable_exp(x));
     }
+    if (form == softplus) {  // by an exponential that cannot overflow
+      return static_cast<float>(std::max(x, 0.0) + portable_log(1.0 + portable_exp(-std::abs(x))));
+    }
+    if (form == matrix) return to_float(to_bf16(value));
+    return form == altup_scale && !model->config.altup.scales ? 1.0f : value;
   }
 
   Error read_form(const VectorTensor& spec, std::span<float>* out) {

@@ -17,6 +17,8 @@ namespace {
 constexpr int64_t kMaxTextsAtOnce = 16;  // of those that the model continues; more take memory and are no faster
 constexpr int64_t kChunk = 256;          // tokens of a pass; it determines the order of sums, so it must not change
 
+using JobOf = std::map<const Matrix*, PackJob*>;
+
 // Matrices of a layer with the same input. Matrices of experts are not included.
 struct SharedInput {
   Stage stage;
@@ -108,12 +110,12 @@ int64_t layers_at_once(const Model& model) {
 
 // True for matrices that are quantised here: codes of files are kept.
 bool takes_feedback(const PackJob& job, Quant quant) {
-  if (quant == Quant::w4a8) return job.format == Format::w4 && !job.reader.read_w4;
+  if (has_4_bits(quant)) return traits_of(job.format).bits == 4 && !job.reader.read_w4;
   return job.format == Format::w8 && job.source.dtype != DType::i8;
 }
 
 // Zeroed sums for the inputs of matrices that take feedback.
-Moments moments_for(const Model& model, int64_t first, int64_t count, const std::map<const Matrix*, PackJob*>& jobs) {
+Moments moments_for(const Model& model, int64_t first, int64_t count, const JobOf& jobs) {
   Moments moments;
   moments.first_layer = first;
   moments.layers.resize(count);
@@ -130,8 +132,7 @@ Moments moments_for(const Model& model, int64_t first, int64_t count, const std:
   return moments;
 }
 
-// Computes the feedback of each sum and frees the moments. One worker computes a whole factorisation, so that its sums
-// have a fixed order.
+// Computes the feedback of each sum and frees the moments. One worker's factorisation has a fixed order of sums.
 std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* moments) {
   std::vector<std::array<Feedback, kStages>> feedback(moments->layers.size());
   team.run([&](Worker& worker) {
@@ -149,7 +150,7 @@ std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* mome
 
 // Points each job at its layer's feedback.
 void set_feedback(Quant quant, std::span<const Layer> layers, std::span<const std::array<Feedback, kStages>> feedback,
-                  const std::map<const Matrix*, PackJob*>& jobs) {
+                  const JobOf& jobs) {
   for (size_t i = 0; i < layers.size(); ++i) {
     for (const SharedInput& input : inputs_of(layers[i])) {
       for (const Matrix* matrix : input.matrices) {
@@ -161,8 +162,7 @@ void set_feedback(Quant quant, std::span<const Layer> layers, std::span<const st
 }
 
 // Number of jobs up to the end of these layers. Jobs are in the order of layers.
-int64_t jobs_end(std::span<const PackJob> jobs, std::span<const Layer> layers,
-                 const std::map<const Matrix*, PackJob*>& by_matrix) {
+int64_t jobs_end(std::span<const PackJob> jobs, std::span<const Layer> layers, const JobOf& by_matrix) {
   const PackJob* last = jobs.data();
   for (const Layer& layer : layers) {
     for (const SharedInput& input : inputs_of(layer)) {
@@ -170,18 +170,6 @@ int64_t jobs_end(std::span<const PackJob> jobs, std::span<const Layer> layers,
     }
   }
   return last - jobs.data() + 1;
-}
-
-// The model in mode none, with a session.
-struct Unquantised {
-  std::unique_ptr<Model> model;
-  std::unique_ptr<Session> session;
-};
-
-Error open_unquantised(Team& team, Unquantised* out) {
-  const int64_t capacity = std::min(kCalibrationWindow, context_length(out->model->config));
-  return open_session(*out->model, team, {.kv = KvType::f32, .capacity = capacity, .prefill_chunk = kChunk},
-                      &out->session);
 }
 
 }  // namespace
@@ -233,13 +221,14 @@ bool calibrates(const Model& model, std::span<const PackJob> jobs) {
   });
 }
 
-Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> unquantised, std::span<PackJob> jobs,
-                      Model* model) {
+Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> exact, std::span<PackJob> jobs, Model* model) {
   Team alone({});
   Team& team = options.team ? *options.team : alone;
-  Unquantised runner = {std::move(unquantised), nullptr};
-  if (Error e = open_unquantised(team, &runner)) return e;
-  std::map<const Matrix*, PackJob*> by_matrix;
+  const int64_t capacity = std::min(kCalibrationWindow, context_length(exact->config));
+  const SchedulerOptions windows = {.kv = KvType::f32, .context = capacity, .pass_rows = kChunk};
+  std::unique_ptr<Session> session;
+  if (Error e = open_session(*exact, team, windows, &session)) return e;
+  JobOf by_matrix;
   for (PackJob& job : jobs) by_matrix[job.out] = &job;
 
   std::vector<CalibrationText> texts = options.calibration;
@@ -250,9 +239,9 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> unquant
     done += tokens;
     if (options.progress) options.progress(done, (runs + 1) * count_tokens(options.calibration));
   };
-  if (Error e = add_tokens(*runner.model, team, texts, report)) return e;
+  if (Error e = add_tokens(*exact, team, texts, report)) return e;
   Trace trace(layers);
-  runner.session->trace = &trace;
+  session->trace = &trace;
   int64_t packed_jobs = 0;
   for (int64_t first = 0; first < layers; first += at_once) {
     const int64_t count = std::min(at_once, layers - first);
@@ -261,10 +250,10 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> unquant
     Moments moments = moments_for(*model, first, count, by_matrix);
     moments.rotate = options.rotate;
     trace.moments = &moments;
-    if (Error e = run_texts(*runner.session, texts, report)) return e;
+    if (Error e = run_texts(*session, texts, report)) return e;
     if (is_last_run) {  // frees memory for packing
-      runner.session.reset();
-      runner.model.reset();
+      session.reset();
+      exact.reset();
     }
     const auto feedback = feedback_of(team, &moments);
     set_feedback(model->quant, run_layers, feedback, by_matrix);

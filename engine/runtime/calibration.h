@@ -32,9 +32,8 @@ bool calibrates(const Model& model, std::span<const PackJob> jobs);
 int64_t calibration_bytes(const Model& model);
 
 // pack_all() with error feedback from options.calibration for the matrices that are quantised here, except those of
-// experts and the head. jobs: the memory of their matrices is assigned. unquantised: the same model in mode none, freed
+// experts and the head. jobs: the memory of their matrices is assigned. exact: the same model in mode none, freed
 // before the last matrices are packed. Processes a few layers at a time if the moments of all do not fit into memory.
-Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> unquantised, std::span<PackJob> jobs,
-                      Model* model);
+Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> exact, std::span<PackJob> jobs, Model* model);
 
 }  // namespace pinion

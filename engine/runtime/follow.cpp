@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "engine/measure/statistics.h"
-#include "engine/session/board_messages.h"
 #include "kernels/base/clock.h"
 
 namespace pinion {
@@ -56,33 +55,24 @@ void run_received_pass(FollowerRunner& runner) {
 void execute(Follower& follower, BoardCommand command, MessageReader message) {
   const auto id = message.read<int64_t>();
   std::unique_ptr<FollowerRunner>& runner = follower.runners[id];
-  switch (command) {
-    case BoardCommand::open: {
-      const auto size = message.read<RunnerSize>();
-      runner = std::make_unique<FollowerRunner>();
-      const Error e = open_runner(follower, size, runner.get());
-      if (!e) reset_profile(*runner);
-      [[maybe_unused]] const Error of_any = agree(*follower.model->exchange, e);  // board 0 reports it
-      return;
-    }
-    case BoardCommand::pass:
-      runner->profile = message.read<bool>() ? &runner->profile_since_report : nullptr;
-      read_segments(message, *runner);
-      return run_received_pass(*runner);
-    case BoardCommand::profile:
-      profiles_of_all(*follower.model->exchange, runner->profile_since_report);
-      return reset_profile(*runner);
-    case BoardCommand::copy: {
-      const auto from = message.read<int32_t>(), to = message.read<int32_t>();
-      return copy_block(runner->pool, from, to);
-    }
-    case BoardCommand::close:
-      follower.runners.erase(id);
-      return;
-    case BoardCommand::load:
-    case BoardCommand::time_gathers:
-    case BoardCommand::end:
-      break;
+  if (command == BoardCommand::open) {
+    const auto size = message.read<RunnerSize>();
+    runner = std::make_unique<FollowerRunner>();
+    const Error e = open_runner(follower, size, runner.get());
+    if (!e) reset_profile(*runner);
+    [[maybe_unused]] const Error of_any = agree(*follower.model->exchange, e);  // board 0 reports it
+  } else if (command == BoardCommand::pass) {
+    runner->profile = message.read<bool>() ? &runner->profile_since_report : nullptr;
+    read_segments(message, *runner);
+    run_received_pass(*runner);
+  } else if (command == BoardCommand::profile) {
+    profiles_of_all(*follower.model->exchange, runner->profile_since_report);
+    reset_profile(*runner);
+  } else if (command == BoardCommand::copy) {
+    const auto from = message.read<int32_t>(), to = message.read<int32_t>();
+    copy_block(runner->pool, from, to);
+  } else if (command == BoardCommand::close) {
+    follower.runners.erase(id);
   }
 }
 

@@ -37,8 +37,7 @@ struct Follower {
 // Executes one command other than load, time_gathers and end. message: the fields after the command.
 void execute(Follower& follower, BoardCommand command, MessageReader message);
 
-// Receives and executes commands until BoardCommand::end. options: paths, cores and kernels of this board; the first
-// board sends the options that affect results.
+// Executes commands until BoardCommand::end. options: this board's paths, cores and kernels; the first sends the rest.
 void run_follower(RuntimeOptions options);
 
 // Repeats the gathers of a pass `rounds` times without computation and returns the median seconds. sizes: bytes of each

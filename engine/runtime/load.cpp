@@ -10,7 +10,6 @@
 #include <set>
 #include <span>
 #include <system_error>
-#include <vector>
 
 #include "engine/forward/matmul.h"
 #include "engine/model/load_options.h"
@@ -18,13 +17,10 @@
 #include "engine/runtime/packed_model.h"
 #include "engine/session/generation_config.h"
 #include "engine/team/memory.h"
-#include "engine/team/team.h"
 #include "kernels/base/clock.h"
 #include "kernels/layout.h"
-#include "loader/pack/cache_check.h"
-#include "loader/pack/pack.h"
-#include "loader/quant/adapters.h"
-#include "loader/quant/fused_experts.h"
+#include "loader/pack/pack_cache.h"
+#include "loader/quant/stored_weights.h"
 
 namespace pinion {
 
@@ -45,6 +41,9 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   if (!record.empty()) {
     if (Error e = check_packed_options(folder, record, options)) return e;
     model->calibration = record["calibration"];
+  }
+  if (!options.lora.empty() && model->checkpoint.is_gguf_file) {
+    return error("not supported with a GGUF file: give the folder of the adapter's base model", "--lora");
   }
   for (size_t i = 0; i < options.lora.size(); ++i) {
     if (Error e = add_adapter(options.lora[i], static_cast<int64_t>(i), &model->checkpoint)) return e;
@@ -87,10 +86,8 @@ Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* mod
     return with_file(checkpoint, pack_all(workers_of(options.team), jobs, model->arena.data, {true, options.progress}));
   }
   std::unique_ptr<Model> unquantised;
-  if (Error e = load_model(checkpoint.folder, {.quant = Quant::none, .lora = options.lora, .team = options.team},
-                           &unquantised)) {
-    return e;
-  }
+  const LoadOptions exact = {.quant = Quant::none, .lora = options.lora, .team = options.team};
+  if (Error e = load_model(checkpoint.folder, exact, &unquantised)) return e;
   return with_file(checkpoint, pack_calibrated(options, std::move(unquantised), jobs, model));
 }
 
@@ -139,8 +136,7 @@ bool check_cached(const LoadOptions& options, std::span<const PackJob> jobs, con
   return is_right;
 }
 
-// Pause between two segments: checking a segment takes 0.1 ms of a core that the team may need. When the process ends
-// there are no more pauses.
+// Pause after a segment, whose check takes 0.1 ms of a core that the team may need. None when the process ends.
 constexpr std::chrono::milliseconds kRest{10};
 
 // Compares cached weights with their hashes while they are in use.
@@ -157,10 +153,9 @@ void check_in_use(const std::string& folder, LoadOptions options, const Model& m
   options.progress = {};
   if (model.calibration.empty()) options.calibration.clear();
   if (bind_model(folder, options, &bound, &jobs) || bound.cache.path != model.cache.path) jobs.clear();
-  if (repair_or_remove(options, jobs, damaged, model.cache, model.cached,
-                       options.doubt ? options.doubt : options.warn)) {
+  const ErrorSink& sink = options.doubt ? options.doubt : options.warn;
+  if (repair_or_remove(options, jobs, damaged, model.cache, model.cached, sink))
     mark_checked(model.cache, model.cached);
-  }
 }
 
 // Maps the cached weights. Returns false if there are none, so that the weights must be packed.
@@ -206,6 +201,51 @@ void set_idle_priority() {
   const sched_param none = {};
   pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
 }
+
+constexpr int64_t kMinPageBytes = 4096;
+
+// Touches the panels of one worker's tasks.
+struct Toucher {
+  const Worker& worker;
+  std::byte* arena;
+
+  void touch(const Matrix& m, int64_t panel) const {
+    std::byte* to = arena + (panel_of(m, panel) - arena);  // writable, unlike the matrix's pointer
+    const std::byte* end = to + panel_bytes(m.format, m.k);
+    while (to < end) {
+      *static_cast<volatile std::byte*>(to) = std::byte{0};
+      to += kMinPageBytes - reinterpret_cast<intptr_t>(to) % kMinPageBytes;
+    }
+  }
+
+  // Touches this worker's part of matrices whose panels form one range of tasks.
+  void touch_stage(std::span<const Projection> matrices) const {
+    for_each_projection(matrices, worker.own_tasks(panels_of(matrices)),
+                        [&](const Projection& projection, PanelRange run) {
+                          for (int64_t i = 0; i < run.count; ++i) touch(projection.linear->weight, run.first + i);
+                        });
+  }
+
+  void touch_alone(const Linear& linear) const {
+    const Projection projection = {&linear};
+    touch_stage({&projection, 1});
+  }
+
+  void touch_layer(const Layer& layer) const {
+    // The panels of a stage's matrices form one range of tasks, except that one task has the same panel of gate and up.
+    for (const StageTraits& traits : kStageTraits) {
+      std::vector<Projection> matrices;
+      for (const Linear& linear : layer.of(traits.stage)) {
+        traits.stage == Stage::gate_up ? touch_alone(linear) : matrices.push_back({&linear});
+      }
+      touch_stage(matrices);
+    }
+    // Any worker may read a panel of an expert, so each matrix is divided among all workers.
+    for (const Expert& expert : layer.experts) {
+      std::ranges::for_each(expert.matrix, [&](const Linear& linear) { touch_alone(linear); });
+    }
+  }
+};
 
 }  // namespace
 
@@ -314,56 +354,6 @@ Error find_in_cache(const std::string& folder, const LoadOptions& options, PackC
   *out = model.cache;
   return open_pack_cache(model.cache, &model.cached);
 }
-
-namespace {
-
-constexpr int64_t kMinPageBytes = 4096;
-
-// Touches the panels of one worker's tasks.
-struct Toucher {
-  const Worker& worker;
-  std::byte* arena;
-
-  void touch(const Matrix& m, int64_t panel) const {
-    std::byte* to = arena + (panel_of(m, panel) - arena);  // writable, unlike the matrix's pointer
-    const std::byte* end = to + panel_bytes(m.format, m.k);
-    while (to < end) {
-      *static_cast<volatile std::byte*>(to) = std::byte{0};
-      to += kMinPageBytes - reinterpret_cast<intptr_t>(to) % kMinPageBytes;
-    }
-  }
-
-  // Touches this worker's part of matrices whose panels form one range of tasks.
-  void touch_stage(std::span<const Projection> matrices) const {
-    for_each_projection(matrices, worker.own_tasks(panels_of(matrices)),
-                        [&](const Projection& projection, PanelRange run) {
-                          for (int64_t i = 0; i < run.count; ++i) touch(projection.linear->weight, run.first + i);
-                        });
-  }
-
-  void touch_alone(const Linear& linear) const {
-    const Projection projection = {&linear};
-    touch_stage({&projection, 1});
-  }
-
-  void touch_layer(const Layer& layer) const {
-    // The panels of a stage's matrices form one range of tasks, except that one task has the same panel of gate and up.
-    for (const StageTraits& traits : kStageTraits) {
-      std::vector<Projection> matrices;
-      for (const Linear& linear : layer.of(traits.stage)) {
-        traits.stage == Stage::gate_up ? touch_alone(linear) : matrices.push_back({&linear});
-      }
-      touch_stage(matrices);
-    }
-    // The worker that reads a panel of an expert depends on the token's other experts. So each matrix is divided among
-    // all workers.
-    for (const Expert& expert : layer.experts) {
-      std::ranges::for_each(expert.matrix, [&](const Linear& linear) { touch_alone(linear); });
-    }
-  }
-};
-
-}  // namespace
 
 void touch_first(Team& team, const Model& model, std::byte* arena) {
   team.run([&](Worker& worker) {

@@ -10,7 +10,7 @@
 #include "kernels/base/text.h"
 #include "kernels/layout.h"
 #include "loader/checkpoint/model_folder.h"
-#include "loader/pack/cache_check.h"
+#include "loader/pack/pack_cache.h"
 
 namespace pinion {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "engine/session/session.h"
 #include "kernels/base/text.h"
+#include "loader/checkpoint/model_folder.h"
 #include "loader/files/mapped_file.h"
-#include "loader/files/user_folders.h"
 
 namespace pinion {
 namespace {
@@ -43,8 +43,7 @@ std::string why_tuned(const TunedMachine& tuned) {
          tuned.date + " with " + tuned.model + " " + tuned.quant;
 }
 
-// The environment overrides the tuned pattern. A pattern that this version of the program does not have is replaced by
-// the default.
+// The environment overrides the tuned pattern. The default replaces a pattern that this version does not have.
 size_t access_of(const TunedMachine* tuned) {
   if (tuned == nullptr || std::getenv("PINION_ACCESS")) return default_access_pattern();
   return find_access_pattern(tuned->access).value_or(default_access_pattern());

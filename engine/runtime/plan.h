@@ -1,5 +1,4 @@
-// The plan of a run: its CPUs, prefill chunk and access pattern, with reasons. Each is the caller's choice, else that
-// of the tune file, else the default.
+// The plan of a run: CPUs, prefill chunk and access pattern: the caller's choice, the tune file's, or the default.
 #pragma once
 
 #include <cstdint>

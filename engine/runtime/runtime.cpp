@@ -5,6 +5,8 @@
 #include "engine/session/board_messages.h"
 #include "kernels/base/hash.h"
 #include "loader/config/model_config.h"
+#include "loader/gguf/gguf.h"
+#include "loader/gguf/gguf_folder.h"
 
 namespace pinion {
 namespace {
@@ -52,11 +54,19 @@ KvType kv_type(const RuntimeOptions& options) {
   return options.kv.value_or(options.load.quant == Quant::none ? KvType::f32 : KvType::q8);
 }
 
+// Above, the files of most publishers have 5 bits or more in most matrices.
+constexpr double kMaxGgufW4Bits = 5.2;
+
 Quant default_quant(const std::string& model) {
   PackRecord record;
   if (!model.empty() && !read_pack_record(model, &record) && !record.empty()) {
     const auto mode = std::ranges::find(kQuantNames, record["quant"]);
     if (mode != kQuantNames.end()) return static_cast<Quant>(mode - kQuantNames.begin());
+  }
+  std::vector<MappedFile> files;
+  GgufFile gguf;
+  if (!model.empty() && is_gguf(model) && !open_gguf(model, &files, &gguf)) {
+    return bits_per_weight(gguf) <= kMaxGgufW4Bits ? Quant::w4a8 : Quant::w8a8;
   }
   ModelConfig config;
   const bool is_read = !model.empty() && !read_model_config(model, &config);
@@ -83,9 +93,8 @@ Error open_runtime(const RuntimeOptions& options, Runtime* out) {
   Error own = open_on_this_board(options, out);
   // A matrix may be ternary in the rows of some boards only. All boards must quantise it alike.
   if (agree(*exchange, own.what == kNotTernary ? own : Error{})) {
-    if (options.load.warn) {
-      options.load.warn(error("some matrices are not ternary; quantising all instead", options.model));
-    }
+    const Error mixed = error("some matrices are not ternary; quantising all instead", options.model);
+    if (options.load.warn) options.load.warn(mixed);
     RuntimeOptions quantised = options;
     quantised.load.ternary = false;
     out->cache_keeper = {};  // reads the model that is replaced
@@ -106,22 +115,16 @@ Error open_mtp(const RuntimeOptions& options, const Runtime& runtime, Runtime* o
   return {};
 }
 
-Error open_session(const Runtime& runtime, const SessionNeeds& needs, std::unique_ptr<Session>* out) {
-  const SessionOptions session = {.kv = runtime.kv,
-                                  .capacity = needs.capacity,
-                                  .prefill_chunk = runtime.prefill_chunk,
-                                  .kernels = runtime.kernels,
-                                  .prefill_team = runtime.prefill_team.get(),
-                                  .also_open = needs.also_open,
-                                  .keeps_hidden = needs.keeps_hidden};
-  return open_session(*runtime.model, *runtime.team, session, out);
+SchedulerOptions scheduler_options(const Runtime& runtime, SchedulerOptions options) {
+  options.kv = runtime.kv;
+  options.pass_rows = runtime.prefill_chunk;
+  options.kernels = runtime.kernels;
+  options.prefill_team = runtime.prefill_team.get();
+  return options;
 }
 
-SchedulerOptions scheduler_options(const Runtime& runtime) {
-  return {.kv = runtime.kv,
-          .pass_rows = runtime.prefill_chunk,
-          .kernels = runtime.kernels,
-          .prefill_team = runtime.prefill_team.get()};
+Error open_session(const Runtime& runtime, const SchedulerOptions& options, std::unique_ptr<Session>* out) {
+  return open_session(*runtime.model, *runtime.team, scheduler_options(runtime, options), out);
 }
 
 }  // namespace pinion

@@ -5,7 +5,7 @@
 //   options.model = "folder";
 //   if (Error e = open_runtime(options, &runtime)) ...
 //   std::unique_ptr<Session> session;
-//   if (Error e = open_session(runtime, {.capacity = 4096}, &session)) ...
+//   if (Error e = open_session(runtime, {.context = 4096}, &session)) ...
 //   generate(*session, ...);                        // engine/session/session.h
 #pragma once
 
@@ -56,23 +56,16 @@ struct Runtime {
 // Replaces the teams and the chunk. No pass may be running. Fails if the process cannot have that many threads.
 Error use_plan(const Plan& plan, Runtime* out);
 
-// Opens the model and starts writing or checking the weight cache in the background. Errors: those of make_plan() and
-// load_model(), on any board.
+// Opens the model and writes or checks its cache in the background. Errors of make_plan() and load_model(), any board.
 Error open_runtime(const RuntimeOptions& options, Runtime* out);
 
-// Opens the MTP layer of the checkpoint of `runtime` as a draft model, which runs on the teams of `runtime`. options:
-// those of `runtime`, which must outlive `out`.
+// Opens the MTP layer of `runtime`, which outlives `out`, as a draft model on its teams. options: as for `runtime`.
 Error open_mtp(const RuntimeOptions& options, const Runtime& runtime, Runtime* out);
 
-// The SessionOptions that do not come from the runtime.
-struct SessionNeeds {
-  int64_t capacity = 0;
-  const Scheduler* also_open = nullptr;
-  bool keeps_hidden = false;
-};
-Error open_session(const Runtime& runtime, const SessionNeeds& needs, std::unique_ptr<Session>* out);
+// Options for a scheduler of the runtime's model: the cache's type, prefill chunk, kernels and teams are the runtime's.
+SchedulerOptions scheduler_options(const Runtime& runtime, SchedulerOptions options = {});
 
-// Options for a scheduler of the runtime's model and teams.
-SchedulerOptions scheduler_options(const Runtime& runtime);
+// Opens a session of the runtime's model, with scheduler_options().
+Error open_session(const Runtime& runtime, const SchedulerOptions& options, std::unique_ptr<Session>* out);
 
 }  // namespace pinion

@@ -53,7 +53,7 @@ void fill_scales(const int8_t* codes, int64_t k, float* scale, int32_t* column_s
   for (int64_t i = 0; i < padded_k(k) * kPanelColumns; ++i) column_sum[i / 4 % kPanelColumns] += codes[i];
 }
 
-// Records of w4, in which every nibble is a valid code, or of w2, whose codes are 0 to 2.
+// Records of w4 or w4z, in which every nibble is a valid code, or of w2, whose codes are 0 to 2.
 template <Format F>
 void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
   const std::vector<f16> scales(kPanelColumns, to_f16(F == Format::w2 ? 16.0f : 4.0f));
@@ -62,26 +62,26 @@ void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
       return F == Format::w2 ? eight & ~((eight & 0x5555555555555555u) << 1) : eight;  // 3 becomes 1
     });
     std::memcpy(panel + at + code_bytes(F), scales.data(), kPanelColumns * sizeof(f16));
+    if (F == Format::w4z) std::memset(panel + at + record_bytes(F) - kPanelColumns, 8 * kZeroSteps, kPanelColumns);
   }
 }
 
-// By Format. Null: a format to which no floats are quantised.
-using Filler = void (*)(std::byte* panel, int64_t bytes, uint64_t seed);
-constexpr Filler kFillers[] = {random_bf16, random_codes, random_records<Format::w4>, nullptr,
-                               random_records<Format::w2>};
-static_assert(std::size(kFillers) == std::size(kFormats));
+// By Format.
+using Fill = void (*)(std::byte* panel, int64_t bytes, uint64_t seed);
+constexpr Fill kFills[] = {random_bf16, random_codes, random_records<Format::w4>, random_records<Format::w4z>,
+                           random_records<Format::w2>};
+static_assert(std::size(kFills) == std::size(kFormats));
 
 // Fills a matrix whose memory is assigned.
 void fill_matrix(const Workers& workers, const Matrix& m, uint64_t seed) {
   const int64_t bytes = panel_bytes(m.format, m.k);
   auto* scale = const_cast<float*>(m.scale);
-  auto* column_sum = const_cast<int32_t*>(m.column_sum);
+  auto* sums = const_cast<int32_t*>(m.column_sum);
   run_pieces(workers, panel_count(m.n), [&](int64_t p) {
     auto* panel = const_cast<std::byte*>(panel_of(m, p));
-    kFillers[static_cast<size_t>(m.format)](panel, bytes, seed + static_cast<uint64_t>(p * bytes));
+    kFills[static_cast<size_t>(m.format)](panel, bytes, seed + static_cast<uint64_t>(p * bytes));
     if (m.column_sum) {
-      fill_scales(reinterpret_cast<const int8_t*>(panel), m.k, scale + p * kPanelColumns,
-                  column_sum + p * kPanelColumns);
+      fill_scales(reinterpret_cast<const int8_t*>(panel), m.k, scale + p * kPanelColumns, sums + p * kPanelColumns);
     } else if (m.scale) {
       std::fill_n(scale + p * kPanelColumns, kPanelColumns, 0x1p-10f);
     }
@@ -89,10 +89,9 @@ void fill_matrix(const Workers& workers, const Matrix& m, uint64_t seed) {
 }
 
 const float* constant_vector(Model* model, int64_t n, float value) {
-  auto values = std::make_unique<float[]>(n);
-  std::fill_n(values.get(), n, value);
-  model->vectors.push_back(std::move(values));
-  return model->vectors.back().get();
+  float* values = model->vectors.emplace_back(std::make_unique<float[]>(n)).get();
+  std::fill_n(values, n, value);
+  return values;
 }
 
 // Sets the format and shape that loading would give a matrix of floats. Assigns no memory.

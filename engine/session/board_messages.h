@@ -1,5 +1,4 @@
-// The messages that board 0 sends to the other boards, as bytes. All boards run the same build, so readers validate
-// nothing.
+// The messages from board 0 to the others, as bytes. All boards run the same build, so readers validate nothing.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +28,7 @@ enum class BoardCommand : int64_t {
   end,           // leave run_follower()
 };
 
-// Serialises values: plain ones as they are in memory, lists and texts behind their length, optional ones behind a
-// flag.
+// Serialises values: plain ones as in memory, lists and texts behind their length, optional ones behind a flag.
 class MessageWriter {
  public:
   template <class... T>
@@ -110,8 +108,7 @@ struct RunnerSize {
   int64_t blocks;  // of the cache
 };
 
-// On board 0: controls the counterparts of a session or scheduler on the other boards (engine/runtime/follow.h). Does
-// nothing for a model on one board.
+// Board 0's control of a session's or scheduler's counterparts (engine/runtime/follow.h). One board: does nothing.
 class Followers {
  public:
   Followers() = default;
@@ -141,8 +138,7 @@ class Followers {
 // Profiles of all boards, by rank; own: of this board. Collective.
 std::vector<BoardProfile> profiles_of_all(Exchange& exchange, const Profile& own);
 
-// Reads the frequencies of a segment. last: the frequencies of the segment before it, which the message may repeat;
-// replaced by those of this segment.
+// Reads the frequencies of a segment into `last`, those of the segment before it, which a message may repeat.
 void read_ropes(MessageReader& message, std::vector<RopeFrequencies>* last);
 
 // The load options that affect results. Board 0 sends them; the other boards replace their own by them.

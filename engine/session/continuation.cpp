@@ -128,11 +128,10 @@ void draw_token(Continuation& text, std::span<const float> logits, std::span<con
 
 int64_t candidates_needed(const Continuation& text) {
   const GenerateOptions& options = text.options;
-  const bool has_minimum = std::ssize(text.result.ids) < options.min_tokens;
+  const bool has_min = std::ssize(text.result.ids) < options.min_tokens;
   // The first draw begins the rules, whose mask is unknown before it.
   const bool has_mask = text.rules && (text.result.ids.empty() || !text.rules->allowed.empty());
-  const bool reads_all =
-      options.logprobs || options.hash_logits || has_mask || has_minimum || lacks_prompt_logprobs(text);
+  const bool reads_all = options.logprobs || options.hash_logits || has_mask || has_min || lacks_prompt_logprobs(text);
   return reads_all ? 0 : candidates_needed(options.sampler);
 }
 

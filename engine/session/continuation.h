@@ -15,8 +15,7 @@
 
 namespace pinion {
 
-// Constrains the tokens of one text, for example by a grammar. Rules affect only which tokens can be drawn: logits,
-// their hash and log probabilities remain those of the model.
+// Constrains the tokens of a text, for example by a grammar. Logits, their hash and log probabilities do not change.
 struct TextRules {
   virtual ~TextRules() = default;
 
@@ -110,8 +109,7 @@ struct Continuation {
 // Fails for an empty prompt, one of more than `capacity` tokens, and ids outside the vocabulary.
 Error check_prompt(const ModelConfig& config, std::span<const int32_t> prompt, int64_t capacity);
 Error check_ids(const ModelConfig& config, std::span<const int32_t> ids);
-// Fails for a negative number of log probabilities, for ids outside the vocabulary, and for logit biases that are not
-// ascending by id, or are NaN or plus infinity.
+// Fails for a negative number of log probabilities, ids outside the vocabulary, bad or unsorted logit biases.
 Error check_generate_options(const ModelConfig& config, const GenerateOptions& options);
 
 // True if requested log probabilities of the prompt are still missing in the result.

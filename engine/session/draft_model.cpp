@@ -11,8 +11,7 @@ namespace {
 
 // ---- Draft models ----
 
-// e^logit over the sum of each panel's largest e^logit: slightly too high, but one exponential per panel instead of
-// one per token of the vocabulary.
+// e^logit over the sum of each panel's largest e^logit: slightly too high, but one exponential per panel.
 double estimated_probability(const DraftModel& model, int32_t id) {
   const float logit = model.logits[id];
   double sum = 0;
@@ -34,8 +33,7 @@ int64_t hidden_size(const DraftModel& model) { return model.session->model->conf
 void evaluate_unread(DraftModel& model) {
   const int64_t first = first_unread_token(model), count = model.unread_rows;
   model.unread_rows = 0;
-  [[maybe_unused]] const Error full =
-      evaluate(*model.session, std::span(model.text).subspan(first, count), false, nullptr);
+  [[maybe_unused]] Error full = evaluate(*model.session, std::span(model.text).subspan(first, count), false, nullptr);
 }
 
 // Appends hidden states, zeros if `hidden` is null. Evaluates the unread ones whenever their buffer is full.
@@ -82,8 +80,7 @@ struct DraftsExpected {
 };
 
 // Expected tokens per second if the draft model draws `drawn` drafts and the pass has the expected ones.
-double token_rate(const Speculation& speculation, const DraftedPass& pass, const DraftsExpected& expected,
-                  int64_t drawn) {
+double token_rate(const Speculation& speculation, const DraftedPass& pass, DraftsExpected expected, int64_t drawn) {
   const double pass_seconds = expected_seconds(pass.seconds, pass.rows + expected.drafts);
   return (static_cast<double>(pass.rows - 1) + expected.tokens) /
          (pass_seconds + static_cast<double>(drawn) * speculation.draft_seconds);

@@ -61,8 +61,7 @@ struct Acceptance {
 size_t bucket_of_match(int64_t length);
 size_t bucket_of_probability(double probability);
 
-// Records the drafts of a pass. buckets: of each draft. The first `accepted` were accepted, the next one, if any, was
-// not.
+// Records a pass's drafts, each in its bucket: `accepted` were accepted, the next one, if any, was not.
 void note_acceptance(Acceptance& acceptance, std::span<const size_t> buckets, int64_t accepted);
 
 // A text that may have drafts in the next pass.
@@ -76,17 +75,14 @@ struct Drafter {
 // Chooses the number of drafts of each text. Without drafts the pass has `rows` rows, one per text. Adds the most
 // likely drafts while they raise the expected tokens per second of all texts together. A row costs the same time in a
 // pass of many texts as in a pass of one, but raises the rate less, so passes of many texts get few drafts. Limits:
-// `max_rows` rows in all, and a duration below `max_seconds`. A text whose drafts do not pay gets one now and then, to
-// measure again.
+// `max_rows` rows and `max_seconds`. A text whose drafts do not pay gets one now and then, to measure again.
 void choose_depths(const PassSeconds& seconds, int64_t rows, int64_t max_rows, double max_seconds,
                    std::span<Drafter> drafters);
 
-// Counts a possible draft that does not pay. True every 48th time: then it is evaluated, because the text may have
-// become more predictable.
+// Counts a possible draft that does not pay. True every 48th time, since the text may have become predictable.
 bool is_retry_due(int64_t& skipped);
 
-// Updates a running mean; 0: not measured. Values are limited to twice the mean, since a pass that another program
-// delayed predicts little.
+// Updates a running mean; 0: not measured. A value counts as twice the mean at most: other programs delay passes.
 void note_seconds(double& mean, double newest);
 
 }  // namespace pinion

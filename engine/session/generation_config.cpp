@@ -4,7 +4,7 @@
 
 #include "loader/config/model_config.h"
 #include "loader/files/json.h"
-#include "loader/files/mapped_file.h"
+#include "loader/gguf/gguf_folder.h"
 
 namespace pinion {
 
@@ -37,12 +37,12 @@ Error parse_generation_config(std::string_view text, const std::string& where, G
 }
 
 Error read_generation_config(const std::filesystem::path& folder, GenerationDefaults* out) {
-  const std::filesystem::path path = folder / "generation_config.json";
-  std::error_code code;
-  if (!std::filesystem::exists(path, code)) return parse_generation_config("{}", path.string(), out);
-  std::string text;
-  if (Error e = read_text_file(path, kMaxJsonBytes, &text)) return e;
-  return parse_generation_config(text, path.string(), out);
+  constexpr const char* kName = "generation_config.json";
+  std::string text = "{}";
+  if (has_model_text(folder, kName)) {
+    if (Error e = read_model_text(folder, kName, kMaxJsonBytes, &text)) return e;
+  }
+  return parse_generation_config(text, (folder / kName).string(), out);
 }
 
 }  // namespace pinion

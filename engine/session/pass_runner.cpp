@@ -8,11 +8,9 @@
 namespace pinion {
 
 Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, Sequence* out) {
-  Sequence sequence = {.cache = make_kv_cache(pool, capacity),
-                       .state = {},
-                       .snapshots = {},
-                       .ids = {},
-                       .ropes = rope_frequencies(config, 0)};
+  Sequence sequence;
+  sequence.cache = make_kv_cache(pool, capacity);
+  sequence.ropes = rope_frequencies(config, 0);
   if (Error e = allocate_recurrent_state(config, &sequence.state)) return e;
   sequence.ids.reserve(capacity);
   *out = std::move(sequence);

@@ -40,13 +40,11 @@ Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, S
 // Length of the common prefix.
 int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b);
 
-// True if a sequence can be truncated after any token and continued with the same bits. False for recurrent states and
-// for rope frequencies that depend on the length (dynamic).
+// True if a sequence can be truncated after any token with the same bits: no recurrent state, no dynamic rope.
 bool can_truncate(const ModelConfig& config);
 
-// Drops the tokens from `position` on and returns the number of remaining tokens. A recurrent state can drop the drafts
-// of the last pass; to drop more it must return to a snapshot, so fewer than `position` tokens may remain. Keeps the
-// blocks of the cache.
+// Drops the tokens from `position` on, but no cache blocks; returns the remaining number. A recurrent state can drop
+// the last pass's drafts; to drop more it returns to a snapshot, so fewer than `position` tokens may remain.
 int64_t rewind(Sequence& sequence, int64_t position);
 
 // A model, its teams and the memory of its passes.
@@ -65,9 +63,8 @@ struct PassRunner {
 // Null kernels: the best for this CPU. Null prefill_team: `team`.
 Error make_runner(const Model& model, Team& team, Team* prefill_team, const Kernels* kernels, PassRunner* out);
 
-// Allocates the scratch of passes of at most `tokens` tokens of sequences of at most `positions` positions. Fails, with
-// the sizes, if the scratch, cache_bytes and other_bytes exceed the free memory. what: owner of the memory in the
-// message; detail: text after its size.
+// Allocates the scratch of passes of at most `tokens` tokens of sequences of at most `positions` positions. Fails if
+// it, cache_bytes and other_bytes exceed the free memory. what: owner in the message; detail: text after its size.
 Error allocate_scratch(PassRunner* runner, int64_t tokens, int64_t positions, int64_t cache_bytes, int64_t other_bytes,
                        const std::string& what, const std::string& detail);
 

@@ -14,6 +14,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/text.h"
 #include "loader/files/mapped_file.h"
+#include "loader/gguf/gguf_folder.h"
 #include "loader/pack/pack_cache.h"
 
 namespace pinion {
@@ -23,7 +24,6 @@ namespace fs = std::filesystem;
 
 // Increase when a change of the engine changes bits of keys, values or states, or their layout.
 constexpr uint64_t kPromptFormatVersion = 1;
-constexpr char kPromptFileMagic[8] = {'p', 'i', 'n', 'i', 'o', 'n', 'P', '1'};
 constexpr std::string_view kBlockSuffix = ".block", kEndSuffix = ".end";
 constexpr int64_t kMaxQueuedBytes = int64_t{512} << 20;
 constexpr size_t kHashDigits = 16;
@@ -31,7 +31,7 @@ constexpr int64_t kSmallTensorBytes = int64_t{4} << 20;
 
 // A file: this header, ids [256] padded with zeros, then keys, values and state.
 struct FileHeader {
-  char magic[8];
+  char magic[8] = {'p', 'i', 'n', 'i', 'o', 'n', 'P', '1'};
   uint64_t key;
   int64_t tokens;         // ids
   int64_t content_bytes;  // behind the ids
@@ -60,7 +60,7 @@ uint64_t hash_model(const Model& model, const KvShape& kv, const RecurrentState&
     if (tensor.bytes <= kSmallTensorBytes) hash = combine(hash, tensor.contents());
   }
   std::string config;
-  if (!read_text_file(fs::path(model.checkpoint.folder) / "config.json", int64_t{1} << 24, &config)) {
+  if (!read_model_text(model.checkpoint.folder, "config.json", int64_t{1} << 24, &config)) {
     hash = combine(hash, std::as_bytes(std::span(config)));
   }
   const KvLayerShape& first = kv.layers[0];  // the config, whose text is hashed, determines the others
@@ -86,20 +86,13 @@ void copy_bytes(std::span<const std::byte> from, std::byte* to) {
 }
 
 // Reads the header and the bytes behind it.
-bool read_file(const FileDescriptor& file, FileHeader* header, std::span<std::byte> body) {
-  return file.is_open() && file.read(std::as_writable_bytes(std::span(header, 1)), 0) &&
-         file.read(body, sizeof *header);
+bool read_file(const FileDescriptor& file, FileHeader* head, std::span<std::byte> body) {
+  return file.is_open() && file.read(std::as_writable_bytes(std::span(head, 1)), 0) && file.read(body, sizeof *head);
 }
 
 // body: ids and content.
 FileHeader header_of(uint64_t key, int64_t tokens, std::span<const std::byte> body) {
-  FileHeader header = {.magic = {},
-                       .key = key,
-                       .tokens = tokens,
-                       .content_bytes = std::ssize(body) - kIdsBytes,
-                       .checksum = fast_hash(body)};
-  std::copy_n(kPromptFileMagic, sizeof kPromptFileMagic, header.magic);
-  return header;
+  return {.key = key, .tokens = tokens, .content_bytes = std::ssize(body) - kIdsBytes, .checksum = fast_hash(body)};
 }
 
 // Writes a file. contents: ids and content, behind room for the header.
@@ -214,8 +207,7 @@ int64_t PromptCache::find(std::span<const int32_t> text, bool long_factors) {
   }
 }
 
-// Reads a file's content into `parts`, of which the last may be shorter in an end without a state. False: it is not
-// what it should be.
+// Reads a file's content into `parts`, the last maybe shorter in an end without a state. False: another content.
 bool PromptCache::read(const File& file, std::span<const int32_t> ids, std::span<const std::span<std::byte>> parts) {
   const FileDescriptor descriptor(::open((folder_ / file.name).c_str(), O_RDONLY | O_CLOEXEC));
   int64_t content_bytes = 0;

@@ -55,8 +55,6 @@ class PromptCache {
   static Error open(const PromptCacheOptions& options, const Model& model, const KvPool& pool,
                     const RecurrentState& state, std::unique_ptr<PromptCache>* out);
   ~PromptCache();  // waits for queued files
-  PromptCache(const PromptCache&) = delete;
-  PromptCache& operator=(const PromptCache&) = delete;
 
   // Length of the longest stored prefix of `text` that load() can give to a sequence; 0: none.
   int64_t find(std::span<const int32_t> text, bool long_factors);

@@ -1,5 +1,4 @@
-// Bias, penalties, temperature, filters, one draw: in the order of Hugging Face's generate(). Keeps no model state; the
-// caller passes the history.
+// Bias, penalties, temperature, filters, one draw: in the order of Hugging Face's generate(), without model state.
 #include "engine/session/sampler.h"
 
 #include <algorithm>
@@ -7,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <ranges>
 #include <utility>
 
 #include "kernels/base/hash.h"
@@ -24,18 +24,21 @@ double uniform(uint64_t seed, uint64_t draws) {
   return static_cast<double>(splitmix64_finalise(base + (draws + 1) * kGoldenGamma) >> 11) * 0x1p-53;
 }
 
-// The most likely id of a panel; its first id if all logits are NaN or minus infinity.
+// The id with the largest logit, the first one among equals; `otherwise` if all are NaN or minus infinity.
+int32_t most_likely(std::span<const float> logits, auto&& ids, int32_t otherwise) {
+  float largest = -std::numeric_limits<float>::infinity();
+  for (const int32_t id : ids) {
+    if (!(logits[id] > largest)) continue;
+    largest = logits[id];
+    otherwise = id;
+  }
+  return otherwise;
+}
+
 int32_t best_of(std::span<const float> logits, int64_t panel) {
   const auto first = static_cast<int32_t>(panel * kPanelColumns);
   const auto end = static_cast<int32_t>(std::min<int64_t>(std::ssize(logits), first + kPanelColumns));
-  float largest = -std::numeric_limits<float>::infinity();
-  int32_t best = first;
-  for (int32_t id = first; id < end; ++id) {
-    if (!(logits[id] > largest)) continue;
-    largest = logits[id];
-    best = id;
-  }
-  return best;
+  return most_likely(logits, std::views::iota(first, end), first);
 }
 
 void find_best(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> panel_best) {
@@ -113,8 +116,7 @@ void penalise_repetition(Sampler& sampler, std::span<const int32_t> history) {
 }
 
 void penalise_presence_and_frequency(Sampler& sampler, std::span<const int32_t> history) {
-  const auto generated =
-      recent(sampler, history.subspan(std::min(history.size(), static_cast<size_t>(sampler.prompt_tokens))));
+  const auto generated = recent(sampler, history.subspan(std::min<size_t>(history.size(), sampler.prompt_tokens)));
   count_ids(sampler, generated);
   visit_counts(sampler, generated, [&](int32_t id, int32_t count) {
     const float times = static_cast<float>(count);
@@ -123,9 +125,8 @@ void penalise_presence_and_frequency(Sampler& sampler, std::span<const int32_t> 
   });
 }
 
-// An id prolongs a repetition if it followed an earlier occurrence of a suffix of the text. Finds the longest such
-// suffix for each id: in the reversed text these are common prefixes with the whole text, which the Z-function finds in
-// linear time. `counts` holds the lengths.
+// An id prolongs a repetition if it followed an earlier occurrence of a suffix of the text. `counts` holds the longest
+// such suffix of each id: a common prefix of the reversed text and its rest, by the Z-function in linear time.
 void penalise_dry(Sampler& sampler, std::span<const int32_t> history) {
   const SamplerOptions& options = sampler.options;
   const auto is_breaker = [&](int32_t id) {
@@ -217,17 +218,6 @@ std::span<const float> adjust(Sampler& sampler, std::span<const float> logits, s
   return sampler.adjusted;
 }
 
-int32_t most_likely(std::span<const float> logits, std::span<const int32_t> best) {
-  float largest = -std::numeric_limits<float>::infinity();
-  int32_t winner = 0;
-  for (const int32_t id : best) {
-    if (!(logits[id] > largest)) continue;
-    largest = logits[id];
-    winner = id;
-  }
-  return winner;
-}
-
 // Replaces logits by e^((logit - largest) / temperature).
 void weigh(float largest, float temperature, Candidates& candidates) {
   const double scale = 1.0 / temperature;
@@ -251,8 +241,7 @@ void keep_first(double weight, Candidates& candidates) {
   candidates.resize(kept);
 }
 
-// Candidates below (1 - p) / n of the total weigh less than 1 - p together, so top-p never keeps them. Dropping them
-// first leaves few to sort.
+// Candidates below (1 - p) / n of the total weigh less than 1 - p together: dropping them first leaves few to sort.
 void keep_top_p(Sampler& sampler) {
   const SamplerOptions& options = sampler.options;
   Candidates& candidates = sampler.candidates;
@@ -309,8 +298,7 @@ void exclude_top_choices(Sampler& sampler) {
 // In the order of application. Each filter keeps at least one candidate, and all of them if its option is off.
 constexpr void (*kFilters[])(Sampler&) = {keep_top_p, keep_min_p, keep_typical, exclude_top_choices};
 
-// The candidate at fraction `position` in [0, 1) of the total weight. Candidates of weight 0 are never drawn;
-// `otherwise` is the result if there are no others.
+// The candidate at fraction `position` in [0, 1) of the total weight, never one of weight 0; else `otherwise`.
 int32_t draw(const Candidates& candidates, double position, int32_t otherwise) {
   const double target = position * total_weight(candidates);
   double passed = 0;
@@ -342,7 +330,7 @@ int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const 
   const SamplerOptions& options = sampler.options;
   find_best(sampler, logits, panel_best);
   logits = adjust(sampler, logits, history);
-  const int32_t best = most_likely(logits, sampler.best);
+  const int32_t best = most_likely(logits, sampler.best, 0);
   if (!(options.temperature > 0)) return best;
 
   if (options.top_k > 0 && options.top_k < std::ssize(logits)) {

@@ -1,6 +1,5 @@
-// From logits to the next token and to log probabilities. Deterministic: the same logits, history, options and seed
-// give the same token and the same bits on every machine (counter-based generator, own exp and log, fixed order of
-// sums, ties go to the lower id).
+// From logits to the next token and log probabilities. The same logits, history, options and seed give the same bits on
+// every machine (counter-based generator, own exp and log, fixed order of sums, ties go to the lower id).
 #pragma once
 
 #include <cstdint>

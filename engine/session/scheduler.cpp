@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
-#include <utility>
 
 #include "engine/forward/rope.h"
 #include "engine/team/memory.h"
-#include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {
@@ -37,8 +35,7 @@ void resize_logits(Scheduler& s) {
   s.logits.resize((s.options.sequences + s.extra_logit_rows) * s.model->config.vocab_size);
 }
 
-// Checks the memory for extra_logit_rows; the next step() allocates it, since submit() may run in a callback while the
-// logits are in use.
+// Checks the memory for extra_logit_rows. The next step() allocates it: a callback may submit while logits are in use.
 Error add_logit_rows(Scheduler& s) {
   if (s.extra_logit_rows > 0) return {};
   const int64_t rows = std::min(kExtraLogitRows, s.options.pass_rows);
@@ -62,8 +59,7 @@ void pass_hidden_on(Scheduler& s) {
   }
 }
 
-// Upper bound of the memory that an open scheduler will use but has not touched yet, so that the kernel counts it as
-// free.
+// Upper bound of an open scheduler's memory that it has not touched yet, so that the kernel counts it as free.
 int64_t untouched_bytes(const Scheduler& s) {
   return mapped_bytes(*s.model) + s.pool.memory.bytes +
          s.options.sequences * recurrent_state_of(s.model->config).bytes();
@@ -97,13 +93,11 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   const KvShape shape = kv_shape_of(c, options.kv, model.shares());
   const int64_t rows = s->options.pass_rows;
   const int64_t hidden = options.keeps_hidden || model.reads_hidden() ? rows * c.hidden_size : 0;
-  const int64_t hidden_bytes = (model.reads_hidden() ? 2 : 1) * hidden * 4;  // an MTP layer reads as many
-  const int64_t other_session_bytes = options.also_open ? untouched_bytes(*options.also_open) : 0;
-  const int64_t other_bytes =
-      sequences * (recurrent_state_of(c).bytes() + c.vocab_size * 4) + hidden_bytes + other_session_bytes;
+  const int64_t mtp_bytes = (model.reads_hidden() ? 2 : 1) * hidden * 4;  // an MTP layer reads as many
+  const int64_t open_bytes = options.also_open ? untouched_bytes(*options.also_open) : 0;
+  const int64_t other_bytes = sequences * (recurrent_state_of(c).bytes() + c.vocab_size * 4) + mtp_bytes + open_bytes;
   const std::string of_sequences = sequences > 1 ? " of " + std::to_string(sequences) + " sequences" : "";
-  const std::string detail =
-      options.also_open ? ", " + megabytes_text(other_session_bytes) + " for the other open model" : "";
+  const std::string detail = options.also_open ? ", " + megabytes_text(open_bytes) + " for the other open model" : "";
   if (Error e = allocate_scratch(s, rows, context, shape.bytes(positions), other_bytes,
                                  std::to_string(positions) + " positions" + of_sequences, detail)) {
     return e;

@@ -9,7 +9,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -25,12 +24,14 @@ inline constexpr const char* kNonFiniteLogits = "logits";  // Error::where for N
 
 struct Scheduler;
 
+constexpr int64_t kDefaultPrefillChunk = 256;
+
 struct SchedulerOptions {
   KvType kv = KvType::q8;
-  int64_t sequences = 8;            // concurrent requests
-  int64_t context = 0;              // positions per request; 0: the model's context length, which is also the maximum
-  int64_t positions = 0;            // of all requests together, as cache blocks; 0: sequences * context
-  int64_t pass_rows = 256;          // maximum tokens in a pass
+  int64_t sequences = 8;  // concurrent requests
+  int64_t context = 0;    // positions per request; 0: the model's context length, which is also the maximum
+  int64_t positions = 0;  // of all requests together, as cache blocks; 0: sequences * context
+  int64_t pass_rows = kDefaultPrefillChunk;  // maximum tokens in a pass; affects speed and memory, never results
   int64_t rows_beside_decode = 64;  // maximum prompt tokens in a pass that also decodes: bounds the delay of decoding
   int64_t snapshot_bytes = kDefaultSnapshotBytes;  // limit for snapshots of recurrent states; 0: no snapshots
   const Kernels* kernels = nullptr;                // null: the best for this CPU
@@ -43,8 +44,7 @@ struct SchedulerOptions {
 struct TextRequest {
   std::vector<int32_t> prompt;
   GenerateOptions options = {};
-  // Uses drafts, which do not change the text: of a free draft model, else from the text itself. Ignored with dynamic
-  // rope.
+  // Uses drafts, of a free draft model or the text itself, which do not change the text. Ignored with dynamic rope.
   bool speculates = false;
   // Tokens of the first message, which later texts may share; 0: up to the first end-of-sequence id.
   int64_t first_message_tokens = 0;
@@ -70,8 +70,7 @@ struct ScheduledRequest {
   bool is_decoding() const { return total() - evaluated() == 1; }
 };
 
-// Blocks and snapshots of a finished request, kept for later requests with a common prefix. Evicted when the blocks are
-// needed.
+// Blocks and snapshots of a finished request, kept for requests with a common prefix until the blocks are needed.
 struct CachedPrefix {
   std::vector<int32_t> ids;
   KvCache cache;
@@ -136,8 +135,7 @@ void finish_pass(Scheduler& scheduler);
 
 // ---- Memory of requests: take, share, preempt, keep for reuse: scheduler_blocks.cpp ----
 
-// Moves waiting requests to the running ones, first come, first served. A request without room blocks the later ones;
-// otherwise it could starve.
+// Admits waiting requests, first come, first served. One without room blocks the later ones, or it could starve.
 void admit_waiting(Scheduler& scheduler);
 
 // Drops all tokens and their memory.

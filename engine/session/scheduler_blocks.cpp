@@ -1,5 +1,4 @@
-// Memory of the scheduler's requests. If blocks run short, cached prefixes are evicted first; then the request that was
-// admitted last loses its blocks and is evaluated again later.
+// Memory of the scheduler's requests: cached prefixes are evicted first, then the last admitted request is preempted.
 #include <algorithm>
 #include <utility>
 
@@ -37,8 +36,7 @@ bool can_pin(const Scheduler& s, int64_t tokens) {
   return s.pool.blocks() - pinned >= KvShape::chunks_of(s.options.context);
 }
 
-// Takes a snapshot behind the tokens of a finished request, unless the sequence keeps its state, and stores the tokens
-// before `end` in the prompt cache.
+// Takes a snapshot of a finished request, unless the sequence keeps its state, and stores the tokens before `end`.
 void keep_end(Scheduler& s, Sequence& sequence, int64_t end) {
   apply_drafts(*s.kernels, std::ssize(sequence.ids), &sequence.state);
   const bool is_whole = end == std::ssize(sequence.ids);
@@ -48,8 +46,7 @@ void keep_end(Scheduler& s, Sequence& sequence, int64_t end) {
   if (is_whole) s.prompt_cache->store_end(sequence);
 }
 
-// Moves the blocks and snapshots of a finished request to the prefix cache, except the tokens from `end` on. A text
-// that is the prefix of another one only adds its snapshots.
+// Moves a finished request's blocks and snapshots before `end` to the prefix cache; of a known prefix only snapshots.
 void cache_prefix(Scheduler& s, Sequence& sequence, int64_t end, bool is_pinned) {
   sequence.ids.resize(end);
   if (end == 0 || (has_recurrent_state(s) && latest_snapshot(sequence.snapshots, end) == 0)) return;
@@ -101,89 +98,7 @@ void share_blocks(Scheduler& s, const KvCache& cache, int64_t tokens, std::span<
   sequence->ids.assign(text.begin(), end);
 }
 
-}  // namespace
-
-void clear(Sequence& sequence) {
-  release_blocks(&sequence.cache, 0);
-  restore_snapshot(&sequence.snapshots, 0, &sequence.state);
-  sequence.ids.clear();
-}
-
-void preempt_last(Scheduler& s) {
-  std::unique_ptr<ScheduledRequest> request = std::move(s.running.back());
-  s.running.pop_back();
-  clear(request->sequence);
-  s.free_sequences.push_back(std::move(request->sequence));
-  s.waiting.push_front(std::move(request));
-  ++s.preempted;
-}
-
-bool free_blocks_for(Scheduler& s, const ScheduledRequest& request, int64_t positions) {
-  const int64_t missing = missing_blocks(request.sequence.cache, positions);
-  while (std::ssize(s.pool.unused) < missing) {
-    if (evict_oldest(s)) continue;
-    if (s.running.back().get() != &request) {
-      preempt_last(s);
-    } else {
-      return false;
-    }
-  }
-  return true;
-}
-
-void keep_evaluated(Scheduler& s, ScheduledRequest& request, int64_t from) {
-  const bool is_due = std::ranges::binary_search(request.snapshot_positions, request.evaluated());
-  if (is_due) take_snapshot(&request.sequence.snapshots, request.sequence.state, request.evaluated());
-  if (!s.prompt_cache) return;
-  const int64_t end = shareable_tokens(s.model->config, request, request.evaluated());
-  s.prompt_cache->store_blocks(request.sequence, from, end);
-  const bool ends_prompt = request.evaluated() == request.text.sampler.prompt_tokens && !has_recurrent_state(s);
-  if (end == request.evaluated() && (is_due || ends_prompt)) s.prompt_cache->store_end(request.sequence);
-}
-
-void release(Scheduler& s, ScheduledRequest& request, bool is_sound) {
-  const int64_t shareable = shareable_tokens(s.model->config, request, request.evaluated());
-  if (is_sound) keep_end(s, request.sequence, shareable);
-  if (!is_sound || !s.options.keeps_last_text) {
-    if (is_sound) cache_prefix(s, request.sequence, shareable, request.spec.is_pinned && can_pin(s, shareable));
-    clear(request.sequence);
-  }
-  s.free_sequences.push_back(std::move(request.sequence));
-  drop_drafts(s, request);
-}
-
-void take_drafts(Scheduler& s, ScheduledRequest& request) {
-  const bool speculates = request.spec.speculates;
-  const bool may_draft = (speculates || request.text.rules) && !frequencies_follow_length(s.model->config);
-  if (!may_draft || allocate_state_drafts(kMaxDrafts, &request.sequence.state)) return drop_drafts(s, request);
-  if (request.drafts) return;
-  auto found = std::ranges::find_if(s.free_drafts, [](const auto& drafts) { return !drafts->model; });
-  for (auto at = s.free_drafts.begin(); at != s.free_drafts.end() && speculates; ++at) {
-    if ((*at)->model && !(*at)->failure) found = at;  // the last one: it has read the latest text
-  }
-  if (found == s.free_drafts.end()) {
-    request.drafts = std::make_unique<Speculation>();
-  } else {
-    request.drafts = std::move(*found);
-    s.free_drafts.erase(found);
-  }
-  SuffixAutomaton& text = request.drafts->text;
-  if (!speculates || common_prefix(text.text, request.text.history) < std::ssize(text.text)) text = {};
-  request.drafts->jump_forward.clear();
-  request.drafts->tokens.reserve(kMaxDrafts + 1);
-  request.drafts->buckets.reserve(kMaxDrafts);
-}
-
-void drop_drafts(Scheduler& s, ScheduledRequest& request) {
-  if (!request.drafts) return;
-  const auto at = request.drafts->model ? s.free_drafts.end() : s.free_drafts.begin();
-  s.free_drafts.insert(at, std::move(request.drafts));
-}
-
-namespace {
-
-// The longest prefix of a request's text that it can continue: of a running request, or in prefix_cache. With recurrent
-// layers it ends at a snapshot.
+// The longest prefix of a text that a running request or prefix_cache has, with recurrent layers up to a snapshot.
 struct PrefixSource {
   static constexpr int64_t kRunning = -1;  // a running request
   static constexpr int64_t kOwn = -2;      // the sequence that the request will have: see keeps_last_text
@@ -197,24 +112,20 @@ struct PrefixSource {
   ScheduledRequest* pending_request = nullptr;
 };
 
-// The prefix never includes the last token of the text, which must be evaluated for its logits. own: the sequence that
-// the request will have.
+// A prefix never includes the text's last token, which gives the logits. own: the sequence that the request gets.
 PrefixSource find_prefix(const Scheduler& s, const ScheduledRequest& request, const Sequence& own) {
   const ModelConfig& c = s.model->config;
   const int64_t shareable = shareable_tokens(c, request, request.total() - 1);
   const std::span<const int32_t> text = std::span(request.text.history).first(shareable);
   PrefixSource best;
-  const auto offer = [&](std::span<const int32_t> ids, const KvCache& cache, const Snapshots& snapshots,
-                         int64_t index) {
+  const auto offer = [&](std::span<const int32_t> ids, const KvCache& cache, const Snapshots& snapshots, int64_t at) {
     const int64_t common = common_prefix(ids, text);
     const int64_t tokens = has_recurrent_state(s) ? latest_snapshot(snapshots, common) : common;
     best.common = std::max(best.common, common);
-    if (tokens > best.tokens)
-      best.cache = &cache, best.snapshots = &snapshots, best.tokens = tokens, best.cached = index;
+    if (tokens > best.tokens) best.cache = &cache, best.snapshots = &snapshots, best.tokens = tokens, best.cached = at;
   };
   offer(own.ids, own.cache, own.snapshots, PrefixSource::kOwn);
-  if (best.common > 0 && best.common == std::ssize(own.ids))
-    best.tokens = best.common, best.cached = PrefixSource::kOwn;
+  if (best.common > 0 && best.common == std::ssize(own.ids)) best.tokens = best.common, best.cached = best.kOwn;
   for (const auto& other : s.running) {
     if (other->sequence.long_factors != own.long_factors) continue;
     const std::span<const int32_t> history = other->text.history;
@@ -263,8 +174,7 @@ void share_prefix(Scheduler& s, const PrefixSource& source, Sequence* sequence, 
   restore_snapshot(&sequence->snapshots, std::ssize(sequence->ids), &sequence->state);
 }
 
-// Gives `sequence` a prefix from the prompt cache if it is longer than `tokens`, the longest one in memory. May evict
-// cached prefixes.
+// Gives `sequence` a prefix of the prompt cache longer than `tokens`, the longest in memory. May evict prefixes.
 bool load_prefix(Scheduler& s, const ScheduledRequest& request, int64_t tokens, Sequence* sequence) {
   if (lacks_prompt_logprobs(request.text)) return false;
   const int64_t shareable = shareable_tokens(s.model->config, request, request.total() - 1);
@@ -322,8 +232,7 @@ void plan_snapshots(const Scheduler& s, ScheduledRequest& request, int64_t commo
   if (positions.empty()) take_snapshot(&request.sequence.snapshots, request.sequence.state, request.evaluated());
 }
 
-// Reserves memory for all possible tokens, so that no pass allocates. Not called for waiting requests, since thousands
-// may wait.
+// Reserves memory for all tokens, so that no pass allocates. Not for waiting requests: thousands may wait.
 void reserve_tokens(Scheduler& s, ScheduledRequest& request) {
   const int64_t room = s.options.context + 1 - request.total();
   const int64_t count = std::clamp<int64_t>(request.spec.options.max_tokens, 0, room);
@@ -334,15 +243,7 @@ void reserve_tokens(Scheduler& s, ScheduledRequest& request) {
 
 enum class Admission : uint8_t { admitted, deferred, no_room };
 
-// Lets a running request take a snapshot where a waiting one departs from it.
-void add_snapshot_position(ScheduledRequest& request, int64_t position) {
-  std::vector<int64_t>& positions = request.snapshot_positions;
-  const auto at = std::ranges::lower_bound(positions, position);
-  if (at == positions.end() || *at != position) positions.insert(at, position);
-}
-
-// Moves a waiting request to the running ones if its text has room. Defers it while a running request is still
-// evaluating a common prefix.
+// Admits a request if its text has room. Defers it while a running request evaluates a common prefix.
 Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
   const ModelConfig& c = s.model->config;
   Sequence& sequence = s.free_sequences.back();
@@ -356,7 +257,10 @@ Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
   PrefixSource source = find();
   int64_t loaded = 0;
   if (source.pending >= source.tokens + kAttentionChunk) {
-    add_snapshot_position(*source.pending_request, source.pending);
+    // The running request takes a snapshot where this one departs from it.
+    std::vector<int64_t>& positions = source.pending_request->snapshot_positions;
+    const auto at = std::ranges::lower_bound(positions, source.pending);
+    if (at == positions.end() || *at != source.pending) positions.insert(at, source.pending);
     return Admission::deferred;
   }
   if (!s.running.empty() && !has_room(s, *request, source)) return Admission::no_room;
@@ -381,6 +285,80 @@ Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
 }
 
 }  // namespace
+
+void clear(Sequence& sequence) {
+  release_blocks(&sequence.cache, 0);
+  restore_snapshot(&sequence.snapshots, 0, &sequence.state);
+  sequence.ids.clear();
+}
+
+void preempt_last(Scheduler& s) {
+  std::unique_ptr<ScheduledRequest> request = std::move(s.running.back());
+  s.running.pop_back();
+  clear(request->sequence);
+  s.free_sequences.push_back(std::move(request->sequence));
+  s.waiting.push_front(std::move(request));
+  ++s.preempted;
+}
+
+bool free_blocks_for(Scheduler& s, const ScheduledRequest& request, int64_t positions) {
+  const int64_t missing = missing_blocks(request.sequence.cache, positions);
+  while (std::ssize(s.pool.unused) < missing) {
+    if (evict_oldest(s)) continue;
+    if (s.running.back().get() == &request) return false;
+    preempt_last(s);
+  }
+  return true;
+}
+
+void keep_evaluated(Scheduler& s, ScheduledRequest& request, int64_t from) {
+  const bool is_due = std::ranges::binary_search(request.snapshot_positions, request.evaluated());
+  if (is_due) take_snapshot(&request.sequence.snapshots, request.sequence.state, request.evaluated());
+  if (!s.prompt_cache) return;
+  const int64_t end = shareable_tokens(s.model->config, request, request.evaluated());
+  s.prompt_cache->store_blocks(request.sequence, from, end);
+  const bool ends_prompt = request.evaluated() == request.text.sampler.prompt_tokens && !has_recurrent_state(s);
+  if (end == request.evaluated() && (is_due || ends_prompt)) s.prompt_cache->store_end(request.sequence);
+}
+
+void release(Scheduler& s, ScheduledRequest& request, bool is_sound) {
+  const int64_t shareable = shareable_tokens(s.model->config, request, request.evaluated());
+  if (is_sound) keep_end(s, request.sequence, shareable);
+  if (!is_sound || !s.options.keeps_last_text) {
+    if (is_sound) cache_prefix(s, request.sequence, shareable, request.spec.is_pinned && can_pin(s, shareable));
+    clear(request.sequence);
+  }
+  s.free_sequences.push_back(std::move(request.sequence));
+  drop_drafts(s, request);
+}
+
+void take_drafts(Scheduler& s, ScheduledRequest& request) {
+  const bool speculates = request.spec.speculates;
+  const bool may_draft = (speculates || request.text.rules) && !frequencies_follow_length(s.model->config);
+  if (!may_draft || allocate_state_drafts(kMaxDrafts, &request.sequence.state)) return drop_drafts(s, request);
+  if (request.drafts) return;
+  auto found = std::ranges::find_if(s.free_drafts, [](const auto& drafts) { return !drafts->model; });
+  for (auto at = s.free_drafts.begin(); at != s.free_drafts.end() && speculates; ++at) {
+    if ((*at)->model && !(*at)->failure) found = at;  // the last one: it has read the latest text
+  }
+  if (found == s.free_drafts.end()) {
+    request.drafts = std::make_unique<Speculation>();
+  } else {
+    request.drafts = std::move(*found);
+    s.free_drafts.erase(found);
+  }
+  SuffixAutomaton& text = request.drafts->text;
+  if (!speculates || common_prefix(text.text, request.text.history) < std::ssize(text.text)) text = {};
+  request.drafts->jump_forward.clear();
+  request.drafts->tokens.reserve(kMaxDrafts + 1);
+  request.drafts->buckets.reserve(kMaxDrafts);
+}
+
+void drop_drafts(Scheduler& s, ScheduledRequest& request) {
+  if (!request.drafts) return;
+  const auto at = request.drafts->model ? s.free_drafts.end() : s.free_drafts.begin();
+  s.free_drafts.insert(at, std::move(request.drafts));
+}
 
 void admit_waiting(Scheduler& s) {
   for (auto at = s.waiting.begin(); at != s.waiting.end() && !s.free_sequences.empty();) {

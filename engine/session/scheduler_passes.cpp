@@ -21,8 +21,7 @@ bool waits_for_rules(const Continuation& text) {
   return text.rules && text.result.ids.empty() && !text.rules->is_ready();
 }
 
-// Possible drafts: the tokens that the rules predict, else the tokens after the earlier occurrence of the text's
-// suffix.
+// Possible drafts: tokens that the rules predict, else those after the earlier occurrence of the text's suffix.
 std::span<const int32_t> predicted_tokens(const Speculation& drafts) {
   if (!drafts.jump_forward.empty()) return drafts.jump_forward;
   return std::span(drafts.text.text).subspan(drafts.text.match_end);
@@ -32,8 +31,7 @@ int64_t match_length(const Speculation& drafts) {
   return drafts.jump_forward.empty() ? drafts.text.match_length : kJumpForwardMatch;
 }
 
-// Maximum number of `known` drafts. They may take only blocks that no other request can miss. 0 if longrope's factors
-// change within the pass.
+// Maximum of `known` drafts, in blocks that no other request can miss. 0 if longrope's factors change in the pass.
 int64_t max_drafts(const Scheduler& s, const ScheduledRequest& request, int64_t known) {
   if (waits_for_rules(request.text)) return 0;
   const KvCache& cache = request.sequence.cache;
@@ -85,8 +83,7 @@ void set_draft_tokens(ScheduledRequest& request, int64_t count) {
   drafts.buckets.assign(ids.size(), bucket_of_match(match_length(drafts)));
 }
 
-// Draws drafts from the draft models while they pay in a pass that has `rows` rows without drafts. Returns the rows
-// with these drafts.
+// Draws drafts from the models while they pay in a pass of `rows` rows without drafts. Returns the rows with them.
 int64_t draft_from_models(Scheduler& s, int64_t rows, int64_t max_rows) {
   for (const auto& request : s.running) {
     if (!request->drafts || !request->drafts->model) continue;
@@ -98,8 +95,7 @@ int64_t draft_from_models(Scheduler& s, int64_t rows, int64_t max_rows) {
   return rows;
 }
 
-// Sets Speculation::tokens. A pass with prompts gets no drafts: it has many rows already. Without memory for their
-// logits there are none either.
+// Sets Speculation::tokens. A pass with prompts, or without memory for drafts' logits, gets none.
 void choose_drafts(Scheduler& s) {
   s.drafters.clear(), s.drafter_requests.clear();
   int64_t drafting = 0;
@@ -147,8 +143,7 @@ int64_t next_stop(const ModelConfig& c, ScheduledRequest& request) {
   return stop;
 }
 
-// Number of unevaluated tokens before `end` that need logits: the last token of the text, and prompt tokens that still
-// lack log probabilities.
+// Unevaluated tokens before `end` that need logits: the text's last, and prompt tokens without log probabilities.
 int64_t logit_rows_to(const ScheduledRequest& request, int64_t end) {
   if (!lacks_prompt_logprobs(request.text)) return end == request.total();
   return std::max<int64_t>(0, end - std::max(request.evaluated(), std::ssize(request.text.result.prompt_logprobs)));
@@ -211,12 +206,9 @@ bool append_tokens(Scheduler& s, ScheduledRequest& request, const Segment& segme
   if (segment.drafts == 0) return continues;
   const std::span<const int32_t> drafts = segment.tokens.subspan(1);
   int64_t agreed = 0;
-  const auto agrees =
-      [&] {  // false for logits with NaN or infinity: the next pass evaluates that token alone and reports the error
-        return agreed < segment.drafts && request.text.history.back() == drafts[agreed] &&
-               are_logits_finite(s, row + agreed + 1, 1);
-      };
-  while (continues && agrees()) {
+  // After a draft with NaN or infinity in its logits the next pass evaluates that token alone and reports the error.
+  while (continues && agreed < segment.drafts && request.text.history.back() == drafts[agreed] &&
+         are_logits_finite(s, row + agreed + 1, 1)) {
     draw_from_row(s, request, row + ++agreed);
     continues = append_token(s, request);
   }
@@ -291,11 +283,11 @@ void finish_pass(Scheduler& s) {
     request.sequence.ids.insert(request.sequence.ids.end(), segment.tokens.begin(), segment.tokens.end());
     const int64_t committed_rows = segment.logit_rows - segment.drafts;
     Error e;
-    if (!are_logits_finite(s, row, committed_rows))
-      e = error("NaN or infinity; the weights may be damaged", kNonFiniteLogits);
-    if (!e) {
+    if (are_logits_finite(s, row, committed_rows)) {
       add_prompt_logprobs(request.text, logits_of(s, row, committed_rows), s.model->config.vocab_size,
                           workers_of(s.prefill_team));
+    } else {
+      e = error("NaN or infinity; the weights may be damaged", kNonFiniteLogits);
     }
     const bool continues =
         !e && (!ends_text(request, segment) || append_tokens(s, request, segment, row + committed_rows - 1));

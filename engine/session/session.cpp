@@ -61,8 +61,7 @@ Error interruption(int64_t done, int64_t count) {
   return error("interrupted after " + std::to_string(done) + " of " + std::to_string(count) + " tokens", "prompt");
 }
 
-// Evaluates the sequence again with a trace, to find the first stage with NaN or infinity. Then empties the session,
-// since its cache has such values, too.
+// Evaluates the sequence again with a trace, to find the first such stage. Then empties the session and its bad cache.
 Error non_finite_error(Session& session) {
   const std::vector<int32_t> ids = session.sequence.ids;
   if (session.model->reads_hidden()) {
@@ -128,22 +127,14 @@ Error run_request(Session& session, int64_t id, GenerateResult* out) {
 
 }  // namespace
 
-Error open_session(const Model& model, Team& team, const SessionOptions& options, std::unique_ptr<Session>* out) {
-  if (options.prefill_chunk < 1) {
-    return error("out of range", "prefill chunk", "at least 1", std::to_string(options.prefill_chunk));
+Error open_session(const Model& model, Team& team, SchedulerOptions options, std::unique_ptr<Session>* out) {
+  if (options.pass_rows < 1) {
+    return error("out of range", "prefill chunk", "at least 1", std::to_string(options.pass_rows));
   }
   auto session = std::make_unique<Session>();
-  const SchedulerOptions scheduler = {.kv = options.kv,
-                                      .sequences = 1,
-                                      .context = options.capacity,
-                                      .pass_rows = options.prefill_chunk,
-                                      .snapshot_bytes = options.snapshot_bytes,
-                                      .kernels = options.kernels,
-                                      .prefill_team = options.prefill_team,
-                                      .also_open = options.also_open,
-                                      .keeps_hidden = options.keeps_hidden,
-                                      .keeps_last_text = true};
-  if (Error e = open_scheduler(model, team, scheduler, session.get())) return e;
+  options.sequences = 1;
+  options.keeps_last_text = true;
+  if (Error e = open_scheduler(model, team, options, session.get())) return e;
   session->sequence = std::move(session->free_sequences.back());
   session->free_sequences.clear();
   if (model.reads_hidden()) session->input_hidden.resize(session->hidden.size());

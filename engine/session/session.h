@@ -15,19 +15,6 @@
 
 namespace pinion {
 
-constexpr int64_t kDefaultPrefillChunk = 256;
-
-struct SessionOptions {
-  KvType kv = KvType::q8;
-  int64_t capacity = 0;  // positions of the cache; 0: the context length of the model, which is also the maximum
-  int64_t prefill_chunk = kDefaultPrefillChunk;    // prompt tokens per pass; affects speed and memory, never results
-  const Kernels* kernels = nullptr;                // null: the best for this CPU
-  int64_t snapshot_bytes = kDefaultSnapshotBytes;  // limit for snapshots of a recurrent state; 0: no snapshots
-  Team* prefill_team = nullptr;                    // for passes of several tokens; null: the team for single tokens
-  const Scheduler* also_open = nullptr;            // its untouched memory is not counted as free
-  bool keeps_hidden = false;                       // record hidden states, for drafts of an MTP layer
-};
-
 struct Session : Scheduler {
   Sequence sequence;                               // moves to the request during generate()
   bool speculates = false;                         // generate() uses drafts; see add_draft_model()
@@ -36,8 +23,8 @@ struct Session : Scheduler {
   const std::atomic<bool>* interrupted = nullptr;  // if true, a prompt stops before its next pass; may be null
 };
 
-// Fails, with the sizes, if cache and scratch exceed the free memory.
-Error open_session(const Model& model, Team& team, const SessionOptions& options, std::unique_ptr<Session>* out);
+// Fails, with the sizes, if cache and scratch exceed the free memory. Ignores the number of sequences in the options.
+Error open_session(const Model& model, Team& team, SchedulerOptions options, std::unique_ptr<Session>* out);
 
 // Appends tokens and computes logits: [vocab] of the last token or, with `all`, [tokens][vocab]. Null logits: none are
 // computed. candidates: number of a row's largest logits that the caller needs, at most kMaxCandidates; with several

@@ -10,24 +10,15 @@
 namespace pinion {
 namespace {
 
-constexpr char kMagic[8] = {'p', 'i', 'n', 'i', 'o', 'n', 'S', '3'};
-
 int64_t padded_ids(int64_t tokens) { return round_up(tokens, 2); }
 
 ImageHeader header_of(const Session& session) {
   const KvShape& cache = session.pool.shape;
-  ImageHeader header = {.magic = {},
-                        .layers = std::ssize(cache.layers),
-                        .kv_heads = cache.layers[0].kv_heads,
-                        .head_dim = cache.layers[0].head_dim,
-                        .kv_type = static_cast<int64_t>(cache.type()),
-                        .state_bytes = session.sequence.state.bytes(),
-                        .tokens = 0,
-                        .held = 0,
-                        .logits_hash = 0,
-                        .checksum = 0};
-  std::copy_n(kMagic, sizeof kMagic, header.magic);
-  return header;
+  return {.layers = std::ssize(cache.layers),
+          .kv_heads = cache.layers[0].kv_heads,
+          .head_dim = cache.layers[0].head_dim,
+          .kv_type = static_cast<int64_t>(cache.type()),
+          .state_bytes = session.sequence.state.bytes()};
 }
 
 uint64_t checksum(ImageHeader header, std::span<const std::span<const std::byte>> parts) {
@@ -64,9 +55,8 @@ Error evaluate_rest(Session& session, std::span<const int32_t> ids, uint64_t* ha
 }
 
 // Reads the header and checks it against the session, the length and the checksum.
-Error read_header(std::span<const std::byte> image, const std::string& where, const Session& session,
-                  ImageHeader* out) {
-  ImageHeader& h = *out;
+Error read_header(std::span<const std::byte> image, const std::string& where, const Session& session, ImageHeader* to) {
+  ImageHeader& h = *to;
   if (image.size() < sizeof h) return error("not a session image", where);
   std::memcpy(&h, image.data(), sizeof h);
   const ImageHeader expected = header_of(session);

@@ -21,13 +21,13 @@
 namespace pinion {
 
 struct ImageHeader {
-  char magic[8];
+  char magic[8] = {'p', 'i', 'n', 'i', 'o', 'n', 'S', '3'};
   int64_t layers, kv_heads, head_dim, kv_type;  // of the KV cache; sizes of its first layer
   int64_t state_bytes;                          // of the recurrent state; 0: none
-  int64_t tokens;
-  int64_t held;
-  uint64_t logits_hash;  // after all tokens
-  uint64_t checksum;     // of all other bytes of the image
+  int64_t tokens = 0;
+  int64_t held = 0;
+  uint64_t logits_hash = 0;  // after all tokens
+  uint64_t checksum = 0;     // of all other bytes of the image
 };
 
 // The bytes of an image. `parts` refer to memory of the session, which must not change before they are written.
@@ -37,12 +37,10 @@ struct SessionImage {
   std::vector<std::span<const std::byte>> parts;  // in order
 };
 
-// The session must hold at least one token, and its model must be on one board. Evaluates at least the last token
-// again.
+// The session holds at least one token, of a model on one board. Evaluates at least the last token again.
 Error make_image(Session& session, std::unique_ptr<SessionImage>* out);
 
-// Replaces the tokens of the session. Errors: damage, another model, more tokens than the session's capacity; the
-// session is empty then. where: name of the image in errors.
+// Replaces the tokens of the session; after an error (damage, another model, too many tokens) it is empty. where: name.
 Error restore_image(std::span<const std::byte> image, const std::string& where, Session* session);
 
 }  // namespace pinion

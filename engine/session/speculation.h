@@ -1,7 +1,6 @@
 // Speculative decoding: a pass evaluates several drafts and keeps them up to the first one that differs from the drawn
-// token. Each token is drawn from the same logits with the same random number as without drafts, so the text is the
-// same at any temperature and drafts affect speed only. They come from the text itself, from a smaller model with the
-// same vocabulary, or from the model's own MTP layer.
+// token. Each token is drawn from the same logits with the same random number as without drafts, so only the speed
+// changes. Drafts come from the text, from a smaller model with the same vocabulary, or from the model's MTP layer.
 #pragma once
 
 #include <cstdint>
@@ -43,9 +42,8 @@ bool reads_hidden(const DraftModel& model);
 // Fails if the model cannot draft because its sequence cannot be truncated, which rejected drafts require.
 Error check_draft_model(const ModelConfig& config);
 
-// Stores the main model's hidden states of the last tokens of `tokens`, which follow the tokens `before`. The MTP layer
-// evaluates them when they fill a pass or drafts are requested. Zeros replace missing states, which affects drafts
-// only.
+// Stores the main model's hidden states of the last tokens of `tokens`, which follow `before`. The MTP layer evaluates
+// them when they fill a pass or drafts are requested. Zeros replace missing states, which changes drafts only.
 void receive_hidden(DraftModel& model, std::span<const int32_t> before, std::span<const int32_t> tokens,
                     std::span<const float> hidden);
 

@@ -36,8 +36,7 @@ constexpr MemoryFiles kMemoryFiles[] = {
     {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_active_file", "total_inactive_file"},
 };
 
-// Bytes that the limit of a control group leaves; about kUnlimited without a limit, which version 1 represents by a
-// number of that size.
+// Bytes that the limit of a control group leaves; about kUnlimited without one, a number that version 1 writes.
 int64_t left_by(const std::string& group, const MemoryFiles& files) {
   const int64_t limit = read_number(group + "/" + files.limit, kUnlimited);
   const int64_t used = read_number(group + "/" + files.used, kUnlimited);

@@ -11,9 +11,8 @@ StragglerFilter::StragglerFilter(std::span<const double> slowness) {
   }
 }
 
-// True if another worker waited for this one longer than the others would need to do its work: kWorth times its
-// fraction of the run. kWorth is below 1 because decode is memory-bound: losing a core costs less than its fraction of
-// the speed.
+// True if another worker waited for this one longer than the others need to do its work: kWorth times its fraction of
+// the run, below 1 because decode is memory-bound: a lost core costs less than its share.
 bool StragglerFilter::is_too_slow_with(size_t culprit, std::span<const WorkerWaits> waits, int64_t run_ns) const {
   constexpr double kWorth = 0.8;
   int64_t lost_ns = 0;
@@ -27,8 +26,7 @@ bool StragglerFilter::is_too_slow_with(size_t culprit, std::span<const WorkerWai
          waits[culprit].away_ns > lost_ns / 2;
 }
 
-// True if the run was slower than recent runs without this worker by more than noise (1/16), and the worker was away
-// long enough (1/8 of the run) to be the cause.
+// True if the run was slower than those without this worker beyond noise (1/16) and it was away for 1/8 of the run.
 bool StragglerFilter::was_faster_without(size_t culprit, std::span<const WorkerWaits> waits, int64_t run_ns) const {
   const int64_t without_ns = workers_[active_[culprit]].without_ns;
   return without_ns > 0 && run_ns - without_ns > without_ns / 16 && waits[culprit].away_ns > run_ns / 8;

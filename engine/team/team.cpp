@@ -8,8 +8,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cmath>
 #include <ctime>
@@ -48,8 +46,7 @@ cpu_set_t only(int32_t cpu) {
   return set;
 }
 
-// Threads outlive teams, so each remembers where it is pinned. Another worker may have moved it since (lend_core).
-// Failure costs only speed.
+// Threads outlive teams, so each remembers its CPU. Another worker may have moved it (lend_core). Failure costs speed.
 void pin_thread(int32_t cpu) {
   static const cpu_set_t kUnpinned = process_affinity();  // first called before any pinning, by Team's constructor
   thread_local int32_t pinned_to = -1;
@@ -67,9 +64,8 @@ int64_t cpu_time_ns(clockid_t thread = CLOCK_THREAD_CPUTIME_ID) {
   return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
 }
 
-// Time that the calling worker lost in a run since start_ns. away_ns is the time without the CPU outside barriers. It
-// is 0 if the thread was not preempted, and if it read from a disk, a delay that no other process caused.
-// used_before_ns: CPU time of the thread at start_ns.
+// Time that the calling worker lost in a run since start_ns, with used_before_ns of CPU time. away_ns: without the CPU
+// outside barriers; 0 if the thread was not preempted, or read from a disk, a delay that no other process caused.
 WorkerWaits waits_of(const Worker& worker, int64_t start_ns, int64_t used_before_ns) {
   thread_local int64_t taken_before = 0, faults_before = 0;
   rusage usage = {};
@@ -182,6 +178,13 @@ void wait_for_all(TeamState* state, Worker* worker) {
   worker->waited_used_ns += cpu_time_ns() - used_before_ns;
 }
 
+template <class T>
+std::vector<T> filled(std::span<const T> values, size_t count, T rest) {
+  std::vector<T> all(values.begin(), values.end());
+  all.resize(count, rest);
+  return all;
+}
+
 }  // namespace
 
 void TeamState::set_bounds(std::span<const double> slowness) {
@@ -195,8 +198,7 @@ void Worker::barrier() {
   if (listener) listener->on_barrier_enter();
   wait_for_all(state, this);
   pin_thread(cpu);  // returns from a borrowed core
-  // No worker claims from this half before the next barrier. If a thread limit left out workers, the others clear their
-  // ranges, too.
+  // No worker claims from this half before the next barrier. A thread limit may have left out owners of ranges.
   for (size_t owner = index; owner < state->taken.size(); owner += count) {
     for (int32_t i = 0; i < loop; ++i) state->taken[owner].loops[half][i].store(0, std::memory_order_relaxed);
   }
@@ -204,17 +206,6 @@ void Worker::barrier() {
   half = 1 - half;
   if (listener) listener->on_barrier_exit();
 }
-
-namespace {
-
-template <class T>
-std::vector<T> filled(std::span<const T> values, size_t count, T rest) {
-  std::vector<T> all(values.begin(), values.end());
-  all.resize(count, rest);
-  return all;
-}
-
-}  // namespace
 
 Error check_threads(int64_t count) {
   thread_local int64_t tried = 1;  // OpenMP keeps the threads that it started for this one: only more are tested

@@ -169,8 +169,7 @@ class WorkerFunction {
   void (*call_)(const void* object, Worker& worker);
 };
 
-// Fails if this process cannot have `count` threads, the calling one included. Call it before a team's first run:
-// OpenMP terminates the process when it cannot start a thread.
+// Fails if this process cannot have `count` threads. Call it before a team's first run: OpenMP would end the process.
 Error check_threads(int64_t count);
 
 class Team {
@@ -188,12 +187,10 @@ class Team {
   // Calls f(worker) on every worker and returns when all calls have returned. The calling thread is worker 0.
   void run(WorkerFunction f) { run_on(everybody_, f); }
 
-  // Calls f on some workers. workers: ascending, not empty. Worker.index counts from 0 to workers.size() - 1; worker i
-  // runs on the CPU of workers[i].
+  // Calls f on some workers, ascending, at least one. Worker.index counts from 0; worker i runs on workers[i]'s CPU.
   void run_on(std::span<const int32_t> workers, WorkerFunction f);
 
-  // Calls f on the active workers: all but the current stragglers (straggler_filter.h). For short, repeated runs such
-  // as decode.
+  // Calls f on the active workers (straggler_filter.h). For short, repeated runs such as decode.
   void run_active(WorkerFunction f);
 
   // Unpins the calling thread until the next run: it and the threads that it starts may use all CPUs of the process.

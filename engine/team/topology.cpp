@@ -14,7 +14,6 @@
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <string>
 #include <tuple>
 
 #include "engine/team/memory.h"
@@ -31,15 +30,9 @@ int64_t group_of(GroupSource source, uint64_t number) {
 
 uint64_t bit_field(uint64_t value, int first, int bits) { return value >> first & ((uint64_t{1} << bits) - 1); }
 
-template <auto destroy>
-struct Destroy {
-  template <class T>
-  void operator()(T* object) const {
-    destroy(object);
-  }
-};
-using TopologyHandle = std::unique_ptr<hwloc_topology, Destroy<hwloc_topology_destroy>>;
-using Bitmap = std::unique_ptr<hwloc_bitmap_s, Destroy<hwloc_bitmap_free>>;
+using TopologyHandle =
+    std::unique_ptr<hwloc_topology, decltype([](auto* machine) { hwloc_topology_destroy(machine); })>;
+using Bitmap = std::unique_ptr<hwloc_bitmap_s, decltype([](auto* bitmap) { hwloc_bitmap_free(bitmap); })>;
 
 // Properties that distinguish kinds of cores. 0: unknown.
 struct CoreTraits {
@@ -119,8 +112,7 @@ int32_t cluster_of(hwloc_topology* machine, hwloc_obj* thread, int32_t package) 
   return package;
 }
 
-// Number of NUMA nodes with usable CPUs. A node without CPUs of its own, such as a second kind of memory, shares those
-// of its neighbour and does not count.
+// Number of NUMA nodes with usable CPUs. A node without CPUs, such as other memory, belongs to its neighbour.
 int32_t memory_nodes(hwloc_topology* machine, const hwloc_bitmap_s* usable) {
   const Bitmap left(hwloc_bitmap_dup(usable));
   int32_t nodes = 0;
@@ -144,8 +136,7 @@ int64_t last_level_cache_bytes(hwloc_topology* machine, const hwloc_bitmap_s* us
   return 0;
 }
 
-// CPU time that a group grants, in CPUs; infinite without a limit. Version 2 has "max 100000" or "150000 100000" in one
-// file, version 1 a file for each number.
+// CPUs that a group grants; infinite without a limit. Version 2: "max 100000" or "150000 100000", version 1: two files.
 double group_quota(const std::string& folder) {
   int64_t quota_us = 0, period_us = 0;
   std::ifstream both(folder + "/cpu.max");
@@ -220,9 +211,8 @@ double known_slowness(const Topology& topology, const Core& core) {
   return static_cast<double>(fastest) / static_cast<double>(core.capacity);
 }
 
-// Cores below half the speed of the fastest add little, and in a stage with few tasks every barrier waits for them. On
-// a phone with 1 prime, 3 big and 4 little cores, the prime and the big ones (3/4 of its speed) make the team; the
-// little ones (below 1/3) stay out.
+// Cores below half the speed of the fastest add little, and every barrier waits for them. On a phone with 1 prime, 3
+// big and 4 little cores, the prime and the big ones (3/4 of its speed) are the team, not the little ones (1/3).
 bool is_worth_a_worker(const Topology& topology, const Core& core) {
   const double slowness = known_slowness(topology, core);
   return slowness == 0 ? core.kind < topology.kinds - 1 : slowness <= 2;

@@ -19,10 +19,9 @@ struct SmeUnits {
   bool operator==(const SmeUnits&) const = default;
 };
 
-// Decodes SMIDR_EL1 of a CPU, as Linux prints it ("0x0000000041000001"). Fields (Arm Architecture Reference Manual,
-// DDI 0487): SH and Affinity encode whether the units are shared, Affinity2 and Affinity by which cores, NSMC is the
-// number of units - 1. If the register is missing, or has no implementer as in some virtual machines, all cores of the
-// last-level cache `cluster` share one unit.
+// Decodes SMIDR_EL1 of a CPU, as Linux prints it ("0x0000000041000001"). Fields (Arm Architecture Reference Manual, DDI
+// 0487): SH and Affinity encode whether the units are shared, Affinity2 and Affinity by which cores, NSMC is the number
+// of units - 1. Without the register, or an implementer (virtual machines), the last-level cache shares one unit.
 SmeUnits parse_smidr(std::string_view smidr, int32_t cpu, int32_t cluster);
 
 struct Core {
@@ -53,8 +52,7 @@ std::string read_word(const std::string& path);
 // This machine, from hwloc and sysfs.
 Error read_topology(Topology* out);
 
-// Another machine, from a copy of its /sys and /proc at `root`. cpus: the usable ones; empty: all. Sets an environment
-// variable while hwloc reads.
+// A copy of another machine's /sys and /proc at `root`. cpus: usable; empty: all. Sets a variable while hwloc reads.
 Error read_recorded_topology(const std::string& root, std::span<const int32_t> cpus, Topology* out);
 
 // Sorted by kind, fastest first, then by number.
@@ -70,8 +68,7 @@ std::string why_default_team(const Topology& topology);
 // SME units of each CPU's core; the default SmeUnits for an unknown CPU.
 std::vector<SmeUnits> sme_units_of(const Topology& topology, std::span<const int32_t> cpus);
 
-// Time per task of each CPU's core relative to the fastest kind. Unknown CPUs count as 1, slower kinds of unknown
-// capacity as 4.
+// Time per task of each CPU's core relative to the fastest kind; 1 if unknown, 4 for a slower kind of unknown capacity.
 std::vector<double> slowness_of(const Topology& topology, std::span<const int32_t> cpus);
 
 // {0, 1, 2, 3, 8}: "0-3,8"; -1 (an unpinned worker): "any".
