@@ -1,9 +1,6 @@
 // The sub-commands: each setup function declares its options and returns the functions that run it.
 #pragma once
 
-#include <functional>
-#include <vector>
-
 #include "apps/cli/common.h"
 
 namespace pinion {

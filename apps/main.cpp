@@ -1,5 +1,4 @@
-// The program: open standard descriptors and enough stack, reports of what nothing else caught, and the table of
-// sub-commands.
+// The program: standard descriptors, enough stack, reports of uncaught failures, and the table of sub-commands.
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -24,8 +23,7 @@
 #include "loader/files/hints.h"
 #include "loader/files/mapped_file.h"
 
-// Read by jemalloc. Its version 5.3 crashes if there is no memory for a new thread's arena. One arena is enough:
-// nothing allocates per token.
+// Read by jemalloc 5.3, which crashes without memory for a new thread's arena. One is enough: no token allocates.
 extern "C" {
 extern const char* malloc_conf;
 const char* malloc_conf = "narenas:1";
@@ -65,8 +63,7 @@ void on_bus_error(int number, siginfo_t* info, void*) {
   for (;;) pause();
 }
 
-// jemalloc and libstdc++ start before main and crash with `ulimit -s 20`. Functions in .preinit_array run before those
-// libraries, so this one must not use them.
+// jemalloc and libstdc++ crash with `ulimit -s 20`. Functions in .preinit_array run before them and must not use them.
 void raise_tiny_stack() {
   constexpr rlim_t kMinBytes = rlim_t{64} << 10;
   rlimit limit{};
@@ -80,8 +77,7 @@ void raise_tiny_stack() {
 
 __attribute__((section(".preinit_array"), used)) void (*const kBeforeLibraries)() = raise_tiny_stack;
 
-// Opens those of the descriptors 0 to 2 that are closed. Otherwise a file opened later could get such a number, and
-// would then receive what the program prints.
+// Opens descriptors 0 to 2 if they are closed: a file opened later could get such a number and receive the output.
 void open_standard_descriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(descriptor, F_GETFD) >= 0) continue;
@@ -100,8 +96,7 @@ void install_bus_error_handler() {
   sigaction(SIGBUS, &action, nullptr);
 }
 
-// Calls `run` on a stack of the usual size even under a small `ulimit -s`, which becomes the default of new threads as
-// well. `run` must not throw.
+// Calls `run`, which must not throw, on a stack of the usual size even under a small `ulimit -s`, as later threads.
 int run_on_enough_stack(const std::function<int()>& run) {
   constexpr size_t kStackBytes = size_t{8} << 20;
   rlimit limit{};
@@ -160,12 +155,7 @@ constexpr CommandRow kCommands[] = {
 };
 
 // Command names of other programs, with the command that does it here.
-struct ForeignName {
-  const char* name;
-  const char* answer;
-};
-
-constexpr ForeignName kForeignNames[] = {
+constexpr std::pair<const char*, const char*> kForeignNames[] = {
     {"run", "`pinion chat` talks with a model, `pinion generate` continues a text"},
     {"pull", "`pinion get ORG/NAME` downloads a model"},
     {"download", "`pinion get ORG/NAME` downloads a model"},
@@ -178,9 +168,9 @@ constexpr ForeignName kForeignNames[] = {
 };
 
 int fail_unknown_command(const std::string& typed, const Command& root) {
-  const auto foreign = std::ranges::find(kForeignNames, typed, &ForeignName::name);
+  const auto foreign = std::ranges::find(kForeignNames, typed, [](const auto& row) { return row.first; });
   const std::string hint = foreign == std::end(kForeignNames) ? did_you_mean(typed, command_names(root.describe()))
-                                                              : std::string("; ") + foreign->answer;
+                                                              : std::string("; ") + foreign->second;
   return fail_usage("no command \"" + typed + "\"" + hint);
 }
 

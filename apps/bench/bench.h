@@ -1,13 +1,6 @@
 // pinion bench: the options, the results, and the functions that measure, print and draw.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <functional>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "apps/cli/common.h"
 #include "apps/cli/sensors.h"
 #include "engine/forward/probes.h"
@@ -56,11 +49,7 @@ struct Rates {
   double median = 0;
 };
 
-// ORG/NAME from the Hugging Face cache, or the last folder of the model's path.
-std::string model_name(const RunOptions& run);
-
-// Runs a test with one row per pass from its depth on, which the session must have reached before, and times it.
-// logits: [vocab], scratch.
+// Times a test with one row per pass, from its depth on, which the session has reached. logits: [vocab], scratch.
 Error run_once(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds);
 
 // A repetition in addition to the timed ones, with the clock read at every stage.
@@ -135,10 +124,8 @@ std::string board_stages_text(const BenchProfile& profile);
 OrderedJson board_stages_json(const BenchProfile& profile);
 
 Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRecord>* out);
-// Prints a table for each length of -p. With the time of a whole prompt, its repetitions would take long: there are
-// none.
+// Prints a table for each length of -p, from a single run: each takes the time of a whole prompt.
 Error measure_prompt_cache(const BenchOptions& options, const Runtime& runtime);
-void print_bench(const BenchOptions& options, const Runtime& runtime, const std::vector<BenchRecord>& records);
 std::string plot_svg(const std::vector<BenchRecord>& records);
 
 }  // namespace pinion

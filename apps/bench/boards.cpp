@@ -1,6 +1,4 @@
 // pinion bench on several boards: the cost of a token's exchanges, measured and modelled for other numbers of boards.
-#include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -10,13 +8,13 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kGatherRounds = 21;
+constexpr int64_t kRounds = 21;
 
 // Seconds of one gather; `bytes` is the sum over all boards.
 double gather_seconds(Exchange& exchange, int64_t bytes) {
   constexpr int64_t kGathers = 8;
   const std::vector<int64_t> sizes(kGathers, bytes);
-  return time_gathers_on_all(exchange, sizes, kGatherRounds) / kGathers;
+  return time_gathers_on_all(exchange, sizes, kRounds) / kGathers;
 }
 
 constexpr std::array kModelledCounts = {1, 2, 3, 4, 8};
@@ -80,8 +78,7 @@ Error measure_boards(Exchange& exchange, const BenchTest& test, double bytes_per
   out->compute_seconds = out->seconds - in_gathers;
   // The gathers of the last pass; all passes have the same.
   const std::span<const int64_t> sizes = std::span(seen.sizes).last(std::ssize(seen.sizes) / passes);
-  out->exchange_seconds =
-      time_gathers_on_all(exchange, sizes, kGatherRounds) / static_cast<double>(test.rows_of_pass());
+  out->exchange_seconds = time_gathers_on_all(exchange, sizes, kRounds) / static_cast<double>(test.rows_of_pass());
   out->waiting_seconds = std::max(0.0, in_gathers - out->exchange_seconds);
   constexpr int64_t kSmall = 1024, kLarge = 1 << 15;  // typical sizes of a layer's gathers
   const double small = gather_seconds(exchange, kSmall), large = gather_seconds(exchange, kLarge);
@@ -145,9 +142,7 @@ std::string board_stages_text(const BenchProfile& profile) {
     for (const BoardStages& board : boards) text += formatted(" %.4f |", value(board));
     text += "\n";
   };
-  for (size_t i = 0; i < kStages; ++i) {
-    add(kStageTraits[i].name, [i](const BoardStages& board) { return board.stages[i]; });
-  }
+  for (size_t i = 0; i < kStages; ++i) add(kStageTraits[i].name, [i](const BoardStages& b) { return b.stages[i]; });
   add("outside", [](const BoardStages& board) { return board.outside; });
   add("stages: waiting at barriers", [](const BoardStages& board) { return board.waiting; });
   add("worker 0: in exchanges", [](const BoardStages& board) { return board.exchanging; });

@@ -1,5 +1,4 @@
 // pinion bench: runs and times the tests.
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -79,13 +78,7 @@ Error run_profiled(const TimedTest& timed, const BenchTest& test, BenchRecord* o
   return {};
 }
 
-Rates rates_of(const std::vector<double>& rates) {
-  const auto [mean, standard_error] = mean_of(rates);
-  return {mean, standard_error * std::sqrt(static_cast<double>(rates.size())), median_of(rates)};
-}
-
-// Times the repetitions, each right after a measurement of the roof, which drifts on a shared machine. Reads the
-// sensors while the cores are still warm.
+// Times the repetitions, each after a measurement of the roof, which drifts. Reads the sensors of warm cores.
 Error run_repetitions(const TimedTest& timed, const BenchOptions& options, Team& team, const ReadBuffer& buffer,
                       const std::function<void()>& tick, BenchRecord* out) {
   const BenchTest& test = out->test;
@@ -114,7 +107,8 @@ Error run_repetitions(const TimedTest& timed, const BenchOptions& options, Team&
     out->clock_limits.push_back("CPUs " + cpus_text(out->cpus) +
                                 ": throttled during the test (see MHz); cool the board, or wait until it has cooled");
   }
-  out->rates = rates_of(rates);
+  const auto [mean, standard_error] = mean_of(rates);
+  out->rates = {mean, standard_error * std::sqrt(static_cast<double>(rates.size())), median_of(rates)};
   out->roof = median_of(roofs);
   if (test.prompt_tokens == 0) out->roof_share = median_of(shares);
   if (joules) out->joules_per_token = *joules / static_cast<double>(test.tokens() * options.repetitions);
@@ -167,8 +161,7 @@ Error open_batch(const Runtime& runtime, const BenchTest& test, std::unique_ptr<
   // The first sequences decode while the prompts of the last ones are evaluated.
   options.context = test.positions() + test.batch * (test.depth / options.rows_beside_decode + 1);
   if (Error e = open_scheduler(*runtime.model, *runtime.team, options, out)) return e;
-  *timed = {out->get(),
-            [scheduler = out->get(), test](double* seconds) { return run_batch(*scheduler, test, seconds); }};
+  *timed = {out->get(), [batch = out->get(), test](double* seconds) { return run_batch(*batch, test, seconds); }};
   return {};
 }
 
@@ -185,7 +178,7 @@ Error run_test(const Runtime& runtime, const BenchOptions& options, const std::f
     if (Error e = open_batch(runtime, test, &scheduler, &timed)) return e;
     if (Error e = timed.run(&seconds)) return e;
   } else {
-    if (Error e = open_session(runtime, {.capacity = test.positions()}, &session)) return e;
+    if (Error e = open_session(runtime, {.context = test.positions()}, &session)) return e;
     if (test.depth > 0) {
       if (Error e = evaluate(*session, some_ids(test.depth, vocab), false, logits.data())) return e;
       keep_snapshot(*session);  // start of each repetition
@@ -204,15 +197,10 @@ Error run_test(const Runtime& runtime, const BenchOptions& options, const std::f
   const int64_t roof_bytes = options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes();
   if (Error e = allocate_read_buffer(team, roof_bytes, &buffer)) return e;
   if (Error e = run_repetitions(timed, options, team, buffer, tick, out)) return e;
-  if (runtime.model->exchange && test.prompt_tokens == 0) {
-    const Error e =
-        measure_boards(*runtime.model->exchange, test, out->bytes_per_token, timed.run, &out->boards.emplace());
-    if (e) return e;
+  if (Exchange* exchange = runtime.model->exchange; exchange && test.prompt_tokens == 0) {
+    if (Error e = measure_boards(*exchange, test, out->bytes_per_token, timed.run, &out->boards.emplace())) return e;
   }
-  if (options.profile) {
-    if (Error e = run_profiled(timed, test, out)) return e;
-  }
-  return {};
+  return options.profile ? run_profiled(timed, test, out) : Error{};
 }
 
 double pass_seconds(const BenchRecord& record) {
@@ -269,8 +257,7 @@ Error choose_teams(const BenchOptions& options, std::vector<NamedTeam>* out) {
   return {};
 }
 
-// --- The prompt cache: the time to the first token of a text that is read for the first time, of one that shares all
-// but its end with it, and of the same text after a restart.
+// --- The prompt cache: the time to the first token of a new text, of one with another end, and after a restart.
 
 constexpr int64_t kQuestionTokens = 20;
 
@@ -312,11 +299,8 @@ Error time_first_token(Scheduler& scheduler, std::vector<int32_t> prompt, FirstT
   return failure;
 }
 
-Error open_with_cache(const Runtime& runtime, const std::string& flag, int64_t positions,
-                      std::unique_ptr<Scheduler>* out) {
-  SchedulerOptions options = scheduler_options(runtime);
-  options.sequences = 2;
-  options.context = positions;
+Error open_cached(const Runtime& runtime, const std::string& flag, int64_t positions, std::unique_ptr<Scheduler>* out) {
+  const SchedulerOptions options = scheduler_options(runtime, {.sequences = 2, .context = positions});
   if (Error e = open_scheduler(*runtime.model, *runtime.team, options, out)) return e;
   return open_prompt_cache(flag, **out, (*out)->free_sequences.front().state);
 }
@@ -331,9 +315,7 @@ Error run_once(Session& session, const BenchTest& test, std::vector<float>& logi
                  std::to_string(test.depth) + " tokens", std::to_string(left));
   }
   const double start = now_seconds();
-  if (!prompt.empty()) {
-    if (Error e = evaluate(session, prompt, false, logits.data(), kGreedyCandidates)) return e;
-  }
+  if (Error e = prompt.empty() ? Error{} : evaluate(session, prompt, false, logits.data(), kGreedyCandidates)) return e;
   for (const int32_t& id : std::span(ids).subspan(prompt.size())) {
     if (Error e = evaluate(session, {&id, 1}, false, logits.data(), kGreedyCandidates)) return e;
   }
@@ -400,7 +382,7 @@ Error measure_prompt_cache(const BenchOptions& options, const Runtime& runtime) 
     const std::string folder = options.prompt_cache + "/bench-" + std::to_string(now_ns());
     for (size_t i = 0; i < std::size(rows); i += 2) {
       std::unique_ptr<Scheduler> scheduler;
-      if (Error e = open_with_cache(runtime, folder, positions, &scheduler)) return e;
+      if (Error e = open_cached(runtime, folder, positions, &scheduler)) return e;
       if (Error e = time_first_token(*scheduler, prompt_of(*runtime.model, shared, 1), &rows[i])) return e;
       if (i > 0) continue;
       if (Error e = time_first_token(*scheduler, prompt_of(*runtime.model, shared, 2), &rows[1])) return e;

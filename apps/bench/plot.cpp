@@ -1,6 +1,4 @@
-// pinion bench --plot: an SVG with a panel of speed against threads for each test, and the roof, and a bar of stages
-// for each profiled record.
-#include <algorithm>
+// pinion bench --plot: an SVG with speed and roof against threads for each test, and the stages of profiled records.
 #include <cmath>
 
 #include "apps/bench/bench.h"

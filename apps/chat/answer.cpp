@@ -1,6 +1,4 @@
-// Generates and prints one answer, with thoughts set apart from the rest. Warns before the end of the context, and
-// drops the oldest turns to make room.
-#include <algorithm>
+// Generates and prints one answer, with thoughts set apart, and makes room for it in the context.
 #include <atomic>
 #include <csignal>
 
@@ -26,8 +24,7 @@ constexpr ThoughtMarks kWritten = {"<think>\n", "\n</think>\n\n"};
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
 
-// Prints an answer up to the beginning of a stop text. Thoughts are dimmed on a terminal, unchanged in a pipe, and
-// reduced to one line if hidden.
+// Prints an answer up to a stop text. Thoughts are dimmed on a terminal, unchanged in a pipe, one line if hidden.
 class AnswerPrinter {
  public:
   AnswerPrinter(Chat& chat, const Prompt& prompt)
@@ -49,11 +46,12 @@ class AnswerPrinter {
     return !answer_.is_stopped();
   }
 
-  // The whole answer with thoughts and marks, which templates remove themselves. Closes an unfinished thought, because
-  // they would take it for the answer.
+  // The whole answer with thoughts, which templates remove: they would take an unfinished one for the answer.
   std::string finish() {
     put_text(answer_.finish());
-    if (!shows_as_written()) show(splitter_.finish());
+    for (const ThinkingText& part : splitter_.finish()) {
+      if (!shows_as_written()) show(part);
+    }
     leave_thought();
     print(wrap_.flush() + "\n");
     return splitter_.inside() ? text_ + "\n" + std::string(splitter_.close_mark()) + "\n\n" : text_;
@@ -65,16 +63,12 @@ class AnswerPrinter {
     backup_.add(text);
     const std::vector<ThinkingText> parts = splitter_.put(text);
     if (shows_as_written()) return print(text);
-    show(parts);
+    for (const ThinkingText& part : parts) show(part);
   }
 
   bool shows_as_written() const { return !chat_.interactive && !chat_.options.hide_thinking; }
 
-  void show(const std::vector<ThinkingText>& parts) {
-    for (const ThinkingText& part : parts) show_part(part);
-  }
-
-  void show_part(const ThinkingText& part) {
+  void show(const ThinkingText& part) {
     if (!part.is_thought) {
       leave_thought();
       return print(wrap_.put(part.text));

@@ -1,15 +1,11 @@
 // A conversation with a model, as `pinion chat` holds it.
 #pragma once
 
-#include <memory>
 #include <mutex>
-#include <string>
 
-#include "apps/cli/common.h"
 #include "apps/cli/speculate.h"
 #include "engine/session/session.h"
 #include "tokenizer/templates/chat_template.h"
-#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 
@@ -36,7 +32,7 @@ class ChatBackup {
 struct ChatOptions {
   RunOptions run;
   SamplingFlags sampling;
-  std::string speculate = "off";
+  std::string speculate;  // empty: off
   std::string system;
   int64_t max_tokens = 0;  // 0: until the context is full
   int64_t context = 0;     // 0: as much as fits
@@ -80,24 +76,15 @@ Error check_system_message(const Chat& chat);
 // The conversation as token ids. Fails unless they fit the context.
 Error encode_conversation(Chat& chat, Prompt* out);
 
-// Makes room for an answer first: drops the oldest turns, if the options allow it, and prints a note. Changes the
-// conversation even if it fails.
+// Makes room for an answer first by dropping the oldest turns, with a note. May change the conversation and fail.
 Error fit_conversation(Chat& chat, Prompt* out);
 
 // generate() for a chat, until Ctrl-C or until on_token returns false.
 Error generate_for(Chat& chat, const Prompt& prompt, const GenerateOptions& options,
                    const std::function<bool(int32_t)>& on_token);
 
-// Prints the answer to the last message, or the rest of that message (Conversation::continue_final_message), while it
-// is generated, and adds it to the conversation. After a failure, which is reported, the messages are those of
-// `before`.
+// Prints the answer to the last message, or the rest of that message (Conversation::continue_final_message), and adds
+// it to the conversation. After a failure, which is reported, the messages are those of `before`.
 void answer_or_restore(Chat& chat, const OrderedJson& before);
-
-// Commands that begin with /. On failure they print a message and change nothing.
-void save_conversation(Chat& chat, const std::string& file);
-void load_conversation(Chat& chat, const std::string& file);
-void regenerate_answer(Chat& chat, const std::string&);
-void continue_answer(Chat& chat, const std::string&);
-void undo_turn(Chat& chat, const std::string&);
 
 }  // namespace pinion

@@ -11,12 +11,10 @@
 #include <algorithm>
 #include <clocale>
 #include <csignal>
-#include <cstdio>
-#include <filesystem>
 
 #include "apps/cli/console.h"
 #include "apps/cli/output_file.h"
-#include "loader/files/user_folders.h"
+#include "loader/checkpoint/model_folder.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
@@ -39,8 +37,7 @@ std::string private_history_file() {
   return is_private ? std::filesystem::canonical(path, failure).string() : std::string();
 }
 
-// Cuts a file only when it is twice too long, because lines that another chat appends meanwhile are lost. A file that
-// is no history, for example an empty one, becomes one.
+// Cuts a file only when it is twice too long: lines appended meanwhile are lost. Any other file becomes a history.
 void load_history(History* lines, const std::string& path) {
   HistEvent event;
   const int count = history(lines, &event, H_LOAD, path.c_str());
@@ -198,18 +195,20 @@ std::optional<ChatEntry> read_entry(LineReader& reader) {
   return entry;
 }
 
-void WordWrap::end_word(std::string* out) {
-  if (word_.empty()) return;
+std::string WordWrap::flush() {
+  std::string out;
+  if (word_.empty()) return out;
   if (column_ > 0 && column_ + blank_columns_ + word_columns_ > columns_) {
-    *out += "\n";
+    out += "\n";
     blanks_.clear();
     blank_columns_ = column_ = 0;
   }
-  *out += blanks_ + word_;
+  out += blanks_ + word_;
   column_ += blank_columns_ + word_columns_;
   blanks_.clear();
   word_.clear();
   blank_columns_ = word_columns_ = 0;
+  return out;
 }
 
 std::string WordWrap::put(std::string_view text) {
@@ -224,7 +223,7 @@ std::string WordWrap::put(std::string_view text) {
     const bool is_wide = width > 1;  // Chinese, Japanese and Korean text may break after any character
     const bool is_blank = c == ' ' || c == '\t';
     const bool is_too_long = c != '\n' && !is_blank && word_columns_ + width > columns_;
-    if (c == '\n' || is_blank || is_wide || is_too_long) end_word(&out);
+    if (c == '\n' || is_blank || is_wide || is_too_long) out += flush();
     if (is_too_long) column_ = 0;  // the terminal itself breaks such a word, so that it can be copied as one
     if (c == '\n') {
       out += "\n";
@@ -234,14 +233,8 @@ std::string WordWrap::put(std::string_view text) {
       (is_blank ? blanks_ : word_) += character;
       (is_blank ? blank_columns_ : word_columns_) += c == '\t' ? kTabColumns : width;
     }
-    if (is_wide) end_word(&out);
+    if (is_wide) out += flush();
   }
-  return out;
-}
-
-std::string WordWrap::flush() {
-  std::string out;
-  end_word(&out);
   return out;
 }
 

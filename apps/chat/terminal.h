@@ -1,5 +1,4 @@
-// The terminal side of a chat: lines with editing and a saved history, entries of several lines, and word wrap. From a
-// pipe lines are read without editing.
+// The terminal side of a chat: lines, edited and saved unless they come from a pipe, entries of several, word wrap.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +59,6 @@ class WordWrap {
   std::string flush();  // the word held back
 
  private:
-  void end_word(std::string* out);
-
   int64_t columns_;
   int64_t column_ = 0;  // of the cursor
   std::string blanks_, word_;

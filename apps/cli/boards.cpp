@@ -3,14 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <thread>
 #include <utility>
 
@@ -19,9 +15,9 @@
 #include "engine/boards/mpi.h"
 #include "engine/runtime/follow.h"
 #include "kernels/base/hash.h"
+#include "loader/checkpoint/model_folder.h"
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
-#include "loader/files/user_folders.h"
 
 namespace pinion {
 namespace {
@@ -29,15 +25,6 @@ namespace {
 constexpr int64_t kSpeedFileFormat = 1;
 constexpr int64_t kMaxSpeedFileBytes = 4096;
 constexpr double kMaxGbPerSecond = 1e6;
-
-// The model options given on the command line; null: the command has none that boards can share.
-RunOptions* shared_options(const Run& run) {
-  const auto is_given = [](const RunOptions* options) {
-    return !options->model.empty() || !options->synthetic.empty();
-  };
-  const auto found = std::ranges::find_if(run.shared, is_given);
-  return found == run.shared.end() ? nullptr : *found;
-}
 
 // Gives faster boards a larger share if the speeds of all boards are known and differ enough.
 void set_shares_by_speed(Exchange& exchange) {
@@ -112,7 +99,8 @@ int run_on_boards(Exchange& exchange, const Run& run) {
     if (Error e = agree(exchange, {})) return exchange.is_first() ? fail(e) : kFailure;
     return run.on_all(exchange);
   }
-  RunOptions* shared = shared_options(run);
+  const auto given = std::ranges::find_if(run.shared, &RunOptions::has_model);
+  RunOptions* shared = given == run.shared.end() ? nullptr : *given;
   if (shared) exchange.timeout_seconds = shared->board_timeout_seconds;
   set_shares_by_speed(exchange);
   if (exchange.is_first()) {

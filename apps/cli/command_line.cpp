@@ -124,9 +124,7 @@ Option Option::not_empty(const std::string& complaint) const {
 
 Option Option::excludes(const Option& other) const { return Option(option_->excludes(other.option_)); }
 
-Option Option::show_default() const { return Option(option_->capture_default_str()); }
-Option Option::repeatable() const { return Option(option_->allow_extra_args(false)); }
-Option Option::list() const { return Option(option_->delimiter(',')).repeatable(); }
+Option Option::list() const { return Option(option_->delimiter(',')); }
 Option Option::joined(char separator) const { return Option(option_->join(separator)); }
 Option Option::describe(const std::string& help) const { return Option(option_->description(help)); }
 Option Option::hidden() const { return Option(option_->group("")); }
@@ -134,7 +132,11 @@ Option Option::hidden() const { return Option(option_->group("")); }
 template <class T>
 Option Command::add_option(const std::string& spelling, T& value, const std::string& help) const {
   const auto [names, placeholder] = parts_of(spelling);
-  return Option(app_->add_option(names, value, help)->type_name(placeholder));
+  CLI::Option* option = app_->add_option(names, value, help)->type_name(placeholder)->allow_extra_args(false);
+  if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
+    if (value != T{}) option->capture_default_str();
+  }
+  return Option(option);
 }
 
 template Option Command::add_option(const std::string&, std::string&, const std::string&) const;
@@ -151,9 +153,7 @@ template Option Command::add_option(const std::string&, std::vector<int64_t>&, c
 Option Command::add_choice(const std::string& spelling, std::span<const std::string_view> values,
                            const std::function<void(size_t i)>& chosen, const std::string& help) const {
   const std::vector<std::string> names(values.begin(), values.end());
-  const auto choose = [names, chosen](const std::string& text) {
-    chosen(std::ranges::find(names, text) - names.begin());
-  };
+  const auto choose = [names, chosen](const auto& text) { chosen(std::ranges::find(names, text) - names.begin()); };
   const auto [option, placeholder] = parts_of(spelling);
   return Option(app_->add_option_function<std::string>(option, choose, help)->type_name(placeholder)).one_of(names);
 }
@@ -164,9 +164,8 @@ Option Command::add_flag(const std::string& name, bool& value, const std::string
 
 Option Command::find(const std::string& name) const { return Option(app_->get_option(name)); }
 
-Command Command::add_command(const std::string& name, const std::string& description,
-                             const std::string& example) const {
-  CLI::App* command = app_->add_subcommand(name, description);
+Command Command::add_command(const std::string& name, const std::string& help, const std::string& example) const {
+  CLI::App* command = app_->add_subcommand(name, help);
   command->footer(std::string(kExample) + example);
   return Command(command);
 }

@@ -31,9 +31,7 @@ class Option {
   Option check(const std::function<std::string(const std::string& text)>& complaint) const;  // empty: the text is valid
   Option replace(const std::function<std::string(const std::string& text)>& meaning) const;  // replaces the text
   Option excludes(const Option& other) const;
-  Option show_default() const;
-  Option repeatable() const;            // a list with one value per use
-  Option list() const;                  // a list with one or several values per use: 1,2,3
+  Option list() const;                  // a vector with one or several values per use: 1,2,3
   Option joined(char separator) const;  // joins the values of repeated uses into one text
   Option describe(const std::string& help) const;
   Option hidden() const;  // omits it from --help
@@ -66,8 +64,9 @@ class Command {
   explicit Command(CLI::App* app) : app_(app) {}
 
   // `spelling`: names and the value's placeholder, "-m,--model DIR". T: std::string, int32_t, int64_t, double;
-  // std::optional of std::string, double, uint64_t; std::vector of std::string, int32_t, int64_t. `value` must outlive
-  // the command line, and is unchanged if the option is absent.
+  // std::optional of std::string, double, uint64_t; std::vector of std::string, int32_t, int64_t, with one value per
+  // use. `value` must outlive the command line. It is unchanged if the option is absent: --help shows the default,
+  // unless it is 0, empty, or a list.
   template <class T>
   Option add_option(const std::string& spelling, T& value, const std::string& help) const;
   template <class T>
@@ -90,7 +89,7 @@ class Command {
   Option add_flag(const std::string& name, bool& value, const std::string& help) const;
   Option find(const std::string& name) const;
 
-  Command add_command(const std::string& name, const std::string& description, const std::string& example) const;
+  Command add_command(const std::string& name, const std::string& help, const std::string& example) const;
   void require_command() const;  // one of the sub-commands
   bool is_given() const;
   void when_parsed(const std::function<void()>& f) const;

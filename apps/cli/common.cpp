@@ -1,6 +1,5 @@
 #include "apps/cli/common.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -8,14 +7,14 @@
 #include "engine/team/memory.h"
 #include "kernels/base/text.h"
 #include "loader/files/json.h"
-#include "loader/files/user_folders.h"
 
 namespace pinion {
 
 Option add_model_option(Command app, RunOptions* options) {
   return app
-      .add_option("-m,--model DIR", options->model,
-                  "Model folder in the Hugging Face layout, or ORG/NAME in the Hugging Face cache")
+      .add_option(
+          "-m,--model DIR", options->model,
+          "Model folder in the Hugging Face layout, GGUF file, or ORG/NAME[:TAG] in the cache of a download tool")
       .replace(find_model_folder);
 }
 
@@ -29,15 +28,15 @@ void add_model_or_synthetic_options(Command app, RunOptions* options) {
 }
 
 void add_calibrate_option(Command app, RunOptions* options) {
-  app.add_path("--calibrate self|none|F.txt", options->calibrate,
-               "Texts that calibrate quantised weights: self (the model's own, default for w4a8), none (default "
-               "otherwise), or a file beside the model's own; `pinion pack` caches the result for later starts");
+  app.add_path(
+      "--calibrate self|none|F.txt", options->calibrate,
+      "Texts that calibrate quantised weights: self (the model's own, default for w4a8 and w4a8+), none (default "
+      "otherwise), or a file beside the model's own; `pinion pack` caches the result for later starts");
 }
 
 void add_lora_option(Command app, RunOptions* options) {
   app.add_option("--lora DIR[=FACTOR]", options->load.lora,
-                 "Merge this LoRA adapter (a PEFT folder) into the weights, FACTOR times; repeatable")
-      .repeatable();
+                 "Merge this LoRA adapter (a PEFT folder) into the weights, FACTOR times; repeatable");
 }
 
 void add_weight_options(Command app, RunOptions* options) {
@@ -47,13 +46,12 @@ void add_weight_options(Command app, RunOptions* options) {
     options->quant_reason = kQuantRequested;
   };
   app.add_choice("--quant MODE", kQuantNames, choose_quant,
-                 "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8) or w4a8 (4-bit weights, int8 head); "
+                 "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8), w4a8 (4-bit weights, int8 head) or "
+                 "w4a8+ (4-bit weights with zero points); "
                  "default: w4a8 if the folder has 4-bit codes that can be kept, else w8a8");
   app.when_parsed([options] { resolve_quant(options); });
-  std::vector<std::string_view> heads;
-  for (const HeadFormat& row : kHeadFormats) heads.push_back(row.name);
-  const auto choose_head = [options](size_t chosen) { options->load.head = kHeadFormats[chosen].format; };
-  app.add_choice("--head FORMAT", heads, choose_head,
+  const auto choose_head = [options](size_t chosen) { options->load.head = kHeadFormats[chosen]; };
+  app.add_choice("--head FORMAT", kHeadNames, choose_head,
                  "Weights of the head, if different from the mode's: none (bf16), w8 or w4");
   app.add_option("--keep PATTERN", options->load.keep,
                  "Keep matrices whose name contains PATTERN at bf16, e.g. lm_head; repeatable")
@@ -82,8 +80,7 @@ void add_speed_options(Command app, RunOptions* options) {
   app.add_number("--prefill-chunk N", options->team.prefill_chunk, 1, 65536,
                  "Prompt tokens per pass; does not change the result (default: as tuned, else 256)");
   app.add_number("--timeout S", options->board_timeout_seconds, 0.1, 86400,
-                 "Seconds to wait for another board during a pass under mpirun; then all boards end")
-      .show_default();
+                 "Seconds to wait for another board during a pass under mpirun; then all boards end");
 }
 
 void add_cache_option(Command app, RunOptions* options) {
@@ -100,17 +97,15 @@ void add_run_options(Command app, RunOptions* options) {
 
 void add_sampling_options(Command app, SamplingFlags* flags) {
   for (size_t i = 0; i < std::size(kSamplerSettings); ++i) {
-    const SamplerSetting& setting = kSamplerSettings[i];
-    std::string name = "--" + std::string(setting.name);
+    const SamplerSetting& row = kSamplerSettings[i];
+    std::string name = "--" + std::string(row.name);
     std::ranges::replace(name, '_', '-');
     if (name == "--temperature") name += ",--temp";  // llama.cpp's name
-    Option option =
-        app.add_number(name + " " + setting.letter, flags->settings[i], setting.min, setting.max, setting.help);
-    if (setting.count) option.whole();
+    Option option = app.add_number(name + " " + row.letter, flags->settings[i], row.min, row.max, row.help);
+    if (row.count) option.whole();
   }
   app.add_option("--dry-sequence-breaker TEXT", flags->dry_breakers,
-                 "TEXT ends repetitions for DRY; repeatable; none: no text does (default: newline : \" *)")
-      .repeatable();
+                 "TEXT ends repetitions for DRY; repeatable; none: no text does (default: newline : \" *)");
   constexpr double kMaxSeed = 9007199254740991;  // 2^53 - 1: exact in every JSON reader
   app.add_number("-s,--seed S", flags->seed, 0, kMaxSeed, "Same seed, same text (default: random, printed by --json)");
 }
@@ -127,8 +122,7 @@ OrderedJson sampler_json(const SamplerOptions& options) {
 
 Option add_stop_option(Command app, std::vector<std::string>* stops) {
   return app.add_option("--stop TEXT", *stops, "End before TEXT, which is not printed: $'\\n' or \"User:\"; repeatable")
-      .not_empty("want a text, have none")
-      .repeatable();
+      .not_empty("want a text, have none");
 }
 
 void add_quiet_option(Command app, bool* quiet) {
@@ -153,13 +147,11 @@ PromptCacheOptions prompt_cache_options(const std::string& flag) {
   double size = 0;
   const char* const end = flag.data() + flag.size();
   const auto [unit, code] = std::from_chars(flag.data() + comma + 1, end, size);
-  const size_t power = unit == end ? 0 : kUnits.find(*unit) + 1;
+  const int power = unit == end ? 0 : static_cast<int>(kUnits.find(*unit)) + 1;  // 0: also for an unknown unit
   const bool has_valid_unit = unit == end || (unit + 1 == end && power > 0);
-  const bool is_size = code == std::errc() && has_valid_unit && size > 0;
+  const bool is_size = code == std::errc() && has_valid_unit && size > 0 && comma > 0;
   options.folder = flag.substr(0, comma);
-  options.limit_bytes =
-      is_size ? static_cast<int64_t>(std::min(std::ldexp(size, 10 * static_cast<int>(power)), 1e18)) : 0;
-  if (options.folder.empty()) options.limit_bytes = 0;
+  options.limit_bytes = is_size ? static_cast<int64_t>(std::min(std::ldexp(size, 10 * power), 1e18)) : 0;
   return options;
 }
 
@@ -231,32 +223,16 @@ LoadOptions load_options(const RunOptions& options) {
   return load;
 }
 
-Error read_text_ids(const std::string& model, const std::string& file, TextIds* out) {
-  std::shared_ptr<const Tokenizer> tokenizer;
-  if (Error e = load_model_tokenizer(model, &tokenizer)) return e;
-  std::string text;
-  if (Error e = read_input(file, kMaxTextBytes, &text)) return e;
-  return encode_with_prefix(*tokenizer, text, out);
-}
-
-void note_all(const std::vector<std::string>& texts) {
-  for (const std::string& text : texts) note(text);
-}
-
-Error make_plan(const RunOptions& options, Plan* out) {
-  return make_plan(options, [](const std::string& text) { note(text); }, out);
-}
+Error make_plan(const RunOptions& options, Plan* out) { return make_plan(options, note, out); }
 
 Error open_with_progress(const RunOptions& run, const Tokenizer* tokenizer, Runtime* out) {
   {
     ProgressBar bar("loading");
     LoadOptions load = load_options(run);
-    load.progress = [&bar](int64_t done_bytes, int64_t total_bytes) {
-      bar.show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
-    };
-    if (Error e = open_model(run, load, [](const std::string& text) { note(text); }, tokenizer, out)) return e;
+    load.progress = [&bar](int64_t done, int64_t total) { bar.show(done, total); };
+    if (Error e = open_model(run, load, note, tokenizer, out)) return e;
   }
-  note_all(model_notes(*out->model));
+  for (const std::string& text : model_notes(*out->model)) note(text);
   return {};
 }
 

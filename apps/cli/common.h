@@ -1,18 +1,10 @@
 // Shared by the sub-commands: the options that choose a model, how it runs and how it samples, and opening the model.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "apps/cli/command_line.h"
 #include "apps/cli/console.h"
 #include "apps/model/open.h"
-#include "apps/model/run_options.h"
 #include "engine/session/prompt_cache.h"
-#include "kernels/base/error.h"
 #include "loader/checkpoint/model_folder.h"
 
 namespace pinion {
@@ -61,11 +53,8 @@ int64_t roof_buffer_bytes();
 
 LoadOptions load_options(const RunOptions& options);  // with the cache folder
 
-Error read_text_ids(const std::string& model, const std::string& file, TextIds* out);
-
 // Notes for the user.
 void note_smaller_context(int64_t asked, int64_t context);  // --context exceeds the model's context
-void note_all(const std::vector<std::string>& texts);
 
 Error make_plan(const RunOptions& options, Plan* out);  // for this machine, with that note
 

@@ -39,18 +39,16 @@ std::string one_line(std::string_view text) {
 bool quiet = false, silent = false;
 std::atomic<bool> output_may_be_wrong = false;
 
-Error read_to_end(int descriptor, const std::string& where, int64_t max_bytes, std::string* out) {
+Error read_to_end(int descriptor, const std::string& name, int64_t max_bytes, std::string* out) {
   std::array<char, 65536> buffer;
   out->clear();
   for (;;) {
     const ssize_t bytes = read(descriptor, buffer.data(), buffer.size());
     if (bytes == 0) return {};
     if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0) return error("cannot read", where, {}, std::strerror(errno));
+    if (bytes < 0) return error("cannot read", name, {}, std::strerror(errno));
     out->append(buffer.data(), bytes);
-    if (std::ssize(*out) > max_bytes) {
-      return error("too long", where, "at most " + std::to_string(max_bytes) + " bytes");
-    }
+    if (std::ssize(*out) > max_bytes) return error("too long", name, "at most " + std::to_string(max_bytes) + " bytes");
   }
 }
 
@@ -62,14 +60,12 @@ std::string text_for(int descriptor, std::string_view text) {
 
 std::string terminal_text(std::string_view text) {
   constexpr char32_t kDelete = 0x7F, kLastC1 = 0x9F, kPictures = 0x2400, kPictureOfDelete = 0x2421;
-  const auto changes_direction = [](char32_t c) {
-    return (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
-  };
+  const auto is_bidi = [](char32_t c) { return (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069); };
   std::string result;
   const std::string clean = to_utf8(text);
   for (size_t at = 0; at < clean.size();) {
     const char32_t c = next_char(clean, &at);
-    if ((c > kDelete && c <= kLastC1) || changes_direction(c)) {
+    if ((c > kDelete && c <= kLastC1) || is_bidi(c)) {
       result += formatted("<%02X>", static_cast<unsigned>(c));
     } else if (c == kDelete) {
       append_utf8(kPictureOfDelete, &result);

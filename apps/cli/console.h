@@ -67,6 +67,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
   void show(double fraction);
+  void show(int64_t done, int64_t total) { show(static_cast<double>(done) / static_cast<double>(total)); }
 
  private:
   std::string label_;

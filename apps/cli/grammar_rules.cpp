@@ -1,9 +1,5 @@
 #include "apps/cli/grammar_rules.h"
 
-#include <algorithm>
-#include <functional>
-#include <iterator>
-#include <optional>
 #include <utility>
 
 #include "kernels/base/clock.h"

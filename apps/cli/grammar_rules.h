@@ -1,10 +1,6 @@
 // Constrained decoding: a grammar as TextRules, and the options --json-schema and --grammar.
 #pragma once
 
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "apps/cli/common.h"
 #include "engine/session/continuation.h"
 #include "tokenizer/grammar/grammar.h"

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <filesystem>
 #include <span>
 
 #include "loader/files/mapped_file.h"
@@ -110,9 +109,7 @@ Error OutputFile::replace() {
 
 Error OutputFile::finish() {
   if (std::fflush(file_.get()) != 0) return failure();
-  if (!partial_path_.empty()) {
-    if (Error e = replace()) return e;
-  }
+  if (Error e = partial_path_.empty() ? Error{} : replace()) return e;
   file_.reset();
   return {};
 }

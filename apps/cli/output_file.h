@@ -1,5 +1,4 @@
-// A file that appears complete or not at all: written under another name, then renamed. Devices, pipes and open
-// descriptors are written directly.
+// A file that appears complete or not at all: written, then renamed. Devices, pipes and descriptors: written directly.
 #pragma once
 
 #include <cstddef>

@@ -18,8 +18,7 @@ constexpr double kFullClock = 0.95;  // share of the maximum from which a clock 
 std::optional<double> read_number(const std::string& path) {
   std::ifstream file(path);
   double value = 0;
-  if (!(file >> value)) return {};
-  return value;
+  return file >> value ? std::optional(value) : std::nullopt;
 }
 
 // Entries of a folder whose name begins with `prefix`, sorted.
@@ -38,15 +37,6 @@ std::vector<fs::path> cpu_folders(const fs::path& sysfs, std::span<const int32_t
   if (std::ranges::find(cpus, -1) != cpus.end()) return entries_of(folder, "cpu");
   std::vector<fs::path> found;
   for (const int32_t cpu : cpus) found.push_back(folder / ("cpu" + std::to_string(cpu)));
-  return found;
-}
-
-std::vector<std::string> find_clocks(const fs::path& sysfs, std::span<const int32_t> cpus) {
-  std::vector<std::string> found;
-  for (const fs::path& cpu : cpu_folders(sysfs, cpus)) {
-    const std::string path = cpu / "cpufreq/scaling_cur_freq";
-    if (read_number(path)) found.push_back(path);
-  }
   return found;
 }
 
@@ -161,7 +151,12 @@ std::vector<std::string> clock_limits(const std::string& sysfs, std::span<const 
 }
 
 Sensors find_sensors(const std::string& sysfs, std::span<const int32_t> cpus) {
-  return {find_clocks(sysfs, cpus), find_temperatures(sysfs), find_energy(sysfs)};
+  Sensors found = {{}, find_temperatures(sysfs), find_energy(sysfs)};
+  for (const fs::path& cpu : cpu_folders(sysfs, cpus)) {
+    const std::string path = cpu / "cpufreq/scaling_cur_freq";
+    if (read_number(path)) found.clocks.push_back(path);
+  }
+  return found;
 }
 
 SensorSample read_sensors(const Sensors& sensors) {
@@ -180,13 +175,9 @@ SensorSample read_sensors(const Sensors& sensors) {
     }
   }
   for (const EnergyCounter& counter : sensors.energy) {
-    const std::optional<double> microjoules = read_number(counter.path);
-    if (!microjoules) {
-      sample.energy.clear();
-      break;
-    }
-    sample.energy.push_back(*microjoules);
+    if (const auto microjoules = read_number(counter.path)) sample.energy.push_back(*microjoules);
   }
+  if (sample.energy.size() < sensors.energy.size()) sample.energy.clear();
   return sample;
 }
 

@@ -1,10 +1,8 @@
 #include "apps/cli/speculate.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "engine/forward/rope.h"
-#include "loader/checkpoint/model_folder.h"
 
 namespace pinion {
 namespace {
@@ -31,13 +29,8 @@ Error compare_vocabularies(const std::string& model, const std::string& small) {
 // Opens a session of the draft model on the teams of the target model.
 Error open_draft_session(const Runtime& runtime, const Runtime& small, int64_t capacity, const Scheduler* also_open,
                          std::unique_ptr<DraftModel>* out) {
-  SessionOptions needs;
+  SchedulerOptions needs = scheduler_options(runtime, {.context = capacity, .also_open = also_open});
   needs.kv = small.kv;
-  needs.capacity = capacity;
-  needs.prefill_chunk = runtime.prefill_chunk;
-  needs.kernels = runtime.kernels;
-  needs.prefill_team = runtime.prefill_team.get();
-  needs.also_open = also_open;
   *out = std::make_unique<DraftModel>();
   return open_session(*small.model, *runtime.team, needs, &(*out)->session);
 }
@@ -61,18 +54,10 @@ Error open_draft_model(const std::string& small, const RunOptions& run, Drafting
 }
 
 Error open_mtp_layer(const RunOptions& run, const Runtime& runtime, Drafting* out) {
-  RunOptions mtp_run = run;
-  mtp_run.is_draft_model = true;
-  RuntimeOptions options = mtp_run;
-  options.load = load_options(mtp_run);
+  RunOptions options = run;
+  options.is_draft_model = true;
+  options.load = load_options(options);
   return open_mtp(options, runtime, &out->runtime);
-}
-
-bool may_speculate(const std::string& source, const Model& model) {
-  if (!is_speculating(source)) return false;
-  if (!frequencies_follow_length(model.config)) return true;
-  note("--speculate has no effect: this model's rope frequencies depend on the length of the text");
-  return false;
 }
 
 // Opens the draft model or the MTP layer, if `source` names one.
@@ -122,8 +107,12 @@ Error check_speculation(const std::string& source, const RunOptions& run) {
 
 Error begin_speculation(const std::string& source, const RunOptions& run, const Runtime& runtime, Scheduler* scheduler,
                         Drafting* out) {
-  out->speculates = may_speculate(source, *scheduler->model);
-  if (!out->speculates) return {};
+  if (!is_speculating(source)) return {};
+  out->speculates = !frequencies_follow_length(scheduler->model->config);
+  if (!out->speculates) {
+    note("--speculate has no effect: this model's rope frequencies depend on the length of the text");
+    return {};
+  }
   if (Error e = open_drafting(source, run, runtime, out)) return e;
   const int64_t count = source == kNgram ? 0 : scheduler->options.sequences;
   const int64_t fitting = count > 0 ? fitting_context(out->runtime) / count : 0;

@@ -1,18 +1,16 @@
 // --speculate: the source of drafts for speculative decoding.
 #pragma once
 
-#include <string>
-
 #include "apps/cli/common.h"
 #include "engine/session/scheduler.h"
 #include "engine/session/speculation.h"
 
 namespace pinion {
 
-// `source` is "off", "ngram", "mtp" or the folder of a draft model.
+// `source` is "off" or empty, "ngram", "mtp" or the folder of a draft model.
 void add_speculate_option(Command app, std::string* source);
 
-inline bool is_speculating(const std::string& source) { return source != "off"; }
+inline bool is_speculating(const std::string& source) { return !source.empty() && source != "off"; }
 
 // Before the model is loaded: fails unless the source can draft for it.
 Error check_speculation(const std::string& source, const RunOptions& run);

@@ -1,5 +1,4 @@
-// Turns of a conversation: a turn is a question with all messages up to the next one. System messages at the beginning
-// belong to no turn.
+// Turns of a conversation: each is a question with all messages up to the next one. System messages come before them.
 #pragma once
 
 #include <cstdint>

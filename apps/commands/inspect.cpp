@@ -1,10 +1,8 @@
 // pinion inspect: describes a model folder and the memory that it would take. Binds the tensors as loading does, but
 // packs no matrix: of these it reads the headers, scales and zeros, and some rows that may be ternary.
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <span>
 
 #include "apps/commands.h"
 #include "engine/forward/kv_cache.h"
@@ -12,7 +10,6 @@
 #include "engine/forward/rope.h"
 #include "engine/model/layer_tensors.h"
 #include "engine/runtime/load.h"
-#include "engine/session/generation_config.h"
 #include "engine/team/memory.h"
 #include "tokenizer/templates/chat_template.h"
 
@@ -26,13 +23,9 @@ struct InspectOptions {
 
 // Memory of a loaded model in bytes, and its matrices.
 struct ModelSummary {
-  int64_t embedding = 0;         // mapped from the file
-  int64_t layer_embeddings = 0;  // mapped from the file
-  int64_t layers = 0;            // packed, with the matrices outside of layers except the head
-  int64_t head = 0;              // packed
-  int64_t vectors = 0;           // norms, biases and convolutions in fp32
-  int64_t kv_per_1024 = 0;       // KV cache of 1024 positions
-  int64_t state = 0;             // of recurrent layers
+  int64_t layers = 0;   // packed, with the matrices outside of layers except the head
+  int64_t head = 0;     // packed
+  int64_t vectors = 0;  // norms, biases and convolutions in fp32
   // The number of matrices by their form in the file and in memory.
   OrderedJson matrices = {{"codes_kept", 0},      {"codes_to_codes", 0}, {"codes_to_w4", 0},    {"codes_to_bf16", 0},
                           {"floats_to_codes", 0}, {"floats_to_w4", 0},   {"floats_to_bf16", 0}, {"rotated", 0}};
@@ -50,7 +43,7 @@ std::string count_name(const PackJob& job) {
                                                                                                        : "_to_bf16");
 }
 
-ModelSummary summarise(Model& model, std::span<const PackJob> jobs, KvType kv) {
+ModelSummary summarise(Model& model, std::span<const PackJob> jobs) {
   const ModelConfig& config = model.config;
   ModelSummary out;
   const auto add_count = [&](const std::string& name, int64_t count) {
@@ -76,10 +69,6 @@ ModelSummary summarise(Model& model, std::span<const PackJob> jobs, KvType kv) {
     if (!conversion.requantised_because.empty()) out.why_not_kept.insert(conversion.requantised_because);
   }
   out.vectors += vector_parameters(config) * 4;
-  out.embedding = model.embedding.bytes;
-  out.layer_embeddings = model.layer_inputs.embedding.bytes;
-  out.state = recurrent_state_of(config).bytes();
-  out.kv_per_1024 = kv_shape_of(config, kv).bytes(1024);
   return out;
 }
 
@@ -90,7 +79,7 @@ static_assert(std::size(kRopeNames) == static_cast<size_t>(RopeKind::proportiona
 // Compares the weights with the free memory; "positions" is the part of the context whose KV cache fits as well.
 OrderedJson fits_json(const ModelConfig& config, const RunOptions& run, const ModelSummary& summary,
                       const FreeMemory& free) {
-  const int64_t weights = summary.layers + summary.head + summary.vectors + summary.state;
+  const int64_t weights = summary.layers + summary.head + summary.vectors + recurrent_state_of(config).bytes();
   OrderedJson json = {{"weights", weights <= free.bytes}, {"available", free.text()}};
   if (const Error e = check_memory(weights, free, "too little memory for the weights", run.model)) {
     json["why_not"] = e.message();
@@ -183,13 +172,13 @@ OrderedJson inspect_json(const Model& model, const GenerationDefaults& defaults,
       {"chat_template", template_json(run.model)},
       {"generation", generation},
       {"memory_bytes",
-       {{"embedding_mapped", summary.embedding},
-        {"layer_embeddings_mapped", summary.layer_embeddings},
+       {{"embedding_mapped", model.embedding.bytes},
+        {"layer_embeddings_mapped", model.layer_inputs.embedding.bytes},
         {"layers", summary.layers},
         {"head", summary.head},
         {"vectors", summary.vectors},
-        {"kv_per_1024_positions", summary.kv_per_1024},
-        {"recurrent_state", summary.state},
+        {"kv_per_1024_positions", kv_shape_of(config, kv_type(run)).bytes(1024)},
+        {"recurrent_state", recurrent_state_of(config).bytes()},
         {"available", free.bytes}}},
       {"fits", fits_json(config, run, summary, free)},
       {"run",
@@ -239,7 +228,7 @@ int run_inspect(const InspectOptions& options) {
   Model model;
   std::vector<PackJob> jobs;
   const Error bound = bind_model(run.model, load, &model, &jobs);
-  note_all(file_notes(model));
+  for (const std::string& text : file_notes(model)) note(text);
   for (const Error& peculiarity : model.notes) note(peculiarity.message());
   if (bound) return fail(bound);
   GenerationDefaults defaults;
@@ -252,8 +241,7 @@ int run_inspect(const InspectOptions& options) {
   if (Error e = select_kernels(run.kernels_name, &kernels)) return fail(e);
   Plan plan;
   if (Error e = make_plan(run, &plan)) return fail(e);
-  const ModelSummary summary = summarise(model, jobs, kv_type(run));
-  print_report(inspect_json(model, defaults, run, summary, *kernels, plan), options.json, inspect_text);
+  print_report(inspect_json(model, defaults, run, summarise(model, jobs), *kernels, plan), options.json, inspect_text);
   return kSuccess;
 }
 

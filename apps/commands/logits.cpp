@@ -1,12 +1,10 @@
 // pinion logits: evaluates a prompt and writes the logits as a NumPy file, float32 [positions, vocabulary].
 #include <bit>
-#include <span>
 
 #include "apps/cli/output_file.h"
 #include "apps/commands.h"
 #include "engine/forward/rope.h"
 #include "engine/team/memory.h"
-#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 namespace {
@@ -67,7 +65,7 @@ int run_logits(const LogitsOptions& options) {
                       "at most " + std::to_string(context) + " tokens", std::to_string(positions)));
   }
   std::unique_ptr<Session> session;
-  if (Error e = open_session(runtime, {.capacity = positions}, &session)) return fail(e);
+  if (Error e = open_session(runtime, {.context = positions}, &session)) return fail(e);
   OutputFile file;
   if (Error e = file.open(options.out)) return fail(e);
   if (Error e = write_logits(*session, ids, options.all, file)) return fail(e);

@@ -1,8 +1,5 @@
-// pinion completion and pinion man: completion scripts for shells and the manual page, generated from the texts of
-// --help.
-#include <algorithm>
+// pinion completion and pinion man: completion scripts and the manual page, generated from the texts of --help.
 #include <map>
-#include <span>
 
 #include "apps/commands.h"
 #include "kernels/base/text.h"
@@ -19,9 +16,7 @@ struct CommandNode {
 
 void add_nodes(const std::string& path, const CommandText& command, std::vector<CommandNode>* out) {
   out->push_back({path, &command});
-  for (const CommandText& inner : command.commands) {
-    add_nodes(path.empty() ? inner.name : path + " " + inner.name, inner, out);
-  }
+  for (const CommandText& sub : command.commands) add_nodes(path.empty() ? sub.name : path + " " + sub.name, sub, out);
 }
 
 std::vector<CommandNode> nodes_of(const CommandText& root) {
@@ -209,24 +204,9 @@ std::string option_paragraph(const OptionText& option) {
 using Uses = std::map<std::string, int>;
 constexpr int kSharedUses = 3;
 
-void count_options(const CommandText& command, Uses* uses) {
-  for (const OptionText& option : command.options) ++(*uses)[option_paragraph(option)];
-  for (const CommandText& inner : command.commands) count_options(inner, uses);
-}
-
-std::string shared_paragraphs(const CommandText& command, const Uses& uses, Uses* seen) {
-  std::string text;
-  for (const OptionText& option : command.options) {
-    const std::string paragraph = option_paragraph(option);
-    if (uses.at(paragraph) >= kSharedUses && (*seen)[paragraph]++ == 0) text += paragraph;
-  }
-  for (const CommandText& inner : command.commands) text += shared_paragraphs(inner, uses, seen);
-  return text;
-}
-
-std::string command_section(const std::string& path, const CommandText& command, const Uses& uses) {
+std::string command_section(const CommandNode& node, const Uses& uses) {
   std::string paragraphs, shared;
-  for (const OptionText& option : command.options) {
+  for (const OptionText& option : node.command->options) {
     const std::string paragraph = option_paragraph(option);
     if (uses.at(paragraph) < kSharedUses) {
       paragraphs += paragraph;
@@ -234,23 +214,17 @@ std::string command_section(const std::string& path, const CommandText& command,
       shared += (shared.empty() ? "" : ", ") + ("\\fB" + roff_text(main_name(option)) + "\\fR");
     }
   }
-  std::string text = ".SS " + roff_text(path) + "\n" + roff_sentence(command.help);
-  if (!command.example.empty()) text += ".PP\n.nf\n" + roff_text(command.example) + "\n.fi\n";
-  text += paragraphs;
-  if (!shared.empty()) text += ".PP\nAlso, as described below: " + shared + ".\n";
-  for (const CommandText& inner : command.commands) text += command_section(path + " " + inner.name, inner, uses);
-  return text;
+  std::string text = ".SS " + roff_text(node.path) + "\n" + roff_sentence(node.command->help);
+  const std::string& example = node.command->example;
+  if (!example.empty()) text += ".PP\n.nf\n" + roff_text(example) + "\n.fi\n";
+  return text + paragraphs + (shared.empty() ? "" : ".PP\nAlso, as described below: " + shared + ".\n");
 }
 
-struct ListItem {
-  const char* name;
-  const char* text;
-};
+using ListItem = std::pair<const char*, const char*>;
 
 std::string list_section(const char* title, std::span<const ListItem> items) {
   std::string text = std::string(".SH ") + title + "\n";
-  for (const ListItem& item : items)
-    text += ".TP\n\\fB" + roff_text(item.name) + "\\fR\n" + roff_text(item.text) + "\n";
+  for (const auto& [name, help] : items) text += ".TP\n\\fB" + roff_text(name) + "\\fR\n" + roff_text(help) + "\n";
   return text;
 }
 
@@ -271,13 +245,20 @@ constexpr ListItem kEnvironment[] = {
 };
 
 std::string man_page(const CommandText& root) {
-  Uses uses, seen;
-  count_options(root, &uses);
-  std::string text = ".TH PINION 1 \"\" \"pinion " PINION_VERSION "\"\n.SH NAME\npinion \\- " + roff_text(root.help) +
-                     "\n.SH SYNOPSIS\n\\fBpinion\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR]...\n.SH COMMANDS\n";
-  const std::string shared = shared_paragraphs(root, uses, &seen);
-  for (const CommandText& command : root.commands) text += command_section(command.name, command, uses);
-  return text + ".SH COMMON OPTIONS\n" + shared + list_section("EXIT STATUS", kStatuses) +
+  const std::vector<CommandNode> nodes = nodes_of(root);
+  Uses uses;
+  std::vector<std::string> paragraphs;  // each once
+  std::string sections, shared;
+  for (const CommandNode& node : nodes) {
+    for (const OptionText& option : node.command->options) {
+      if (const std::string text = option_paragraph(option); ++uses[text] == 1) paragraphs.push_back(text);
+    }
+  }
+  for (const std::string& paragraph : paragraphs) shared += uses[paragraph] >= kSharedUses ? paragraph : "";
+  for (const CommandNode& node : nodes) sections += node.path.empty() ? "" : command_section(node, uses);
+  return ".TH PINION 1 \"\" \"pinion " PINION_VERSION "\"\n.SH NAME\npinion \\- " + roff_text(root.help) +
+         "\n.SH SYNOPSIS\n\\fBpinion\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR]...\n.SH COMMANDS\n" + sections +
+         ".SH COMMON OPTIONS\n" + shared + list_section("EXIT STATUS", kStatuses) +
          list_section("ENVIRONMENT", kEnvironment);
 }
 

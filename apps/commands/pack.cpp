@@ -1,5 +1,4 @@
-// pinion pack: packs a model's weights into the cache or into a folder that travels, or checks packed ones, and prints
-// the file and its size.
+// pinion pack: packs a model's weights into the cache or into a folder that travels, or checks packed ones.
 #include <fnmatch.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -7,12 +6,12 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/output_file.h"
 #include "apps/commands.h"
 #include "engine/runtime/packed_model.h"
+#include "loader/gguf/gguf_folder.h"
 
 namespace pinion {
 namespace {
@@ -79,7 +78,7 @@ Error write_folder(const PackFlags& options, const LoadOptions& load, const Mode
   }
   ProgressBar bar("writing");
   const auto progress = [&](int64_t done, int64_t total) {
-    bar.show(static_cast<double>(done) / static_cast<double>(total));
+    bar.show(done, total);
     return interrupted ? error("interrupted", to.string()) : Error{};
   };
   const std::string source = repository_name(options.model), file = folder.path + "/" + kSingleFile;
@@ -113,6 +112,9 @@ Error write_and_report(const Model& model, bool is_checked, const std::string& p
 
 int run_pack(const PackFlags& options) {
   if (Error e = check_model_folder(options.model)) return fail(e);
+  if (!options.out.empty() && is_gguf(options.model)) {
+    return fail(error("packs folders only; without --out, the weights of a GGUF file go to the cache", "--out"));
+  }
   if (!options.out.empty()) {  // tried before the long work
     fs::path to;
     TemporaryFolder folder;
@@ -126,9 +128,7 @@ int run_pack(const PackFlags& options) {
   LoadOptions load = load_options(options);
   load.team = runtime.team.get();
   load.check_cache = options.check || !options.out.empty();  // damaged weights must not get a new seal
-  load.progress = [&bar](int64_t done_bytes, int64_t total_bytes) {
-    bar.show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
-  };
+  load.progress = [&bar](int64_t done, int64_t total) { bar.show(done, total); };
   if (Error e = read_calibration(options, nullptr, &load)) return fail(e);
   const bool is_cached = options.out.empty();
   if (is_cached && load.cache_folder.empty()) {
@@ -136,7 +136,7 @@ int run_pack(const PackFlags& options) {
   }
   std::unique_ptr<Model> model;
   if (Error e = load_model(options.model, load, &model)) return fail(e);
-  note_all(model_notes(*model));
+  for (const std::string& text : model_notes(*model)) note(text);
   if (Error e = is_cached ? write_and_report(*model, options.check, "") : Error{}) return fail(e);
   std::unique_ptr<Model> layer;
   bool has_layer = false;

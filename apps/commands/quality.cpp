@@ -1,9 +1,6 @@
 // pinion quality: compares a model's predictions of a text in a quantised mode with those of mode none.
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <utility>
 
 #include "apps/commands.h"
@@ -43,7 +40,11 @@ struct Quality {
 
 // The text is evaluated in independent windows, each of which begins with the tokenizer's prefix.
 Error read_text(const QualityOptions& options, TextIds* out) {
-  if (Error e = read_text_ids(options.run.model, options.file, out)) return e;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::string text;
+  if (Error e = load_model_tokenizer(options.run.model, &tokenizer)) return e;
+  if (Error e = read_input(options.file, kMaxTextBytes, &text)) return e;
+  if (Error e = encode_with_prefix(*tokenizer, text, out)) return e;
   if (options.tokens > 0 && std::ssize(out->ids) > options.tokens) out->ids.resize(options.tokens);
   if (!out->ids.empty() && out->ids.size() + out->prefix.size() >= 2) return {};
   return error("too short to predict anything", options.file, "2 tokens", std::to_string(out->ids.size()));
@@ -63,11 +64,9 @@ Error open_pair(const QualityOptions& options, int64_t positions, Pair* out) {
   reference.calibrate.clear();
   if (Error e = open_with_progress(reference, nullptr, &out->reference)) return e;
   if (Error e = open_with_progress(options.run, nullptr, &out->tested)) return e;
-  if (Error e = open_session(out->reference, {.capacity = positions}, &out->reference_session)) return e;
-  const Scheduler* also_open = out->reference_session.get();
-  if (Error e = open_session(out->tested, {.capacity = positions, .also_open = also_open}, &out->tested_session)) {
-    return e;
-  }
+  if (Error e = open_session(out->reference, {.context = positions}, &out->reference_session)) return e;
+  const Scheduler* other = out->reference_session.get();
+  if (Error e = open_session(out->tested, {.context = positions, .also_open = other}, &out->tested_session)) return e;
   const int64_t floats = kStepTokens * out->tested.model->config.vocab_size;
   out->reference_logits.resize(floats);
   out->tested_logits.resize(floats);
@@ -167,7 +166,7 @@ Error measure_quality(const QualityOptions& options, Quality* out) {
   };
   for (int64_t done = 0; done < total; done += content) {
     if (Error e = add_window(pair, window_from(done), std::max<int64_t>(1, prefix), out)) return e;
-    bar.show(static_cast<double>(done + content) / static_cast<double>(total));
+    bar.show(done + content, total);
   }
   return add_spreads(pair, window_from(0), out);
 }

@@ -1,8 +1,5 @@
-// pinion tokenize, detokenize and template: text to ids and back, and conversations to prompts. They need the tokenizer
-// files of a model folder but no weights.
-#include "tokenizer/tokens/tokenizer.h"
+// pinion tokenize, detokenize and template: text to ids and back, and conversations to prompts, without weights.
 
-#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
@@ -65,9 +62,7 @@ int run_tokenize(const TokenizeOptions& options) {
     });
   }
   std::string text = options.text.value_or("");
-  if (!options.text) {
-    if (Error e = read_input("-", kMaxTextBytes, &text)) return fail(e);
-  }
+  if (Error e = options.text ? Error{} : read_input("-", kMaxTextBytes, &text)) return fail(e);
   std::vector<int32_t> ids;
   if (Error e = encode(*tokenizer, text, encoding, &ids)) return fail(e);
   OrderedJson report = {{"ids", ids}, {"tokens", OrderedJson::array()}};
@@ -78,9 +73,7 @@ int run_tokenize(const TokenizeOptions& options) {
 
 int run_detokenize(const TokenizeOptions& options) {
   std::vector<int32_t> ids;
-  if (options.ids) {
-    if (Error e = parse_ids(*options.ids, &ids)) return fail_usage("--ids: " + e.message());
-  }
+  if (Error e = options.ids ? parse_ids(*options.ids, &ids) : Error{}) return fail_usage("--ids: " + e.message());
   std::shared_ptr<const Tokenizer> tokenizer;
   if (Error e = check_folder(options.run.model)) return fail(e);
   if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);
@@ -203,8 +196,7 @@ Run setup_template(Command app) {
       .required();
   app.add_path("--tools F", options->tools, "JSON list of the tools' schemas");
   app.add_option("--var NAME=VALUE", options->variables,
-                 "Variable of the template, JSON or text, e.g. enable_thinking=false; repeatable")
-      .repeatable();
+                 "Variable of the template, JSON or text, e.g. enable_thinking=false; repeatable");
   app.add_option("--template NAME", options->name,
                  "Template to use if the folder has several (default: tool_use with --tools, else default)");
   app.add_flag("--no-generation-prompt", options->no_generation_prompt, "End after the last message");

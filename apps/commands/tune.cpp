@@ -3,25 +3,19 @@
 #include "engine/measure/tuning.h"
 #include "kernels/base/clock.h"
 
-#include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/bench/bench.h"
 #include "apps/cli/boards.h"
 #include "apps/cli/output_file.h"
-#include "apps/cli/sensors.h"
-#include "apps/commands.h"
 #include "engine/forward/rope.h"
 #include "engine/measure/bandwidth.h"
 #include "engine/measure/statistics.h"
 #include "kernels/access_pattern.h"
-#include "kernels/base/text.h"
 
 namespace pinion {
 namespace {
@@ -62,15 +56,20 @@ Trial make_trial(const Topology& topology, const std::vector<int32_t>& cpus, int
   Trial trial;
   trial.plan.decode = trial.plan.prefill = team_on(topology, cpus);
   trial.plan.prefill_chunk = chunk;
+  trial.measured.size = std::ssize(cpus);
   trial.measured.is_default = cpus == default_team(topology) && chunk == kDefaultPrefillChunk;
   return trial;
+}
+
+Trial default_trial(const Topology& topology) {
+  return make_trial(topology, default_team(topology), kDefaultPrefillChunk);
 }
 
 // Repeats the test for the given time, at least once, after a warm-up. rate: tokens per second.
 Error measure_slice(Tuner& tuner, const Plan& plan, const BenchTest& test, double seconds, double* rate) {
   if (Error e = use_plan(plan, &tuner.runtime)) return e;
   std::unique_ptr<Session> session;
-  if (Error e = open_session(tuner.runtime, {.capacity = test.tokens()}, &session)) return e;
+  if (Error e = open_session(tuner.runtime, {.context = test.tokens()}, &session)) return e;
   const BenchTest warm_up{std::min<int64_t>(test.prompt_tokens, 16), std::min<int64_t>(test.decode_tokens, 1), 0};
   double once = 0, all = 0;
   if (Error e = run_once(*session, warm_up, tuner.logits, &once)) return e;
@@ -121,9 +120,7 @@ TunedTeam tuned_team(const std::vector<Trial>& trials) {
 std::vector<Trial> team_trials(const Topology& topology, size_t threads) {
   std::vector<Trial> trials;
   for (const std::vector<int32_t>& cpus : candidate_teams(topology)) {
-    if (cpus.size() < threads) continue;
-    trials.push_back(make_trial(topology, cpus, kDefaultPrefillChunk));
-    trials.back().measured.size = std::ssize(cpus);
+    if (cpus.size() >= threads) trials.push_back(make_trial(topology, cpus, kDefaultPrefillChunk));
   }
   return trials;
 }
@@ -134,16 +131,13 @@ BenchTest decode_test(const Tuner& tuner) {
 
 // Access patterns on that team, and the untuned default for comparison.
 Error tune_access(Tuner& tuner, const Plan& best, double until, std::vector<Trial>* out) {
-  const std::vector<int32_t> usual = default_team(tuner.topology);
-  out->push_back(make_trial(tuner.topology, usual, kDefaultPrefillChunk));
+  out->push_back(default_trial(tuner.topology));
   for (size_t row = 0; row < std::size(kAccessPatterns); ++row) {
-    if (row == default_access_pattern() && best.decode.cpus == usual) continue;
-    Trial trial = make_trial(tuner.topology, best.decode.cpus, kDefaultPrefillChunk);
+    if (row == default_access_pattern() && best.decode.cpus == default_team(tuner.topology)) continue;
+    Trial& trial = out->emplace_back(make_trial(tuner.topology, best.decode.cpus, kDefaultPrefillChunk));
     trial.plan.access = row;
     trial.measured.is_default = false;
-    out->push_back(std::move(trial));
   }
-  for (Trial& trial : *out) trial.measured.size = std::ssize(trial.plan.decode.cpus);
   return measure_trials(tuner, decode_test(tuner), until, *out);
 }
 
@@ -152,8 +146,8 @@ Error choose_prompt(Tuner& tuner, double seconds, BenchTest* out) {
   constexpr int64_t kMinTokens = 16, kMaxTokens = 1024;
   const int64_t context = context_length(tuner.runtime.model->config);
   double rate = 0;
-  const Trial usual = make_trial(tuner.topology, default_team(tuner.topology), kDefaultPrefillChunk);
-  if (Error e = measure_slice(tuner, usual.plan, {std::min(kMinTokens, context), 0, 0}, 0, &rate)) return e;
+  const Plan usual = default_trial(tuner.topology).plan;
+  if (Error e = measure_slice(tuner, usual, {std::min(kMinTokens, context), 0, 0}, 0, &rate)) return e;
   const auto tokens = static_cast<uint64_t>(std::clamp(rate * seconds, double{kMinTokens}, double{kMaxTokens}));
   *out = {std::min<int64_t>(std::bit_floor(tokens), context), 0, 0};
   return {};
@@ -170,13 +164,12 @@ Error tune_prefill_team(Tuner& tuner, double until, std::vector<Trial>* out) {
 
 // Chunks on that team, and the untuned default for comparison.
 Error tune_chunk(Tuner& tuner, const Plan& best, double until, std::vector<Trial>* out) {
-  const std::vector<int32_t> usual = default_team(tuner.topology);
-  out->push_back(make_trial(tuner.topology, usual, kDefaultPrefillChunk));
+  out->push_back(default_trial(tuner.topology));
   constexpr int kChunks = 6;  // about as many chunk sizes are tried with a long prompt
   BenchTest test = {};
   if (Error e = choose_prompt(tuner, (until - now_seconds()) / (kMinRounds * kChunks), &test)) return e;
   for (const int64_t chunk : candidate_chunks(test.prompt_tokens, kDefaultPrefillChunk)) {
-    if (chunk == kDefaultPrefillChunk && best.prefill.cpus == usual) continue;
+    if (chunk == kDefaultPrefillChunk && best.prefill.cpus == default_team(tuner.topology)) continue;
     out->push_back(make_trial(tuner.topology, best.prefill.cpus, chunk));
   }
   for (Trial& trial : *out) trial.measured.size = trial.plan.prefill_chunk;
@@ -263,7 +256,7 @@ void print_trials(const TuneOptions& options, const Tuning& tuning, const Trials
 
 Error open_tuned_model(const TuneOptions& options, Tuner* out) {
   RunOptions run = options.run;
-  run.plan = make_trial(out->topology, default_team(out->topology), kDefaultPrefillChunk).plan;
+  run.plan = default_trial(out->topology).plan;
   if (Error e = open_with_progress(run, nullptr, &out->runtime)) return e;
   const Model& model = *out->runtime.model;
   out->logits.resize(model.config.vocab_size);
@@ -292,8 +285,7 @@ int forget_tuning(Tuning tuning) {
   if (tuning.is_damaged) {
     note(tuning.reason.message() + "; removing the file");
     tuning.machines.clear();
-  } else if (std::erase_if(tuning.machines, [&](const TunedMachine& entry) { return entry.machine == tuning.key; }) ==
-             0) {
+  } else if (std::erase_if(tuning.machines, [&](const TunedMachine& row) { return row.machine == tuning.key; }) == 0) {
     print("nothing was saved for this machine\n");
     return kSuccess;
   }
@@ -325,9 +317,7 @@ int run_tune(const TuneOptions& options) {
   if (Error e = read_topology(&tuner.topology)) return fail(e);
   const Tuning tuning = read_tuning(tuner.topology);
   if (options.forget) return forget_tuning(tuning);
-  if (options.run.model.empty() && options.run.synthetic.empty()) {
-    return fail_usage("no model: give --model or --synthetic");
-  }
+  if (!options.run.has_model()) return fail_usage("no model: give --model or --synthetic");
   if (!options.dry_run) {
     OutputFile trial;  // fails now rather than after a minute of measuring; leaves nothing but the folder
     if (Error e = open_tune_file(tuning, &trial)) return fail(e);
@@ -336,9 +326,7 @@ int run_tune(const TuneOptions& options) {
   Trials trials;
   if (Error e = measure_all(tuner, &trials)) return fail(e);
   for (const std::string& line : clock_limits("/sys", tuner.topology.cpus)) note(line);
-  if (!options.dry_run) {
-    if (Error e = save_tuning(tuner, trials)) return fail(e);
-  }
+  if (Error e = options.dry_run ? Error{} : save_tuning(tuner, trials)) return fail(e);
   print_trials(options, tuning, trials);
   return kSuccess;
 }
@@ -392,7 +380,7 @@ Run setup_tune(Command app) {
   add_model_or_synthetic_options(app, &options->run);
   add_number_options(app, &options->run);
   add_cache_option(app, &options->run);
-  app.add_number("--seconds N", options->seconds, 1, 3600, "Approximate time to measure").show_default();
+  app.add_number("--seconds N", options->seconds, 1, 3600, "Approximate time to measure");
   app.add_flag("--dry-run", options->dry_run, "Measure without saving the result");
   app.add_flag("--forget", options->forget, "Remove the saved result of this machine; do not measure");
   app.add_flag("--json", options->json, "Print one JSON object");

@@ -14,13 +14,12 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
-#include <vector>
 
 #include "apps/cli/console.h"
 #include "apps/cli/output_file.h"
 #include "kernels/base/text.h"
+#include "loader/checkpoint/model_folder.h"
 #include "loader/files/mapped_file.h"
-#include "loader/files/user_folders.h"
 
 namespace pinion {
 namespace {
@@ -66,23 +65,18 @@ struct Failure {
 
 Failure failure_of(const ClientResponse& response, const std::string& url) {
   const std::string status = "HTTP " + std::to_string(response.status);
-  switch (response.status) {
-    case 200:
-    case 206:
-      return {};
-    case 401:
-    case 403:
-      return {error("the server refuses", url,
-                    "a name that exists, and for private and gated models a token in HF_TOKEN and their conditions "
-                    "accepted on their page",
-                    status)};
-    case 404:
-      return {error("no such repository, revision or file", url, {}, status)};
-    case 429:
-      return {error("too many requests", url, "to wait and try again", status), true, response.retry_after_s};
-    default:
-      return {error("the server fails", url, {}, status), response.status >= 500, response.retry_after_s};
+  if (is_success(response)) return {};
+  if (response.status == 401 || response.status == 403) {
+    return {error("the server refuses", url,
+                  "a name that exists, and for private and gated models a token in HF_TOKEN and their conditions "
+                  "accepted on their page",
+                  status)};
   }
+  if (response.status == 404) return {error("no such repository, revision or file", url, {}, status)};
+  const bool is_busy = response.status == 429;
+  return {is_busy ? error("too many requests", url, "to wait and try again", status)
+                  : error("the server fails", url, {}, status),
+          is_busy || response.status >= 500, response.retry_after_s};
 }
 
 Failure attempt(Source& source, const ClientRequest& request, const Sink& sink) {
@@ -123,6 +117,7 @@ Error system_error(const char* what, const fs::path& path) {
 Error open_partial(const fs::path& target, PartialFile* out) {
   out->path = target;
   out->path += ".incomplete";
+  if (Error e = make_folder(target.parent_path())) return e;
   out->file.number = open(out->path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (!out->file.is_open()) return system_error("cannot write", out->path);
   if (flock(out->file.number, LOCK_EX | LOCK_NB) != 0) {
@@ -157,13 +152,10 @@ Error hash_contents(const FileDescriptor& file, const fs::path& path, ContentHas
 Failure continue_file(Source& source, const std::string& url, const RemoteFile& file, PartialFile* partial,
                       ContentHash* hash, const std::function<void(int64_t)>& progress) {
   bool is_first = true;
-  const Sink sink = [&](const ClientResponse& response, std::span<const std::byte> part) -> Error {
-    if (is_first && response.from == 0) {
-      if (Error e = start_over(file, partial, hash)) return e;
-    }
-    if (is_first && response.from != partial->bytes) {
-      return error("the server sends another range", url, std::to_string(partial->bytes),
-                   std::to_string(response.from));
+  const Sink sink = [&](const ClientResponse& reply, std::span<const std::byte> part) -> Error {
+    if (Error e = is_first && reply.from == 0 ? start_over(file, partial, hash) : Error{}) return e;
+    if (is_first && reply.from != partial->bytes) {
+      return error("the server sends another range", url, std::to_string(partial->bytes), std::to_string(reply.from));
     }
     is_first = false;
     if (partial->bytes + std::ssize(part) > file.bytes) {
@@ -208,9 +200,7 @@ Error download_file(Source& source, const std::string& url, const RemoteFile& fi
   PartialFile partial;
   ContentHash hash(file);
   if (Error e = open_partial(target, &partial)) return e;
-  if (partial.bytes > file.bytes) {
-    if (Error e = start_over(file, &partial, &hash)) return e;
-  }
+  if (Error e = partial.bytes > file.bytes ? start_over(file, &partial, &hash) : Error{}) return e;
   if (Error e = hash_contents(partial.file, partial.path, &hash)) return e;
   progress(partial.bytes);
   if (partial.bytes < file.bytes) {
@@ -259,7 +249,9 @@ bool is_downloaded(const Destination& destination, const RemoteFile& file) {
 Error link_file(const Destination& destination, const RemoteFile& file) {
   if (!destination.is_cache()) return {};
   std::error_code code;
-  const fs::path link = destination.folder / file.name, blob = fs::path("../../blobs") / file.hash;
+  const fs::path link = destination.folder / file.name;
+  const fs::path blob = destination.target(file).lexically_relative(link.parent_path());
+  if (Error e = make_folder(link.parent_path())) return e;
   if (fs::read_symlink(link, code) == blob) return {};
   fs::remove(link, code);
   fs::create_symlink(blob, link, code);

@@ -1,20 +1,15 @@
-// Downloads the files of a repository into the Hugging Face cache or a folder: resumes partial files, retries, checks
-// size and hash, and only then gives a file its name.
+// Downloads a repository's files into the Hugging Face cache or a folder: resumes, retries, checks size and hash.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <string>
 #include <vector>
 
 #include "apps/get/http.h"
-#include "kernels/base/error.h"
 
 namespace pinion {
 
 struct RemoteFile {
-  std::string name;  // without folders
+  std::string name;  // GGUF files may be in folders
   int64_t bytes = 0;
   std::string hash = {};  // hexadecimal: SHA-256, or git's SHA-1 of a blob for small files
   bool is_sha256 = false;
@@ -35,8 +30,7 @@ struct Source {
 // Downloads a text of at most 64 MiB.
 Error download_text(Source& source, const std::string& url, std::string* out);
 
-// Downloads to TARGET.incomplete and renames the file once its size and hash are right. progress(bytes): present so
-// far.
+// Downloads to TARGET.incomplete; renames it once size and hash are right. progress(bytes): present so far.
 Error download_file(Source& source, const std::string& url, const RemoteFile& file, const std::filesystem::path& target,
                     const std::function<void(int64_t bytes)>& progress);
 
@@ -55,8 +49,7 @@ struct Destination {
 // Makes the folders. `to` empty: the cache.
 Error make_destination(const std::string& to, const std::string& name, const Repository& repository, Destination* out);
 
-// True if a file is present with the right content. In the cache its size suffices: a blob is named after its hash and
-// was checked when it was written.
+// True if a file is present with the right content. In the cache its size suffices: blobs are checked when written.
 bool is_downloaded(const Destination& destination, const RemoteFile& file);
 
 // For the cache only: the link to a blob, and the commit of a revision.

@@ -1,21 +1,16 @@
 // pinion get: downloads the files of a model's repository that a model folder needs.
-#include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <vector>
+#include <tuple>
 
 #include "apps/commands.h"
 #include "apps/get/download.h"
 #include "engine/model/layer_tensors.h"
-#include "engine/model/load_options.h"
 #include "engine/team/memory.h"
 #include "kernels/base/text.h"
-#include "loader/checkpoint/checkpoint.h"
-#include "loader/checkpoint/model_folder.h"
-#include "loader/config/model_config.h"
 #include "loader/files/json.h"
+#include "loader/gguf/gguf_folder.h"
 #include "loader/pack/pack.h"
 
 namespace pinion {
@@ -23,17 +18,16 @@ namespace {
 
 constexpr int64_t kMaxFileBytes = int64_t{1} << 43;  // 8 TB, so that sums of sizes do not overflow
 
-bool is_name_character(char c) {
-  return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || c == '-' || c == '_' || c == '.';
-}
-
 // True for parts of names that neither refer to another folder nor need escaping in a URL.
 bool is_plain(std::string_view part) {
+  constexpr std::string_view kAllowed = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_.";
   return !part.empty() && part.size() <= 200 && !part.starts_with('.') && !part.ends_with('.') &&
-         std::ranges::all_of(part, is_name_character);
+         part.find_first_not_of(kAllowed) == part.npos;
 }
 
-bool is_weights(std::string_view name) { return name.ends_with(".safetensors"); }
+bool is_weights(std::string_view name) { return name.ends_with(".safetensors") || name.ends_with(".gguf"); }
+
+bool is_plain_path(std::string_view path) { return std::ranges::all_of(split(path, '/'), is_plain); }
 
 Error read_file(const Json& json, const std::string& where, RemoteFile* out) {
   JsonFields fields{json, where + ": " + out->name};
@@ -53,40 +47,42 @@ Error read_file(const Json& json, const std::string& where, RemoteFile* out) {
                brief(out->hash));
 }
 
-// Check "ORG/NAME", and a branch, tag or commit. Return the complaint, or nothing.
-std::string complain_about_name(std::string_view name) {
+// Check "ORG/NAME" or "ORG/NAME:TAG", and a branch, tag or commit. Return the complaint, or nothing.
+std::string complain_about_name(std::string_view text) {
+  const auto [name, tag] = split_tag(std::string(text));
   const size_t slash = name.find('/');
-  if (slash != name.npos && is_plain(name.substr(0, slash)) && is_plain(name.substr(slash + 1))) return {};
+  if (text.ends_with(':') || (!tag.empty() && !is_plain(tag))) return "want a tag as in ORG/NAME:Q4_K_M";
+  if (slash != name.npos && is_plain_path(name) && name.find('/', slash + 1) == name.npos) return {};
   return "want ORG/NAME of letters, digits, '-', '_' and '.', as in Qwen/Qwen3-0.6B";
 }
 
 std::string complain_about_revision(std::string_view revision) {
-  return std::ranges::all_of(split(revision, '/'), is_plain) ? "" : "want a branch, a tag or a commit";
+  return is_plain_path(revision) ? "" : "want a branch, a tag or a commit";
 }
 
-// Parses the answer of the Hub's API. Skips files in folders.
-Error parse_repository(std::string_view text, const std::string& where, Repository* out) {
+// Parses the answer of the Hub's API. Skips files in folders, except GGUF files.
+Error parse_repository(std::string_view text, const std::string& url, Repository* out) {
   Json json;
-  if (Error e = parse_json(text, where, &json)) return e;
-  JsonFields fields{json, where};
+  if (Error e = parse_json(text, url, &json)) return e;
+  JsonFields fields{json, url};
   out->commit = fields.text("sha");
   if (fields.error) return fields.error;
-  if (!is_hexadecimal(out->commit, 40)) {
-    return error("not a commit", where, "40 hexadecimal digits", brief(out->commit));
-  }
+  if (!is_hexadecimal(out->commit, 40)) return error("not a commit", url, "40 hexadecimal digits", brief(out->commit));
   const Json* files = fields.find("siblings");
-  if (!files || !files->is_array()) return error("no list of files", where, "siblings");
+  if (!files || !files->is_array()) return error("no list of files", url, "siblings");
   for (const Json& entry : *files) {
-    JsonFields file{entry, where};
+    JsonFields file{entry, url};
     RemoteFile remote{.name = file.text("rfilename")};
     if (file.error) return file.error;
-    if (!is_model_file(remote.name) && !(is_weights(remote.name) && is_plain(remote.name))) continue;
-    if (Error e = read_file(entry, where, &remote)) return e;
+    const bool may_be_below = remote.name.ends_with(".gguf");
+    const bool is_plain_name = may_be_below ? is_plain_path(remote.name) : is_plain(remote.name);
+    if (!is_model_file(remote.name) && !(is_weights(remote.name) && is_plain_name)) continue;
+    if (Error e = read_file(entry, url, &remote)) return e;
     out->files.push_back(std::move(remote));
   }
   std::ranges::sort(out->files, {}, &RemoteFile::name);
   const auto twice = std::ranges::adjacent_find(out->files, {}, &RemoteFile::name);
-  if (twice != out->files.end()) return error("a file is listed twice", where, {}, twice->name);
+  if (twice != out->files.end()) return error("a file is listed twice", url, {}, twice->name);
   return {};
 }
 
@@ -106,7 +102,7 @@ struct GetOptions {
 struct Download {
   Source source;
   std::string endpoint;
-  std::string name;
+  std::string name, tag;
   Repository repository;
   Destination destination;
 };
@@ -145,11 +141,14 @@ Error fetch(Download& download, const std::vector<RemoteFile>& files, const std:
   return {};
 }
 
-// The weight files that the loader opens: the single file, or the shards that the index names.
-Error list_weights(const Download& download, std::vector<RemoteFile>* out) {
+// The weight files that the loader opens: a GGUF file with its parts, the single file, or the shards that the index
+// names.
+Error list_weights(const Download& download, const std::string& gguf, std::vector<RemoteFile>* out) {
   const Repository& repository = download.repository;
   std::set<std::string> names;
-  if (find_file(repository, kSingleFile)) {
+  if (!gguf.empty()) {
+    for (const std::string& part : gguf_parts(gguf)) names.insert(part);
+  } else if (find_file(repository, kSingleFile)) {
     names.emplace(kSingleFile);
   } else if (find_file(repository, kIndexFile)) {
     if (Error e = read_shards(download.destination.folder / kIndexFile, &names)) return e;
@@ -166,13 +165,11 @@ Error list_weights(const Download& download, std::vector<RemoteFile>* out) {
 
 // Size of the packed weights of a checkpoint in floating point.
 int64_t packed_weight_bytes(const ModelConfig& config, Quant quant) {
-  LoadOptions options;
-  options.quant = quant;
+  const LoadOptions load = {.quant = quant};
   int64_t bytes = 0;
   for (const MatrixTensor& m : all_matrices(config)) {
     const bool is_head = m.role == MatrixRole::head;
-    bytes +=
-        packed_bytes(m.is_exact ? Format::bf16 : weight_format(options, m.module() + ".weight", is_head), m.n, m.k);
+    bytes += packed_bytes(m.is_exact ? Format::bf16 : weight_format(load, m.module() + ".weight", is_head), m.n, m.k);
   }
   return bytes;
 }
@@ -190,31 +187,32 @@ std::string memory_text(const ModelConfig& config, Quant quant) {
   return text + ": it fits with --quant w4a8, " + size_text(needed(Quant::w4a8));
 }
 
-// Prints the size of the download, and compares it with disk and memory. Only a full disk is an error: the files may be
-// for another machine.
-Error announce(const Download& download, const std::vector<RemoteFile>& weights) {
+// Compares the download with disk and memory. Only a full disk is an error: the files may be for another machine.
+Error announce(const Download& download, bool is_gguf, const std::vector<RemoteFile>& weights) {
   ModelConfig config;
   const std::string folder = download.destination.folder.string();
-  if (Error e = read_model_config(folder, &config)) return e;
+  if (!is_gguf) {
+    if (Error e = read_model_config(folder, &config)) return e;
+  }
   int64_t all = 0, missing = 0;
   for (const RemoteFile& file : weights) {
     all += file.bytes;
     if (is_downloaded(download.destination, file)) continue;
     std::error_code code;
-    const uintmax_t partial =
-        std::filesystem::file_size(download.destination.target(file).string() + ".incomplete", code);
+    const auto partial = std::filesystem::file_size(download.destination.target(file).string() + ".incomplete", code);
     missing += file.bytes - (code ? 0 : std::min(file.bytes, static_cast<int64_t>(partial)));
   }
   std::error_code code;
   const auto space = std::filesystem::space(folder, code);
   const int64_t free = code ? missing : static_cast<int64_t>(space.available);
   note(download.name + ": " + size_text(all) + " of weights, " + size_text(missing) + " to download, " +
-       size_text(free) + " free on the disk; " + memory_text(config, default_quant(folder)));
+       size_text(free) + " free on the disk" + (is_gguf ? "" : "; " + memory_text(config, default_quant(folder))));
   if (missing <= free) return {};
   return error("too little space on the disk", folder, size_text(missing), size_text(free));
 }
 
-Error get(const GetOptions& options, Download* out) {
+// model: the folder, or the GGUF file.
+Error get(const GetOptions& options, Download* out, std::string* model) {
   if (Error e = read_environment(out)) return e;
   if (Error e = out->source.http.open()) return e;
   std::string answer;
@@ -222,27 +220,36 @@ Error get(const GetOptions& options, Download* out) {
   const std::string url = out->endpoint + "/api/models/" + out->name + "/revision/" + revision + "?blobs=true";
   if (Error e = download_text(out->source, url, &answer)) return e;
   if (Error e = parse_repository(answer, url, &out->repository)) return e;
-  if (!find_file(out->repository, "config.json")) return error("no config.json: not a model folder", out->name);
+  std::string gguf;
+  std::vector<std::string> names;
+  for (const RemoteFile& file : out->repository.files) names.push_back(file.name);
+  if (!out->tag.empty() || !find_file(out->repository, "config.json")) {
+    if (Error e = choose_gguf(names, out->tag, out->name, &gguf)) {
+      return out->tag.empty() && e.expected.empty() ? error("no config.json: not a model folder", out->name) : e;
+    }
+  }
   if (Error e = make_destination(options.to, out->name, out->repository, &out->destination)) return e;
   std::vector<RemoteFile> weights, others = out->repository.files;
-  std::erase_if(others, [](const RemoteFile& file) { return is_weights(file.name); });
+  std::erase_if(others, [&](const RemoteFile& file) { return !gguf.empty() || is_weights(file.name); });
   if (Error e = fetch(*out, others, [](int64_t) {})) return e;
-  if (Error e = list_weights(*out, &weights)) return e;
-  if (Error e = announce(*out, weights)) return e;
+  if (Error e = list_weights(*out, gguf, &weights)) return e;
+  if (Error e = announce(*out, !gguf.empty(), weights)) return e;
+  *model = (gguf.empty() ? out->destination.folder : out->destination.folder / gguf).string();
   int64_t all = 1;
   for (const RemoteFile& file : weights) all += file.bytes;
   ProgressBar bar("downloading");
-  const auto show = [&](int64_t bytes) { bar.show(static_cast<double>(bytes) / static_cast<double>(all)); };
+  const auto show = [&](int64_t bytes) { bar.show(bytes, all); };
   if (Error e = fetch(*out, weights, show)) return e;
   return write_revision(out->destination, options.revision, out->repository.commit);
 }
 
 int run_get(const GetOptions& options) {
   Download download;
-  download.name = options.name;
+  std::string model;
+  std::tie(download.name, download.tag) = split_tag(options.name);
   download.source.retries = options.retries;
-  if (Error e = get(options, &download)) return fail(e);
-  print(download.destination.folder.string() + "\n");
+  if (Error e = get(options, &download, &model)) return fail(e);
+  print(model + "\n");
   return kSuccess;
 }
 
@@ -250,17 +257,15 @@ int run_get(const GetOptions& options) {
 
 Run setup_get(Command app) {
   auto options = std::make_shared<GetOptions>();
-  app.add_option("model ORG/NAME", options->name, "Name of the model on the Hugging Face Hub")
+  app.add_option("model ORG/NAME", options->name,
+                 "Name of the model on the Hugging Face Hub; ORG/NAME:Q4_K_M for a GGUF file by its tag")
       .required()
       .check(complain_about_name);
-  app.add_option("--revision R", options->revision, "Branch, tag or commit")
-      .check(complain_about_revision)
-      .show_default();
+  app.add_option("--revision R", options->revision, "Branch, tag or commit").check(complain_about_revision);
   app.add_path("--to DIR", options->to, "Folder for the files (default: the Hugging Face cache)");
   app.add_number("--retries N", options->retries, 0, 1000,
                  "Consecutive attempts that may fail without receiving anything")
-      .whole()
-      .show_default();
+      .whole();
   return {[options] { return run_get(*options); }};
 }
 

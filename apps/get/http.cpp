@@ -9,7 +9,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <exception>
-#include <string_view>
 
 namespace pinion {
 

@@ -1,6 +1,5 @@
 #include "apps/golden/golden.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "engine/forward/probes.h"
@@ -21,8 +20,7 @@ std::string token_label(const Subject& subject, const std::vector<int32_t>& ids,
   return subject.has_tokenizer ? id + " " + brief(Json(subject.token_text(ids[index]))) : id;
 }
 
-// The first differing token. With equal ids, the last token that can be the first with other logits: the end of the
-// first section whose partial hash differs.
+// The first differing token. With equal ids, the last token of the first section whose partial hash differs.
 size_t last_suspect(const GoldenAnswer& want, const GoldenAnswer& have) {
   const auto [w, h] = std::ranges::mismatch(want.ids, have.ids);
   const size_t token = w - want.ids.begin();
@@ -77,8 +75,7 @@ std::string text_before(const Subject& subject, const std::vector<int32_t>& ids,
   return subject.has_tokenizer ? brief(Json(subject.decode(before))) : "[" + join_ids(before) + "]";
 }
 
-// The text before the first differing token, the recorded and the present candidate. logits: those of the current way
-// at this token; empty: unavailable.
+// The text before the first differing token, and the two candidates. logits: of the current way; empty: unavailable.
 std::string candidates_text(const Subject& subject, const GoldenAnswer& want, const GoldenAnswer& have, size_t index,
                             const std::vector<float>& logits) {
   const std::string token = "    token " + std::to_string(index);
@@ -92,10 +89,10 @@ std::string candidates_text(const Subject& subject, const GoldenAnswer& want, co
 Error explain_here(const Subject& subject, const Runtime& runtime, bool bisect, const GoldenPrompt& prompt,
                    const GoldenAnswer& want, const GoldenAnswer& have, std::string* out) {
   std::unique_ptr<Session> here, defined;
-  if (Error e = open_session(runtime, {.capacity = std::ssize(prompt.ids) + std::ssize(want.ids)}, &here)) return e;
+  if (Error e = open_session(runtime, {.context = std::ssize(prompt.ids) + std::ssize(want.ids)}, &here)) return e;
   Team alone({});
-  SessionOptions definition = {
-      .kv = runtime.kv, .capacity = here->sequence.cache.capacity, .prefill_chunk = 1, .kernels = &scalar_kernels()};
+  SchedulerOptions definition = {
+      .kv = runtime.kv, .context = here->sequence.cache.capacity, .pass_rows = 1, .kernels = &scalar_kernels()};
   if (Error e = open_session(*runtime.model, alone, definition, &defined)) return e;
 
   Replay a(here.get()), b(defined.get());
@@ -119,9 +116,6 @@ Error explain_here(const Subject& subject, const Runtime& runtime, bool bisect, 
   return {};
 }
 
-// Old files lack the leading space of an answer that continues its prompt.
-bool is_same_text(const std::string& want, const std::string& have) { return have == want || have == " " + want; }
-
 Error compare(const Subject& subject, const std::string& where, const GoldenAnswer& want, const GoldenAnswer& have) {
   const auto [w, h] = std::ranges::mismatch(want.ids, have.ids);
   if (w != want.ids.end() || h != have.ids.end()) {
@@ -129,7 +123,8 @@ Error compare(const Subject& subject, const std::string& where, const GoldenAnsw
     return error("token " + std::to_string(index) + " differs", where, token_label(subject, want.ids, index),
                  token_label(subject, have.ids, index));
   }
-  if (subject.has_tokenizer && !is_same_text(want.text, have.text)) {
+  // Old files lack the leading space of an answer that continues its prompt.
+  if (subject.has_tokenizer && have.text != want.text && have.text != " " + want.text) {
     return error("the text differs", where, want.text, have.text);
   }
   if (want.logits_hash != have.logits_hash) {
@@ -185,12 +180,9 @@ Error use_way(const RunOptions& run, Runtime* runtime) {
   return use_plan(plan, runtime);
 }
 
-// Explains a different answer.
-using Explain = std::function<Error(const GoldenPrompt& prompt, const GoldenAnswer& want, const GoldenAnswer& have,
-                                    std::string* out)>;
-
-Error check_prompt(const Subject& subject, const Explain& explain, const Golden& golden, const std::string& where,
-                   CheckResult* out) {
+// runtime: of a model that runs here; null: at a server.
+Error check_prompt(const CheckOptions& options, const Subject& subject, const Runtime* runtime, const Golden& golden,
+                   const std::string& where, CheckResult* out) {
   const GoldenPrompt& prompt = golden.prompts[out->prompt];
   const GoldenAnswer& want = golden.answers[out->prompt];
   if (!subject.has_tokenizer && (prompt.text || !want.text.empty())) {
@@ -213,10 +205,13 @@ Error check_prompt(const Subject& subject, const Explain& explain, const Golden&
   out->tokens = have.ids.size();
   out->difference = compare(subject, where, want, have);
   if (want.ids == have.ids && want.logits_hash == have.logits_hash) return {};
-  return explain(prompt, want, have, &out->explanation);
+  if (runtime) return explain_here(subject, *runtime, options.bisect, prompt, want, have, &out->explanation);
+  const size_t index = std::min(last_suspect(want, have), want.ids.size());
+  out->explanation = candidates_text(subject, want, have, index, {});
+  return {};
 }
 
-void check_prompts(const CheckOptions& options, const Subject& subject, const std::string& way, const Explain& explain,
+void check_prompts(const CheckOptions& options, const Subject& subject, const std::string& way, const Runtime* runtime,
                    const Golden& golden, std::vector<CheckResult>* out) {
   for (size_t i = 0; i < golden.prompts.size(); ++i) {
     const GoldenPrompt& prompt = golden.prompts[i];
@@ -226,10 +221,24 @@ void check_prompts(const CheckOptions& options, const Subject& subject, const st
                           .difference = {},
                           .explanation = {}};
     const std::string where = options.golden + ": prompt " + std::to_string(i);
-    if (Error e = check_prompt(subject, explain, golden, where, &result)) result.difference = e;
+    if (Error e = check_prompt(options, subject, runtime, golden, where, &result)) result.difference = e;
     options.shown(result);
     out->push_back(std::move(result));
   }
+}
+
+// Fails unless a server can reproduce the recording: same weights, same settings that change the results.
+Error check_served(const Golden& recorded, const Golden& served, const std::string& where) {
+  if (!recorded.weights.empty() && recorded.weights != served.weights) {
+    return error("not the recorded weights", where, recorded.weights, served.weights);
+  }
+  // The hash covers all settings that change the weights, but not the KV cache.
+  const OrderedJson want = run_settings_json(recorded), have = run_settings_json(served);
+  for (const auto& [name, value] : want.items()) {
+    if (have[name] == value || (!recorded.weights.empty() && name != "kv")) continue;
+    return error("not the recorded setting", where + ": " + name, value.dump(), have[name].dump());
+  }
+  return {};
 }
 
 Error check_at_server(const CheckOptions& options, const Golden& golden, std::vector<CheckResult>* out) {
@@ -237,11 +246,7 @@ Error check_at_server(const CheckOptions& options, const Golden& golden, std::ve
   Subject subject;
   if (Error e = open_server(options.server, &served, &subject)) return e;
   if (Error e = check_served(golden, served, subject.name)) return e;
-  const auto explain = [&](const GoldenPrompt&, const GoldenAnswer& want, const GoldenAnswer& have, std::string* text) {
-    *text = candidates_text(subject, want, have, std::min(last_suspect(want, have), want.ids.size()), {});
-    return Error();
-  };
-  check_prompts(options, subject, subject.name, explain, golden, out);
+  check_prompts(options, subject, subject.name, nullptr, golden, out);
   return {};
 }
 
@@ -271,10 +276,6 @@ Error check_here(const CheckOptions& options, const Golden& golden, std::vector<
     if (golden.weights != weights) return error("not the recorded weights", settled.run.model, golden.weights, weights);
   }
   const Subject subject = model_subject(runtime, settled.run.model, tokenizer);
-  const auto explain = [&](const GoldenPrompt& prompt, const GoldenAnswer& want, const GoldenAnswer& have,
-                           std::string* text) {
-    return explain_here(subject, runtime, options.bisect, prompt, want, have, text);
-  };
   std::vector<RunOptions> ways;
   if (Error e = ways_to_run(settled, &ways)) return e;
   for (const RunOptions& way : ways) {
@@ -282,7 +283,7 @@ Error check_here(const CheckOptions& options, const Golden& golden, std::vector<
       if (&way == &ways.front()) return e;
       continue;  // not possible on this machine, such as more threads than cores
     }
-    check_prompts(options, subject, way_text(way), explain, golden, out);
+    check_prompts(options, subject, way_text(way), &runtime, golden, out);
   }
   return {};
 }
@@ -297,8 +298,7 @@ Error check_golden(const CheckOptions& options, std::vector<CheckResult>* out) {
 }
 
 std::string junit_xml(const std::vector<CheckResult>& results) {
-  const auto failures =
-      std::ranges::count_if(results, [](const CheckResult& result) { return bool(result.difference); });
+  const auto failures = std::ranges::count_if(results, [](const CheckResult& r) { return bool(r.difference); });
   std::string xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"pinion golden\" tests=\"" +
                     std::to_string(results.size()) + "\" failures=\"" + std::to_string(failures) + "\">\n";
   for (const CheckResult& result : results) {

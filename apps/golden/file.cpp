@@ -1,6 +1,5 @@
 #include "apps/golden/golden.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/output_file.h"
@@ -47,9 +46,9 @@ Error read_settings(JsonFields settings, Golden* out) {
   out->run.load.quant = static_cast<Quant>(read_choice(settings, "quant", kQuantNames));
   out->run.kv = static_cast<KvType>(read_choice(settings, "kv", kKvNames));
   if (const std::string head = settings.text("head", ""); !head.empty()) {
-    const auto row = std::ranges::find(kHeadFormats, head, &HeadFormat::name);
-    if (row == std::end(kHeadFormats)) return error("unknown head", settings.where, "none, w8 or w4", head);
-    out->run.load.head = row->format;
+    const auto name = std::ranges::find(kHeadNames, head);
+    if (name == std::end(kHeadNames)) return error("unknown head", settings.where, "none, w8 or w4", head);
+    out->run.load.head = kHeadFormats[name - std::begin(kHeadNames)];
   }
   out->run.load.keep = settings.texts("keep");
   out->calibration = settings.text("calibration", "");

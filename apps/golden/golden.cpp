@@ -1,11 +1,9 @@
 // pinion golden: records a model's answers to prompts with a hash over the bits of all logits, and checks that they are
 // the same later, on other machines, with other kernels or threads, or at a server.
-#include <algorithm>
-#include <filesystem>
 
+#include "apps/golden/golden.h"
 #include "apps/cli/output_file.h"
 #include "apps/commands.h"
-#include "apps/golden/golden.h"
 
 namespace pinion {
 namespace {
@@ -34,6 +32,18 @@ Error open_model(const RecordOptions& options, Runtime* runtime, Golden* golden,
   return {};
 }
 
+// Fills in the prompt's ids, and the answer.
+Error record_prompt(const Subject& subject, const Golden& golden, GoldenPrompt* prompt, GoldenAnswer* out) {
+  if (prompt->text && !subject.has_tokenizer) return error("no tokenizer", subject.name);
+  if (Error e = prompt->text ? subject.encode(*prompt->text, true, &prompt->ids) : Error{}) return e;
+  const int64_t tokens = std::ssize(prompt->ids) + prompt->max_tokens;
+  if (subject.context > 0 && tokens > subject.context) {  // the server could end the answer earlier than the model
+    return error("prompt and answer may be longer than the server's context", subject.name,
+                 "at most " + std::to_string(subject.context) + " tokens", std::to_string(tokens));
+  }
+  return subject.answer(golden, *prompt, out);
+}
+
 int run_record(const RecordOptions& options) {
   if (options.run.model.empty() == options.server.url.empty()) return fail_usage(kEitherOr);
   Golden golden;
@@ -48,11 +58,12 @@ int run_record(const RecordOptions& options) {
   golden.sampler = {};  // independent of the folder's generation_config.json
   apply_sampling_flags(options.sampling, &golden.sampler);
   EncodeText plain;
-  if (subject.has_tokenizer) {
-    plain = [&](const std::string& text, std::vector<int32_t>* ids) { return subject.encode(text, false, ids); };
-  }
+  if (subject.has_tokenizer)
+    plain = [&](const std::string& text, auto* ids) { return subject.encode(text, false, ids); };
   if (Error e = find_dry_breakers(options.sampling, plain, &golden.sampler)) return fail(e);
-  if (Error e = record(subject, &golden)) return fail(e);
+  for (GoldenPrompt& prompt : golden.prompts) {
+    if (Error e = record_prompt(subject, golden, &prompt, &golden.answers.emplace_back())) return fail(e);
+  }
   if (Error e = write_golden(golden, options.out)) return fail(e);
   print("recorded " + std::to_string(golden.prompts.size()) + " prompts in " + options.out + "\n");
   return kSuccess;
@@ -99,22 +110,27 @@ int run_check(CheckOptions& options) {
   if (std::filesystem::equivalent(options.golden, options.junit, ignored)) {
     return fail_usage("--junit would replace the golden file");
   }
-  if (!options.junit.empty()) {
-    if (Error e = junit.open(options.junit)) return fail(e);
-  }
+  if (Error e = options.junit.empty() ? Error{} : junit.open(options.junit)) return fail(e);
   if (options.matrix) print("| way | prompt | tokens | result |\n|:--|--:|--:|:--|\n");
   std::vector<CheckResult> results;
   options.shown = [&](const CheckResult& result) { show_result(options, result); };
   if (Error e = check_golden(options, &results)) return fail(e);
-  if (!options.junit.empty()) {
-    if (Error e = junit.finish(junit_xml(results))) return fail(e);
-  }
+  if (Error e = options.junit.empty() ? Error{} : junit.finish(junit_xml(results))) return fail(e);
   const auto differ = std::ranges::count_if(results, [](const CheckResult& result) { return bool(result.difference); });
   if (differ == 0) return kSuccess;
   show_differences(options, results);
   return fail(error(std::to_string(differ) + " of " + std::to_string(results.size()) +
                         (options.matrix ? " runs differ from the recording" : " prompts differ from the recording"),
                     options.golden));
+}
+
+void add_server_options(Command app, ServerOptions* options) {
+  app.add_option("--url URL", options->url, "Use a running `pinion serve` at this address instead of a local model")
+      .check([](const std::string& url) {
+        const bool is_valid = url.starts_with("http://") || url.starts_with("https://");
+        return is_valid ? "" : "want an address like http://127.0.0.1:8080, have " + url;
+      });
+  app.add_path("--api-key-file F", options->key_file, "Send the first key of this file to the server");
 }
 
 // These options do not apply to a server, which is running already.
@@ -140,10 +156,8 @@ Run setup_golden(Command app) {
   record.add_path("--prompts F.json", options->prompts, "JSON list of texts or {prompt | prompt_ids, max_tokens}")
       .required();
   record.add_path("--out G.json", options->out, "Golden file to write").required();
-  record
-      .add_number("--max-tokens N", options->max_tokens, 0, kMaxGoldenTokens,
-                  "Maximum number of tokens for prompts without max_tokens")
-      .show_default();
+  record.add_number("--max-tokens N", options->max_tokens, 0, kMaxGoldenTokens,
+                    "Maximum number of tokens for prompts without max_tokens");
   add_sampling_options(record, &options->sampling);
 
   const Command check = app.add_command("check", "Run the prompts again; any difference is a failure",

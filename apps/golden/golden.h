@@ -1,19 +1,8 @@
-// The golden file, and recording and checking it with a model that runs here, or with one behind a running
-// `pinion serve`, which is asked over HTTP.
+// The golden file, recorded and checked with a model that runs here, or with that of a running `pinion serve`.
 #pragma once
-
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <nlohmann/json_fwd.hpp>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "apps/cli/common.h"
 #include "engine/session/continuation.h"
-#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 
@@ -93,17 +82,8 @@ struct ServerOptions {
   std::string key_file;  // file whose first key is sent; empty: none
 };
 
-void add_server_options(Command app, ServerOptions* options);
-
-// Connects to a server. *served gets the fields of a golden file that describe its build, weights and settings. Errors:
-// no server, a server of another kind, a missing or wrong key.
+// Connects to a server. *served gets the fields of a golden file that describe its build, weights and settings.
 Error open_server(const ServerOptions& options, Golden* served, Subject* out);
-
-// Fails unless a server can reproduce the recording: same weights, same settings that change the results.
-Error check_served(const Golden& recorded, const Golden& served, const std::string& where);
-
-// Fills in the ids of the prompts, and the answers.
-Error record(const Subject& subject, Golden* golden);
 
 // Hash over the packed matrices, the same on every machine. Empty if the model is divided among boards.
 std::string weights_hash(const Model& model);

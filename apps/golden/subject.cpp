@@ -1,6 +1,5 @@
 #include "apps/golden/golden.h"
 
-#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -27,7 +26,7 @@ std::string text_after(const std::shared_ptr<const Tokenizer>& tokenizer, const 
 Error answer_prompt(const Runtime& runtime, const Golden& golden, const GoldenPrompt& prompt,
                     const std::shared_ptr<const Tokenizer>& tokenizer, GoldenAnswer* out) {
   std::unique_ptr<Session> session;
-  if (Error e = open_session(runtime, {.capacity = std::ssize(prompt.ids) + prompt.max_tokens}, &session)) return e;
+  if (Error e = open_session(runtime, {.context = std::ssize(prompt.ids) + prompt.max_tokens}, &session)) return e;
   GenerateResult result;
   const GenerateOptions options = {.max_tokens = prompt.max_tokens,
                                    .sampler = golden.sampler,
@@ -37,19 +36,6 @@ Error answer_prompt(const Runtime& runtime, const Golden& golden, const GoldenPr
   if (Error e = generate(*session, prompt.ids, options, [](int32_t) { return true; }, &result)) return e;
   *out = golden_answer(result, text_after(tokenizer, prompt, result.ids));
   return {};
-}
-
-Error record_prompt(const Subject& subject, const Golden& golden, GoldenPrompt* prompt, GoldenAnswer* out) {
-  if (prompt->text && !subject.has_tokenizer) return error("no tokenizer", subject.name);
-  if (prompt->text) {
-    if (Error e = subject.encode(*prompt->text, true, &prompt->ids)) return e;
-  }
-  const int64_t tokens = std::ssize(prompt->ids) + prompt->max_tokens;
-  if (subject.context > 0 && tokens > subject.context) {  // the server could end the answer earlier than the model
-    return error("prompt and answer may be longer than the server's context", subject.name,
-                 "at most " + std::to_string(subject.context) + " tokens", std::to_string(tokens));
-  }
-  return subject.answer(golden, *prompt, out);
 }
 
 // --- A model behind a server
@@ -190,25 +176,9 @@ Subject model_subject(const Runtime& runtime, const std::string& folder, std::sh
   return out;
 }
 
-Error record(const Subject& subject, Golden* golden) {
-  for (GoldenPrompt& prompt : golden->prompts) {
-    if (Error e = record_prompt(subject, *golden, &prompt, &golden->answers.emplace_back())) return e;
-  }
-  return {};
-}
-
 std::string weights_hash(const Model& model) {
   if (model.exchange) return {};
   return hash_text(hash_words(kHashSeed, model.packed()));
-}
-
-void add_server_options(Command app, ServerOptions* options) {
-  app.add_option("--url URL", options->url, "Use a running `pinion serve` at this address instead of a local model")
-      .check([](const std::string& url) {
-        const bool is_valid = url.starts_with("http://") || url.starts_with("https://");
-        return is_valid ? "" : "want an address like http://127.0.0.1:8080, have " + url;
-      });
-  app.add_path("--api-key-file F", options->key_file, "Send the first key of this file to the server");
 }
 
 Error open_server(const ServerOptions& options, Golden* served, Subject* out) {
@@ -235,19 +205,6 @@ Error open_server(const ServerOptions& options, Golden* served, Subject* out) {
   out->answer = [server](const Golden& golden, const GoldenPrompt& prompt, GoldenAnswer* answer) {
     return answer_at(*server, golden, prompt, answer);
   };
-  return {};
-}
-
-Error check_served(const Golden& recorded, const Golden& served, const std::string& where) {
-  if (!recorded.weights.empty() && recorded.weights != served.weights) {
-    return error("not the recorded weights", where, recorded.weights, served.weights);
-  }
-  // The hash covers all settings that change the weights, but not the KV cache.
-  const OrderedJson want = run_settings_json(recorded), have = run_settings_json(served);
-  for (const auto& [name, value] : want.items()) {
-    if (have[name] == value || (!recorded.weights.empty() && name != "kv")) continue;
-    return error("not the recorded setting", where + ": " + name, value.dump(), have[name].dump());
-  }
   return {};
 }
 

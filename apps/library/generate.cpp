@@ -1,10 +1,8 @@
 // Generation for C: one request in a session, or many at once through the scheduler.
 #include <cmath>
-#include <iterator>
 #include <utility>
 
 #include "apps/library/interface.h"
-#include "apps/model/open.h"
 #include "engine/session/scheduler.h"
 #include "loader/files/json.h"
 #include "tokenizer/answers/answer_text.h"
@@ -56,16 +54,14 @@ Error read_setting(const pinion_setting& given, SamplingFlags* flags) {
   return {};
 }
 
-Error read_sampling(const OpenModel& model, const pinion_generate_options& options, SamplerOptions* out) {
+Error read_sampling(const OpenModel& model, const pinion_generate_options& given, SamplerOptions* out) {
   SamplingFlags flags;
-  if (options.setting_count > 0 && !options.settings) return error("NULL", "settings");
-  for (const pinion_setting& setting : std::span(options.settings, options.setting_count)) {
+  if (given.setting_count > 0 && !given.settings) return error("NULL", "settings");
+  for (const pinion_setting& setting : std::span(given.settings, given.setting_count)) {
     if (Error e = read_setting(setting, &flags)) return e;
   }
-  if (options.seed) flags.seed = *options.seed;
-  if (Error e = read_texts(options.dry_breakers, options.dry_breaker_count, "dry_breakers", &flags.dry_breakers)) {
-    return e;
-  }
+  if (given.seed) flags.seed = *given.seed;
+  if (Error e = read_texts(given.dry_breakers, given.dry_breaker_count, "dry_breakers", &flags.dry_breakers)) return e;
   if (Error e = sampler_options(model.run.model, flags, out)) return e;
   return find_dry_breakers(flags, model.tokenizer.get(), out);
 }

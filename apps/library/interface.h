@@ -4,30 +4,20 @@
 
 #include <sched.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <initializer_list>
-#include <memory>
 #include <mutex>
 #include <new>
-#include <span>
-#include <string>
-#include <string_view>
 #include <thread>
-#include <vector>
 
 #include "apps/library/pinion.h"
-#include "apps/model/run_options.h"
-#include "engine/runtime/runtime.h"
+#include "apps/model/open.h"
 #include "engine/session/session.h"
-#include "kernels/base/error.h"
 #include "tokenizer/templates/chat_template.h"
-#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 
@@ -81,8 +71,7 @@ inline pinion_status status_of(const Error& e, pinion_status other) {
 
 // --- Arguments
 
-// Copies the caller's options, which may be from another version: missing fields are 0, and fields that this version
-// does not know must be 0. Null: all defaults.
+// Copies the caller's options, perhaps of another version: missing fields are 0, unknown ones must be. Null: defaults.
 template <class Options>
 Error read_options(const Options* given, const char* name, Options* out) {
   *out = {};
@@ -127,14 +116,9 @@ T* allocate(size_t count) {
   return static_cast<T*>(memory);
 }
 
-inline int32_t* copy_of(std::span<const int32_t> ids) {
-  auto* copy = allocate<int32_t>(ids.size());
-  std::ranges::copy(ids, copy);
-  return copy;
-}
-
 inline pinion_status give_ids(std::span<const int32_t> ids, int32_t** out, size_t* count) {
-  *out = copy_of(ids);
+  *out = allocate<int32_t>(ids.size());
+  std::ranges::copy(ids, *out);
   *count = ids.size();
   return PINION_OK;
 }
@@ -155,8 +139,7 @@ struct PassMutex {
   std::atomic<std::thread::id> owner;  // default-constructed: no thread
 };
 
-// Holds the mutex, except in a callback of the thread that holds it already. Restores the thread's affinity at the end,
-// because a pass pins it.
+// Holds the mutex, except in a callback of the thread that holds it. Restores the affinity that a pass has changed.
 class PassLock {
  public:
   explicit PassLock(PassMutex& passes);

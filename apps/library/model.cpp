@@ -1,15 +1,13 @@
-// Errors and versions for C, and models: opening a folder as the commands do, and describing it.
-#include <array>
-#include <iterator>
+// Errors, models, texts, conversations and sessions for C.
 
 #include "apps/library/interface.h"
+#include "apps/library/owned.h"
 #include "apps/model/build.h"
-#include "apps/model/open.h"
 #include "engine/forward/rope.h"
+#include "engine/session/session_image.h"
 #include "engine/team/team.h"
 #include "loader/checkpoint/model_folder.h"
 #include "loader/files/json.h"
-#include "loader/files/user_folders.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
@@ -19,43 +17,33 @@ thread_local std::array<char, 2048> last_text = {};
 
 // Calls set() with the index of a name in a table; without a name it does nothing.
 template <class Names, class Set>
-Error read_name(const char* given, const char* option, const Names& names, const Set& set) {
+Error read_name(const char* given, const char* where, const Names& names, const Set& set) {
   if (!given) return {};
   const auto found = std::ranges::find(names, std::string_view(given));
   if (found == std::end(names)) {
-    return error("no such name", option, joined({std::begin(names), std::end(names)}),
-                 "\"" + std::string(given) + "\"");
+    return error("no such name", where, joined({std::begin(names), std::end(names)}), "\"" + std::string(given) + "\"");
   }
   set(found - std::begin(names));
   return {};
 }
 
-Error read_numbers(const pinion_model_options& options, RunOptions* run) {
-  constexpr int64_t kMaxChunk = 65536;
-  if (Error e = check_range("threads", options.threads, 0, kMaxThreads)) return e;
-  if (Error e = check_range("prefill_chunk", options.prefill_chunk, 0, kMaxChunk)) return e;
-  run->team.threads = options.threads;
-  run->team.prefill_chunk = options.prefill_chunk;
-  return {};
-}
-
 Error read_run(const char* folder, const pinion_model_options& options, RunOptions* run) {
   run->model = find_model_folder(folder);
-  std::vector<std::string_view> heads;
-  for (const HeadFormat& row : kHeadFormats) heads.push_back(row.name);
   const auto set_quant = [&](size_t i) {
     run->load.quant = static_cast<Quant>(i);
     run->quant_reason = kQuantRequested;
   };
+  const auto set_head = [&](size_t i) { run->load.head = kHeadFormats[i]; };
   if (Error e = read_name(options.quant, "quant", kQuantNames, set_quant)) return e;
-  if (Error e = read_name(options.head, "head", heads, [&](size_t i) { run->load.head = kHeadFormats[i].format; })) {
-    return e;
-  }
+  if (Error e = read_name(options.head, "head", kHeadNames, set_head)) return e;
   if (Error e = read_name(options.kv, "kv", kKvNames, [&](size_t i) { run->kv = static_cast<KvType>(i); })) return e;
   if (Error e = read_texts(options.keep, options.keep_count, "keep", &run->load.keep)) return e;
   if (std::ranges::count(run->load.keep, "") > 0) return error("an empty pattern would keep all matrices", "keep");
   if (Error e = read_texts(options.lora, options.lora_count, "lora", &run->load.lora)) return e;
-  if (Error e = read_numbers(options, run)) return e;
+  if (Error e = check_range("threads", options.threads, 0, kMaxThreads)) return e;
+  if (Error e = check_range("prefill_chunk", options.prefill_chunk, 0, 65536)) return e;
+  run->team.threads = options.threads;
+  run->team.prefill_chunk = options.prefill_chunk;
   run->no_rotate = options.no_rotate != 0;
   run->cores = text_or_empty(options.cores);
   run->kernels_name = text_or_empty(options.kernels);
@@ -65,38 +53,90 @@ Error read_run(const char* folder, const pinion_model_options& options, RunOptio
   return {};
 }
 
-// The caller's callbacks, which may run on any thread.
-struct Callbacks {
-  void* user;
-  void (*on_progress)(void* user, int64_t done, int64_t total);
-  void (*on_message)(void* user, pinion_message kind, const char* text);
-
-  void report(pinion_message kind, const std::string& text) const {
-    if (on_message) on_message(user, kind, text.c_str());
-  }
-};
-
-LoadOptions load_options_for(const pinion_model_options& options, const RunOptions& run, const Callbacks& callbacks) {
-  LoadOptions load = run.load;
-  if (!run.no_cache) load.cache_folder = options.cache_folder ? options.cache_folder : default_cache_folder();
-  load.warn = [callbacks](const Error& e) { callbacks.report(PINION_WARNING, e.message()); };
-  load.doubt = [callbacks](const Error& e) { callbacks.report(PINION_DOUBT, e.message()); };
-  if (callbacks.on_progress) {
-    load.progress = [callbacks](int64_t done, int64_t total) { callbacks.on_progress(callbacks.user, done, total); };
-  }
-  return load;
-}
-
 Error open_shared(const pinion_model_options& options, OpenModel* model) {
   const RunOptions& run = model->run;
   if (Error e = check_model_folder(run.model)) return e;
   if (Error e = load_tokenizer_if_any(run.model, &model->tokenizer)) return e;
-  const Callbacks callbacks = {options.user, options.on_progress, options.on_message};
-  const LoadOptions load = load_options_for(options, run, callbacks);
-  const Note note = [&](const std::string& text) { callbacks.report(PINION_NOTE, text); };
+  // The caller's callbacks may run on any thread.
+  const auto report = [options](pinion_message kind, const std::string& text) {
+    if (options.on_message) options.on_message(options.user, kind, text.c_str());
+  };
+  const Note note = [report](const std::string& text) { report(PINION_NOTE, text); };
+  LoadOptions load = run.load;
+  if (!run.no_cache) load.cache_folder = options.cache_folder ? options.cache_folder : default_cache_folder();
+  load.warn = [report](const Error& e) { report(PINION_WARNING, e.message()); };
+  load.doubt = [report](const Error& e) { report(PINION_DOUBT, e.message()); };
+  if (options.on_progress) {
+    load.progress = [options](int64_t done, int64_t total) { options.on_progress(options.user, done, total); };
+  }
   if (Error e = open_model(run, load, note, model->tokenizer.get(), &model->runtime)) return e;
   for (const std::string& text : model_notes(*model->runtime.model)) note(text);
   return {};
+}
+
+Error no_tokenizer(const OpenModel& model) { return error("has no tokenizer", model.run.model); }
+
+// Reads the template at the first use, so that a broken one does not prevent other uses of the folder.
+Error find_template(OpenModel& model, std::shared_ptr<const ChatTemplate>* out) {
+  const std::lock_guard lock(model.template_mutex);
+  if (!model.is_template_read) {
+    if (Error e = load_chat_template(model.run.model, &model.chat_template)) return e;
+    model.is_template_read = true;
+  }
+  *out = model.chat_template;
+  return *out ? Error{} : error("no chat template", model.run.model);
+}
+
+Error read_conversation(const pinion_chat& chat, Conversation* out) {
+  if (!chat.messages) return error("NULL", "messages", "a list of messages as JSON");
+  if (Error e = parse_ordered_json(chat.messages, "messages", &out->messages)) return e;
+  if (Error e = check_messages(out->messages)) return e;
+  if (chat.tools) {
+    if (Error e = parse_ordered_json(chat.tools, "tools", &out->tools)) return e;
+    if (!out->tools.is_array()) return error("wrong type", "tools", "a list of tools");
+  }
+  if (chat.variables) {
+    if (Error e = parse_ordered_json(chat.variables, "variables", &out->variables)) return e;
+    if (!out->variables.is_object()) return error("wrong type", "variables", "an object");
+  }
+  out->add_generation_prompt = chat.no_generation_prompt == 0;
+  out->continue_final_message = chat.continue_final_message != 0;
+  out->template_name = text_or_empty(chat.template_name);
+  return {};
+}
+
+Error check_variables(const ChatTemplate& chat_template, const Conversation& conversation) {
+  for (const auto& [name, value] : conversation.variables.items()) {
+    if (defines_variable(chat_template, name)) {
+      return error("cannot be set here: an option or the folder sets it", "variables", {}, brief(Json(name)));
+    }
+  }
+  return {};
+}
+
+// Fails if evaluate() would write more numbers than fit.
+Error check_room(const Session& session, size_t count, bool all, const float* logits, size_t room) {
+  if (!logits) return {};
+  const size_t want = (all ? count : 1) * session.model->config.vocab_size;
+  if (room >= want) return {};
+  return error("too small", "logits", std::to_string(want) + " numbers", std::to_string(room));
+}
+
+pinion_status evaluate_ids(pinion_session& handle, std::span<const int32_t> ids, bool all, float* logits, size_t room) {
+  const PassLock lock(handle.model->passes);
+  if (!lock.is_held()) return busy();
+  Session& session = *handle.session;
+  handle.interrupted = false;
+  const int64_t tokens = std::ssize(session.sequence.ids) + std::ssize(ids);
+  if (const int64_t capacity = session.sequence.cache.capacity; tokens > capacity) {
+    const std::string most = "at most " + std::to_string(capacity);
+    return failed(PINION_ERROR_CONTEXT, error("too many tokens", "context", most, std::to_string(tokens)));
+  }
+  if (Error e = check_ids(session.model->config, ids)) return failed(PINION_ERROR_ARGUMENT, e);
+  if (Error e = check_room(session, ids.size(), all, logits, room)) return failed(PINION_ERROR_ARGUMENT, e);
+  if (ids.empty()) return PINION_OK;
+  if (Error e = evaluate(session, ids, all && logits, logits)) return failed(PINION_ERROR_RUN, e);
+  return PINION_OK;
 }
 
 }  // namespace
@@ -194,4 +234,146 @@ pinion_status pinion_model_describe(const pinion_model* model, pinion_model_info
 pinion_status pinion_model_end_ids(const pinion_model* model, int32_t** out, size_t* count) {
   return guarded({{"model", model}, {"out or count", out && count}},
                  [&] { return give_ids(model->shared->runtime.model->eos_ids, out, count); });
+}
+
+// --- Texts, conversations and sessions
+
+pinion_status pinion_tokenize(const pinion_model* model, const char* text, size_t bytes, int add_special, int32_t** out,
+                              size_t* count) {
+  return guarded({{"model", model}, {"out or count", out && count}, {"text", text || bytes == 0}}, [&] {
+    const OpenModel& shared = *model->shared;
+    if (!shared.tokenizer) return failed(PINION_ERROR_MODEL, no_tokenizer(shared));
+    std::vector<int32_t> ids;
+    const std::string_view all = text ? std::string_view(text, bytes) : std::string_view();
+    if (Error e = encode(*shared.tokenizer, all, {.add_special = add_special != 0}, &ids)) {
+      return failed(PINION_ERROR_ARGUMENT, e);
+    }
+    return give_ids(ids, out, count);
+  });
+}
+
+pinion_status pinion_detokenize(const pinion_model* model, const int32_t* ids, size_t count, int keep_special,
+                                char** out, size_t* bytes) {
+  return guarded({{"model", model}, {"out", out}, {"ids", ids || count == 0}}, [&] {
+    const OpenModel& shared = *model->shared;
+    if (!shared.tokenizer) return failed(PINION_ERROR_MODEL, no_tokenizer(shared));
+    const std::span<const int32_t> all(ids, count);
+    if (Error e = check_ids(*shared.tokenizer, all)) return failed(PINION_ERROR_ARGUMENT, e);
+    const std::string text = decode(*shared.tokenizer, all, keep_special == 0);
+    *out = copy_of(text);
+    if (bytes) *bytes = text.size();
+    return PINION_OK;
+  });
+}
+
+pinion_status pinion_chat_render(const pinion_model* model, const pinion_chat* chat, char** text, int32_t** ids,
+                                 size_t* count) {
+  return guarded({{"model", model}, {"chat", chat}, {"count", count || !ids}}, [&] {
+    pinion_chat given;
+    if (Error e = read_options(chat, "chat", &given)) return failed(PINION_ERROR_ARGUMENT, e);
+    OpenModel& shared = *model->shared;
+    if (ids && !shared.tokenizer) return failed(PINION_ERROR_MODEL, no_tokenizer(shared));
+    Conversation conversation;
+    if (Error e = read_conversation(given, &conversation)) return failed(PINION_ERROR_ARGUMENT, e);
+    std::shared_ptr<const ChatTemplate> chat_template;
+    if (Error e = find_template(shared, &chat_template)) return failed(PINION_ERROR_TEMPLATE, e);
+    if (Error e = check_variables(*chat_template, conversation)) return failed(PINION_ERROR_ARGUMENT, e);
+    Prompt prompt;
+    const Error e = ids ? make_prompt(*chat_template, *shared.tokenizer, conversation, &prompt)
+                        : render(*chat_template, conversation, &prompt.text);
+    if (e) return failed(PINION_ERROR_TEMPLATE, e);
+    if (text && prompt.text.find('\0') != std::string::npos) {
+      return failed(PINION_ERROR_ARGUMENT,
+                    error("the prompt has a character that ends C's texts", "chat", {}, "\\u0000"));
+    }
+    std::unique_ptr<char, Closes<pinion_free>> text_copy(text ? copy_of(prompt.text) : nullptr);
+    if (ids) give_ids(prompt.ids, ids, count);
+    if (text) *text = text_copy.release();
+    return PINION_OK;
+  });
+}
+
+pinion_status pinion_session_open(pinion_model* model, int64_t context, pinion_session** out) {
+  return guarded([&] {
+    if (!out) return missing("out");
+    *out = nullptr;
+    if (!model) return missing("model");
+    if (context < 0) return failed(PINION_ERROR_ARGUMENT, error("negative", "context", {}, std::to_string(context)));
+    auto handle = std::make_unique<pinion_session>();
+    handle->model = model->shared;
+    const PassLock lock(handle->model->passes);
+    if (!lock.is_held()) return busy();
+    const int64_t capacity = context > 0 ? context : fitting_context(handle->model->runtime);
+    if (Error e = open_session(handle->model->runtime, {.context = capacity}, &handle->session)) {
+      return failed(PINION_ERROR_MEMORY, e);
+    }
+    handle->session->interrupted = &handle->interrupted;
+    *out = handle.release();
+    return PINION_OK;
+  });
+}
+
+void pinion_session_close(pinion_session* session) { delete session; }
+
+int64_t pinion_session_context(const pinion_session* session) {
+  return session ? session->session->sequence.cache.capacity : 0;
+}
+
+pinion_status pinion_session_ids(const pinion_session* session, int32_t** out, size_t* count) {
+  return guarded({{"session", session}, {"out or count", out && count}},
+                 [&] { return give_ids(session->session->sequence.ids, out, count); });
+}
+
+pinion_status pinion_session_evaluate(pinion_session* session, const int32_t* ids, size_t count, int all, float* logits,
+                                      size_t room) {
+  return guarded({{"session", session}, {"ids", ids || count == 0}},
+                 [&] { return evaluate_ids(*session, {ids, count}, all != 0, logits, room); });
+}
+
+pinion_status pinion_session_rewind(pinion_session* session, int64_t tokens, int64_t* left) {
+  return guarded({{"session", session}}, [&] {
+    const PassLock lock(session->model->passes);
+    if (!lock.is_held()) return busy();
+    Sequence& sequence = session->session->sequence;
+    if (Error e = check_range("tokens", tokens, 0, std::ssize(sequence.ids))) return failed(PINION_ERROR_ARGUMENT, e);
+    const int64_t held = rewind(sequence, tokens);
+    if (left) *left = held;
+    return PINION_OK;
+  });
+}
+
+void pinion_session_interrupt(pinion_session* session) {
+  if (session) session->interrupted = true;
+}
+
+pinion_status pinion_session_save(pinion_session* session, void** out, size_t* bytes) {
+  return guarded({{"session", session}, {"out or bytes", out && bytes}}, [&] {
+    const PassLock lock(session->model->passes);
+    if (!lock.is_held()) return busy();
+    session->interrupted = false;
+    if (session->session->sequence.ids.empty()) {
+      return failed(PINION_ERROR_ARGUMENT, error("holds no token", "session"));
+    }
+    std::unique_ptr<SessionImage> image;
+    if (Error e = make_image(*session->session, &image)) return failed(PINION_ERROR_RUN, e);
+    size_t total = 0;
+    for (const std::span<const std::byte> part : image->parts) total += part.size();
+    auto* copy = allocate<std::byte>(total);
+    auto* end = copy;
+    for (const std::span<const std::byte> part : image->parts) end = std::ranges::copy(part, end).out;
+    *out = copy;
+    *bytes = total;
+    return PINION_OK;
+  });
+}
+
+pinion_status pinion_session_load(pinion_session* session, const void* state, size_t bytes) {
+  return guarded({{"session", session}, {"state", state}}, [&] {
+    const PassLock lock(session->model->passes);
+    if (!lock.is_held()) return busy();
+    session->interrupted = false;
+    const std::span image(static_cast<const std::byte*>(state), bytes);
+    if (Error e = restore_image(image, "state", session->session.get())) return failed(PINION_ERROR_STATE, e);
+    return PINION_OK;
+  });
 }

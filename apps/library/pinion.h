@@ -86,13 +86,13 @@ typedef enum pinion_message {
 /* The texts are those of the command line's options of the same names (`pinion generate --help`); NULL: the default. */
 typedef struct pinion_model_options {
   size_t size;             /* sizeof(pinion_model_options) */
-  const char* quant;       /* "none", "w8a8", "w4a8" */
+  const char* quant;       /* "none", "w8a8", "w4a8", "w4a8+" */
   const char* head;        /* "none", "w8", "w4" */
   const char* kv;          /* "f32", "bf16", "q8" */
   const char* const* keep; /* [keep_count]: matrices whose name contains one of these stay bf16 */
   size_t keep_count;
   int no_rotate;            /* not 0: inputs of quantised matrices are not rotated */
-  const char* calibrate;    /* "self", "none" or the file of a text, as --calibrate; NULL: self for w4a8, else none */
+  const char* calibrate;    /* "self", "none" or one text's file, as --calibrate; NULL: self for w4a8(+), else none */
   int32_t threads;          /* 0: as tuned by `pinion tune`, else one per useful core; at most 256 */
   const char* cores;        /* "0-3,8", "big" */
   const char* kernels;      /* name of a kernel table in `pinion cpu` */

@@ -8,8 +8,7 @@ namespace pinion {
 std::string compiler_name();  // "gcc 12.2.0"
 std::string build_commit();   // "d717e4f", at the last CMake run; "unknown" without git
 
-// Lines without a newline at the end: version, commit and compiler, kernel tables of this build, libraries it was built
-// with.
+// Lines, without the last newline: version, commit and compiler, kernel tables, libraries it was built with.
 std::string build_text();
 
 }  // namespace pinion

@@ -1,12 +1,13 @@
 #include "apps/model/open.h"
 
-#include <algorithm>
-#include <functional>
-#include <iterator>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <set>
 
+#include "configs/families.h"
 #include "engine/forward/rope.h"
+#include "engine/runtime/calibration.h"
 #include "engine/team/memory.h"
 #include "loader/checkpoint/model_folder.h"
 #include "loader/files/json.h"
@@ -14,6 +15,95 @@
 #include "tokenizer/templates/chat_template.h"
 
 namespace pinion {
+
+// A checkpoint with 4-bit codes defaults to w4a8: users expect the size and speed of 4 bits from it.
+void resolve_quant(RunOptions* options) {
+  options->load.rotate = !options->no_rotate;
+  if (!options->quant_reason.empty()) return;
+  options->load.quant = default_quant(options->model);
+  options->quant_reason = options->load.quant == Quant::w4a8 ? "the file has 4-bit codes" : "default";
+}
+
+std::string_view calibration_source(const RunOptions& options) {
+  if (!options.synthetic.empty()) return kNoCalibration;
+  if (!options.calibrate.empty()) return options.calibrate;
+  return has_4_bits(options.load.quant) ? kSelfCalibration : kNoCalibration;
+}
+
+std::string model_name(const RunOptions& run) {
+  const bool is_file = !run.synthetic.empty();
+  if (const std::string name = repository_name(run.model); !is_file && !name.empty()) return name;
+  std::filesystem::path path = std::filesystem::absolute(is_file ? run.synthetic : run.model).lexically_normal();
+  if (is_file || path.filename().empty()) path = path.parent_path();
+  return path.filename();
+}
+
+std::string_view quant_name(const RunOptions& options) { return kQuantNames[static_cast<size_t>(options.load.quant)]; }
+
+std::string_view head_name(const RunOptions& options) {
+  const auto format = std::ranges::find(kHeadFormats, options.load.head);
+  return format == std::end(kHeadFormats) ? "" : kHeadNames[format - std::begin(kHeadFormats)];
+}
+
+std::string_view kv_name(const RunOptions& options) { return kKvNames[static_cast<size_t>(kv_type(options))]; }
+
+std::string mode_text(const RunOptions& options) {
+  return std::string(quant_name(options)) + (options.load.head ? ", head " + std::string(head_name(options)) : "") +
+         (!options.load.rotate && options.load.quant != Quant::none ? ", not rotated" : "") +
+         (options.calibrate.empty() ? "" : ", --calibrate " + options.calibrate) +
+         (options.load.lora.empty() ? "" : ", adapted");
+}
+
+Error make_plan(const RunOptions& options, const Topology& topology, const Tuning& tuning, Plan* out) {
+  PlanOptions team = options.team;
+  if (Error e = options.cores.empty() ? Error{} : parse_cores(options.cores, topology, &team.cpus)) return e;
+  return make_plan(team, topology, tuning, out);
+}
+
+std::string tuning_note(const RunOptions& options, const Tuning& tuning) {
+  const bool has_cores = !options.cores.empty() || options.team.threads > 0;
+  if (!tuning.reason || (has_cores && options.team.prefill_chunk > 0)) return {};
+  return tuning.reason.message() + "; going on without it (`pinion tune` renews it)";
+}
+
+void apply_sampling_flags(const SamplingFlags& flags, SamplerOptions* options) {
+  for (size_t i = 0; i < std::size(kSamplerSettings); ++i) {
+    if (flags.settings[i]) kSamplerSettings[i].set(options, *flags.settings[i]);
+  }
+  options->seed = flags.seed.value_or(options->seed);
+}
+
+Error sampler_options(const std::string& folder, const SamplingFlags& flags, SamplerOptions* out) {
+  GenerationDefaults defaults;
+  if (Error e = read_generation_config(folder, &defaults)) return e;
+  *out = defaults.sampler;
+  out->seed = std::random_device{}();
+  apply_sampling_flags(flags, out);
+  return {};
+}
+
+Error find_dry_breakers(const SamplingFlags& flags, const Tokenizer* tokenizer, SamplerOptions* out) {
+  if (!tokenizer) return find_dry_breakers(flags, EncodeText(), out);
+  const auto plain = [tokenizer](const std::string& text, std::vector<int32_t>* ids) {
+    return encode(*tokenizer, text, {.add_special = false}, ids);
+  };
+  return find_dry_breakers(flags, plain, out);
+}
+
+Error find_dry_breakers(const SamplingFlags& flags, const EncodeText& encode, SamplerOptions* out) {
+  if (!(out->dry_multiplier > 0)) return {};
+  std::vector<std::string> texts = flags.dry_breakers;
+  if (!encode && !texts.empty()) return error("needs a tokenizer", "--dry-sequence-breaker");
+  if (!encode || texts == std::vector<std::string>{"none"}) return {};
+  if (texts.empty()) texts.assign(std::begin(kDryBreakers), std::end(kDryBreakers));
+  for (const std::string& text : texts) {
+    // Some tokenizers add a blank at the beginning of a text, hence the letter.
+    std::vector<int32_t> ids;
+    if (Error e = encode("a" + text, &ids)) return e;
+    if (!ids.empty()) out->dry_breakers.push_back(ids.back());
+  }
+  return {};
+}
 
 Error make_plan(const RunOptions& options, const Note& note, Plan* out) {
   Topology topology;
@@ -25,13 +115,9 @@ Error make_plan(const RunOptions& options, const Note& note, Plan* out) {
 
 Error runtime_options(const RunOptions& run, const LoadOptions& load, const Note& note, RuntimeOptions* out) {
   *out = run;
-  if (run.synthetic.empty()) {
-    if (Error e = check_model_folder(run.model)) return e;
-  }
+  if (Error e = run.synthetic.empty() ? check_model_folder(run.model) : Error{}) return e;
   if (Error e = select_kernels(run.kernels_name, &out->kernels)) return e;
-  if (!out->plan) {
-    if (Error e = make_plan(run, note, &out->plan.emplace())) return e;
-  }
+  if (Error e = out->plan ? Error{} : make_plan(run, note, &out->plan.emplace())) return e;
   out->load = load;
   return {};
 }
@@ -167,6 +253,93 @@ Error encode_with_prefix(const Tokenizer& tokenizer, const std::string& text, Te
   out->prefix.erase(added, out->prefix.end());
   out->ids.erase(out->ids.begin(), content);
   return {};
+}
+
+// --- The texts that calibrate quantised weights
+
+namespace {
+
+constexpr int64_t kAddedTokens = 64;  // to each beginning
+constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
+
+// Texts of a model without a tokenizer begin with single ids, spread over the vocabulary.
+Error add_single_ids(const std::string& folder, LoadOptions* load) {
+  constexpr int64_t kTexts = 32;
+  ModelConfig config;
+  if (Error e = read_model_config(folder, &config)) return e;
+  for (int64_t i = 0; i < kTexts; ++i) {
+    load->calibration.push_back({{static_cast<int32_t>(i * config.vocab_size / kTexts)}, kAddedTokens});
+  }
+  return {};
+}
+
+Error add_windows(const Tokenizer& tokenizer, const std::string& text, LoadOptions* load) {
+  TextIds ids;
+  if (Error e = encode_with_prefix(tokenizer, text, &ids)) return e;
+  for (CalibrationText& part : calibration_windows(ids.prefix, ids.ids)) load->calibration.push_back(std::move(part));
+  return {};
+}
+
+// Messages by the folder's template, the last one with tools. A template that refuses them adds none.
+void add_conversations(const std::string& folder, const Tokenizer& tokenizer, const nlohmann::ordered_json& beginnings,
+                       LoadOptions* load) {
+  std::shared_ptr<const ChatTemplate> chat_template;
+  if (load_chat_template(folder, &chat_template) || !chat_template) return;
+  const auto add = [&](const nlohmann::ordered_json& message, const nlohmann::ordered_json& tools) {
+    Conversation conversation;
+    conversation.messages.push_back({{"role", "user"}, {"content", message}});
+    conversation.tools = tools;
+    conversation.has_fixed_date = true;
+    Prompt prompt;
+    if (make_prompt(*chat_template, tokenizer, conversation, &prompt) || prompt.ids.empty()) return;
+    load->calibration.push_back({std::move(prompt.ids), kAddedTokens});
+  };
+  for (const nlohmann::ordered_json& message : beginnings["messages"]) add(message, nullptr);
+  add(beginnings["question"], beginnings["tools"]);
+}
+
+Error add_own_texts(const std::string& folder, const Tokenizer& tokenizer, LoadOptions* load) {
+  nlohmann::ordered_json beginnings;
+  if (Error e = parse_ordered_json(beginnings_text(), "configs/beginnings.json", &beginnings)) return e;
+  for (const nlohmann::ordered_json& text : beginnings["texts"]) {
+    TextIds ids;
+    if (Error e = encode_with_prefix(tokenizer, text.get<std::string>(), &ids)) return e;
+    ids.prefix.insert(ids.prefix.end(), ids.ids.begin(), ids.ids.end());
+    if (!ids.prefix.empty()) load->calibration.push_back({std::move(ids.prefix), kAddedTokens});
+  }
+  add_conversations(folder, tokenizer, beginnings, load);
+  for (const nlohmann::ordered_json& passage : beginnings["passages"]) {
+    if (Error e = add_windows(tokenizer, passage.get<std::string>(), load)) return e;
+  }
+  return {};
+}
+
+}  // namespace
+
+Error read_calibration(const RunOptions& run, const Tokenizer* tokenizer, LoadOptions* load) {
+  const std::string_view source = calibration_source(run);
+  std::shared_ptr<const Tokenizer> own;
+  PackRecord record;
+  if (Error e = read_pack_record(run.model, &record)) return e;
+  if (!record.empty() && run.calibrate.empty()) return {};  // a packed model keeps its calibration
+  if (source == kNoCalibration && !record["calibration"].empty()) {
+    return error("packed otherwise; pack its source for this", run.model + ": --calibrate", record["calibration"],
+                 "none");
+  }
+  if (source == kNoCalibration) return {};
+  if (Error e = check_model_folder(run.model)) return e;
+  if (!tokenizer) {
+    if (Error e = load_tokenizer_if_any(run.model, &own); e && !run.calibrate.empty()) return e;
+    tokenizer = own.get();
+  }
+  if (Error e = tokenizer ? add_own_texts(run.model, *tokenizer, load) : add_single_ids(run.model, load)) return e;
+  if (source == kSelfCalibration) return {};
+  std::string text;
+  if (!tokenizer) return error("a calibration text needs a tokenizer", run.model);
+  if (Error e = read_text_file(source, kMaxTextBytes, &text)) return e;
+  const size_t texts = load->calibration.size();
+  if (Error e = add_windows(*tokenizer, text, load)) return e;
+  return load->calibration.size() == texts ? error("no text to calibrate with", std::string(source)) : Error{};
 }
 
 }  // namespace pinion

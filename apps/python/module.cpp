@@ -1,5 +1,4 @@
-// The Python module: classes over the handles of pinion.h. Calls that wait for a model's passes release the GIL,
-// because the thread in such a pass needs it for its callback.
+// The Python module, over pinion.h. Calls that wait for a model's passes release the GIL, which callbacks need.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
@@ -7,6 +6,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <exception>
 #include <memory>
 #include <stdexcept>
@@ -130,29 +130,17 @@ Sampling sampling_of(const nb::kwargs& words) {
 }
 
 struct Result {
-  Ids ids;
-  std::optional<std::string> text;
-  std::string finish;
-  int64_t reused_tokens, prefilled_tokens;
-  double prefill_seconds, decode_seconds;
-  uint64_t seed, logits_hash;
-};
+  OwnResult handle;  // of a request that succeeded
 
-Result result_of(const pinion_result& r) {
-  if (r.status != PINION_OK) throw CallError(r.error);
-  constexpr const char* kFinish[] = {"stop", "length", "context"};
-  Result out = {.ids = {r.ids, r.ids + r.id_count},
-                .text = {},
-                .finish = kFinish[r.finish],
-                .reused_tokens = r.reused_tokens,
-                .prefilled_tokens = r.prefilled_tokens,
-                .prefill_seconds = r.prefill_seconds,
-                .decode_seconds = r.decode_seconds,
-                .seed = r.seed,
-                .logits_hash = r.logits_hash};
-  if (r.text) out.text.emplace(r.text, r.text_bytes);
-  return out;
-}
+  explicit Result(OwnResult result) : handle(std::move(result)) {
+    if (handle->status != PINION_OK) throw CallError(handle->error);
+  }
+  Ids ids() const { return {handle->ids, handle->ids + handle->id_count}; }
+  std::optional<nb::str> text() const {
+    return handle->text ? std::optional(nb::str(handle->text, handle->text_bytes)) : std::nullopt;
+  }
+  const char* finish() const { return std::array{"stop", "length", "context"}[handle->finish]; }
+};
 
 struct Model;
 
@@ -211,9 +199,9 @@ Result Session::generate(const nb::object& prompt, const nb::object& on_token, c
   const pinion_generate_options options = sampling.options(on_token.is_none() ? nullptr : &listener);
   pinion_result* result = nullptr;
   check_released([&] { return pinion_generate(handle.get(), ids.data(), ids.size(), &options, &result); });
-  const OwnResult owner(result);
+  OwnResult owner(result);
   if (listener.raised) std::rethrow_exception(listener.raised);
-  return result_of(*result);
+  return Result(std::move(owner));
 }
 
 std::vector<Result> generate_batch(const Model& model, const nb::list& prompts, int64_t parallel,
@@ -228,9 +216,9 @@ std::vector<Result> generate_batch(const Model& model, const nb::list& prompts, 
   check_released([&] {
     return pinion_generate_batch(model.handle.get(), requests.data(), requests.size(), parallel, raw.data());
   });
-  const std::vector<OwnResult> owners(raw.begin(), raw.end());
+  std::vector<OwnResult> owners(raw.begin(), raw.end());
   std::vector<Result> results;
-  for (const OwnResult& owner : owners) results.push_back(result_of(*owner));
+  for (OwnResult& owner : owners) results.emplace_back(std::move(owner));
   return results;
 }
 
@@ -355,15 +343,15 @@ void bind_session(nb::module_& m) {
 
 void bind_result(nb::module_& m) {
   nb::class_<Result>(m, "Result")
-      .def_ro("ids", &Result::ids)
-      .def_ro("text", &Result::text)
-      .def_ro("finish", &Result::finish)
-      .def_ro("reused_tokens", &Result::reused_tokens)
-      .def_ro("prefilled_tokens", &Result::prefilled_tokens)
-      .def_ro("prefill_seconds", &Result::prefill_seconds)
-      .def_ro("decode_seconds", &Result::decode_seconds)
-      .def_ro("seed", &Result::seed)
-      .def_ro("logits_hash", &Result::logits_hash);
+      .def_prop_ro("ids", &Result::ids)
+      .def_prop_ro("text", &Result::text)
+      .def_prop_ro("finish", &Result::finish)
+      .def_prop_ro("reused_tokens", [](const Result& self) { return self.handle->reused_tokens; })
+      .def_prop_ro("prefilled_tokens", [](const Result& self) { return self.handle->prefilled_tokens; })
+      .def_prop_ro("prefill_seconds", [](const Result& self) { return self.handle->prefill_seconds; })
+      .def_prop_ro("decode_seconds", [](const Result& self) { return self.handle->decode_seconds; })
+      .def_prop_ro("seed", [](const Result& self) { return self.handle->seed; })
+      .def_prop_ro("logits_hash", [](const Result& self) { return self.handle->logits_hash; });
 }
 
 }  // namespace

@@ -3,13 +3,11 @@
 
 #include <algorithm>
 #include <span>
-#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "apps/cli/console.h"
 #include "apps/serve/inference_service.h"
-#include "kernels/base/error.h"
 #include "loader/files/json.h"
 #include "tokenizer/grammar/grammar.h"
 #include "tokenizer/templates/chat_template.h"
@@ -28,8 +26,7 @@ struct Reply {
   std::string type = "application/json";
   std::string body = {};
   std::vector<std::pair<std::string, std::string>> headers = {};
-  // Replaces the body. Returns false when the stream is incomplete; the connection is then cut, so that the client
-  // notices.
+  // Replaces the body. False: the stream is incomplete; the connection is cut, so that the client notices.
   std::function<bool(const StreamWriter&)> stream = {};
 };
 
@@ -67,8 +64,7 @@ std::string event_text(const OrderedJson& json);                 // "data: {...}
 // Converts a failure of an inference request.
 ApiError failure_error(FailureKind kind, const Error& failure);
 
-// Counting semaphore. Parsing, templates and encoding run beside the engine: without a limit, many clients would take
-// its cores and much memory.
+// Counting semaphore: without a limit, parsing for many clients would take the engine's cores and much memory.
 class Slots {
  public:
   explicit Slots(int count) : free_(count) {}
@@ -98,14 +94,11 @@ class ResponseStore;
 
 // Shared by all endpoints. Constant once the first request is admitted.
 struct ServerState {
-  std::string model;        // name in replies
-  std::string fingerprint;  // build, mode and hash of the weights
-  std::string weights;      // that hash
-  std::string golden_head;  // JSON: head of a golden file recorded here (build, weights, settings)
-  std::string family;       // name in configs/models
-  std::string parameters;   // "596M"
-  std::string quant;        // "w8a8"
-  int64_t weight_bytes = 0;
+  std::string model;             // name in replies
+  std::string fingerprint;       // build, mode and hash of the weights
+  std::string weights;           // that hash
+  std::string golden_head;       // JSON: head of a golden file recorded here (build, weights, settings)
+  std::string quant;             // "w8a8"
   int64_t created = 0;           // Unix time of the start
   SamplerOptions sampler;        // defaults, from the model folder and the command line
   std::optional<uint64_t> seed;  // default seed; nothing: a random one for each request
@@ -144,7 +137,7 @@ struct PageFile {
 std::span<const PageFile> page_files();
 
 // endpoints.cpp
-Endpoint show_page_file, show_health, list_models, show_model, show_fingerprint, show_metrics;
+Endpoint show_page, show_health, list_models, show_model, show_fingerprint, show_metrics;
 Endpoint tokenize_text, detokenize_ids, show_props, show_slots, apply_template;
 Endpoint complete_text, complete_native, infill;           // completions.cpp
 Endpoint complete_chat;                                    // chat.cpp

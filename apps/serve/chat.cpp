@@ -1,5 +1,4 @@
 // POST /v1/chat/completions: the next message of a conversation (platform.openai.com/docs/api-reference/chat).
-#include <deque>
 
 #include "apps/serve/conversation.h"
 
@@ -116,12 +115,9 @@ class ChatFormatter : public OpenaiFormatter {
     return {{"content", std::exchange(choice.logprobs, OrderedJson::array())}};
   }
 
-  std::string delta_chunk(size_t index, OrderedJson delta, OrderedJson logprobs,
-                          const OrderedJson& finish_reason) const {
-    return chunk({{"index", index},
-                  {"delta", std::move(delta)},
-                  {"logprobs", std::move(logprobs)},
-                  {"finish_reason", finish_reason}});
+  std::string delta_chunk(size_t index, OrderedJson delta, OrderedJson logprobs, const OrderedJson& reason) const {
+    return chunk(
+        {{"index", index}, {"delta", std::move(delta)}, {"logprobs", std::move(logprobs)}, {"finish_reason", reason}});
   }
 
   // Everything of a choice that was not sent yet.
@@ -129,9 +125,7 @@ class ChatFormatter : public OpenaiFormatter {
     Choice& choice = choices_[index];
     std::string text;
     if (choice.deltas.empty() && !choice.logprobs.empty()) choice.deltas.push_back({{"content", ""}});
-    for (OrderedJson& delta : choice.deltas) {
-      text += delta_chunk(index, std::move(delta), take_logprobs(choice), nullptr);
-    }
+    for (OrderedJson& part : choice.deltas) text += delta_chunk(index, std::move(part), take_logprobs(choice), nullptr);
     choice.deltas.clear();
     const bool is_over = !choice.finish_reason.is_null();
     return text + (is_over ? delta_chunk(index, OrderedJson::object(), nullptr, choice.finish_reason) : "");

@@ -2,7 +2,6 @@
 // do so in the format of llama.cpp's server (github.com/ggml-org/llama.cpp, tools/server).
 #include "apps/golden/golden.h"
 #include "apps/serve/request.h"
-#include "loader/config/model_config.h"
 
 namespace pinion {
 namespace {
@@ -10,7 +9,7 @@ namespace {
 constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's
 constexpr int64_t kMaxPrompts = 1024;
 constexpr int64_t kMaxLogprobs = 100;
-constexpr size_t kMaxDryBreakers = 64;  // the engine thread compares each token with all of them
+constexpr size_t kMaxBreakers = 64;  // the engine thread compares each token with all of them
 
 struct CompletionRequest {
   GenerationFields fields;
@@ -57,8 +56,7 @@ void read_golden_fields(JsonFields& fields, CompletionRequest* out) {
   options.tokens_per_hash = options.hash_logits ? kTokensPerHash : 0;
   if (!fields.has("dry_breakers")) return;
   std::vector<int32_t>& ids = options.sampler.dry_breakers = read_token_ids(fields, "dry_breakers", kMaxVocabulary);
-  if (ids.size() > kMaxDryBreakers)
-    fields.fail("dry_breakers", "too many", "at most " + std::to_string(kMaxDryBreakers));
+  if (ids.size() > kMaxBreakers) fields.fail("dry_breakers", "too many", "at most " + std::to_string(kMaxBreakers));
 }
 
 Error read_completion_request(const ServerState& server, const std::string& body, int64_t absent_max_tokens,

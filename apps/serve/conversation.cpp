@@ -4,7 +4,6 @@
 #include <iterator>
 
 #include "apps/cli/turns.h"
-#include "tokenizer/answers/answer_text.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
@@ -41,9 +40,7 @@ void parse_arguments(OrderedJson& message) {
 // `is_continued`: without content, the thoughts go on.
 Error normalise_message(OrderedJson& message, const std::string& where, bool is_continued, bool* has_media) {
   OrderedJson& content = message["content"];
-  if (content.is_array()) {
-    if (Error e = join_parts(content, where + ": content", has_media)) return e;
-  }
+  if (Error e = content.is_array() ? join_parts(content, where + ": content", has_media) : Error{}) return e;
   // Or "": a message of tool calls only.
   if (content.is_null() && !is_continued) content = text_of(message, "refusal");
   if (!content.is_string() && !content.is_null()) {
@@ -93,8 +90,7 @@ Error check_tool_choice(const ChatInput& input) {
   return input.choice == ToolChoice::named && !has_tool(tools, input.tool) ? no_such_tool(input.tool) : Error{};
 }
 
-// {"type": "allowed_tools", "mode": "auto", "tools": [...]}, or the same in a field "allowed_tools": the prompt has
-// these tools only.
+// {"type": "allowed_tools", "mode": "auto", "tools": [...]}, or nested: the prompt has these tools only.
 Error keep_allowed_tools(const OrderedJson& choice, ChatInput* out) {
   OrderedJson& tools = out->conversation.tools;
   const OrderedJson& nested = field_of(choice, "allowed_tools");
@@ -144,17 +140,14 @@ Error force_call(const ServerState& server, const ChatInput& input, ChatPrompt* 
   return {};
 }
 
-// The state of the answer at the end of the prompt. Templates may open a thought, or close an empty one to suppress it;
-// a beginning of the answer may do either.
+// The answer's state at the prompt's end: templates and begun answers may open a thought, or close one to suppress it.
 void find_beginning(const Prompt& prompt, bool is_harmony, ChatPrompt* out) {
   const std::string_view before = std::string_view(prompt.text).substr(0, prompt.continued_at);
   const size_t turn = is_harmony ? before.rfind(kHarmonyTurn) : before.npos;
   std::string begun(turn == before.npos ? opening_mark(before) : before.substr(turn + kHarmonyTurn.size()));
   begun += std::string_view(prompt.text).substr(prompt.continued_at);
-  const auto is_closed_by = [all = rstrip(prompt.text)](const ThinkingMarks& marks) {
-    return all.ends_with(marks.close);
-  };
-  out->may_think = std::ranges::none_of(thinking_marks(), is_closed_by);
+  const auto is_closed = [all = rstrip(prompt.text)](const ThinkingMarks& marks) { return all.ends_with(marks.close); };
+  out->may_think = std::ranges::none_of(thinking_marks(), is_closed);
   ThinkingSplitter thoughts(false);
   thoughts.put(begun);
   out->reply.inside_thought = thoughts.inside();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "apps/serve/request.h"
-#include "tokenizer/answers/tool_calls.h"
 
 namespace pinion {
 

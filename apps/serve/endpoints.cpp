@@ -4,7 +4,6 @@
 #include "apps/cli/common.h"
 #include "apps/serve/conversation.h"
 #include "kernels/base/text.h"
-#include "loader/config/model_config.h"
 
 namespace pinion {
 namespace {
@@ -83,7 +82,7 @@ const char* media_type(std::string_view path) {
 
 }  // namespace
 
-Reply show_page_file(const ServerState&, const HttpRequest& http) {
+Reply show_page(const ServerState&, const HttpRequest& http) {
   const auto file = std::ranges::find(page_files(), http.path, &PageFile::path);
   return {.type = media_type(http.path),
           .body = std::string(file->text),

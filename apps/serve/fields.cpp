@@ -1,12 +1,10 @@
 // The fields of generation requests. Each field is read, changes nothing, is refused by its name, or is named in the
 // header X-Pinion-Ignored: no field that changes an answer is dropped unnoticed.
 #include <charconv>
-#include <iterator>
 #include <random>
 
 #include "apps/cli/common.h"
 #include "apps/serve/request.h"
-#include "loader/config/model_config.h"
 
 namespace pinion {
 namespace {
@@ -18,9 +16,8 @@ constexpr const char* kHarmless =
     " model name user metadata store service_tier safety_identifier request_id priority betas prediction stream_options"
     " cache_salt cache_prompt cache_control prompt_cache_key prompt_cache_retention id_slot return_progress"
     " timings_per_token parallel_tool_calls spaces_between_special_tokens guided_decoding_backend mirostat_tau"
-    " mirostat_eta client_metadata keep_alive num_ctx num_batch num_gpu main_gpu num_thread low_vram use_mmap "
-    "use_mlock numa f16_kv"
-    " vocab_only ";
+    " mirostat_eta client_metadata keep_alive num_ctx num_batch num_gpu main_gpu num_thread low_vram use_mmap"
+    " use_mlock numa f16_kv vocab_only ";
 
 // Fields that would change the answer and are not built. A value of the JSON list `neutral` changes nothing.
 struct RefusedFields {

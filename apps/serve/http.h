@@ -3,14 +3,7 @@
 
 #include "apps/serve/api.h"
 
-namespace httplib {
-struct Request;
-}
-
 namespace pinion {
-
-constexpr size_t kMaxBodyBytes = size_t{32} << 20;
-constexpr const char* kBodyTooLarge = "the request is too large: at most 32 MB";
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
@@ -29,8 +22,7 @@ class HttpListener {
   Error bind(const HttpOptions& options, std::span<const Route> routes);
   int port() const { return port_; }
 
-  // Starts to serve on threads of its own: static routes, and status 503 for the others until open(). Fails when no
-  // thread can be created.
+  // Serves static routes on threads of its own, and status 503 for others until open(). Fails without a thread.
   Error listen();
   void open(const ServerState* server);
 
@@ -47,13 +39,5 @@ class HttpListener {
 
 // "localhost", 127.0.0.0/8 or ::1, with or without brackets.
 bool is_loopback(std::string_view host);
-
-// True if the request comes from a page of HttpOptions::origins.
-bool has_allowed_origin(const httplib::Request& request, const HttpOptions& options);
-
-// Decides whether a request is processed, before its body is read: an unambiguous head, no foreign web page, a valid
-// key, an acceptable body. Status 0: it is. `head`: the bytes as received, up to the empty line.
-ApiError check_request(const httplib::Request& request, std::string_view head, const HttpOptions& options,
-                       bool is_public);
 
 }  // namespace pinion

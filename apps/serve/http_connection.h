@@ -1,5 +1,4 @@
-// Connections under cpp-httplib, which parses heads and writes replies: deadlines, limits and a thread pool that it
-// lacks.
+// Connections under cpp-httplib, which parses heads and writes replies: the deadlines, limits and threads it lacks.
 #pragma once
 
 #include <httplib.h>
@@ -55,13 +54,11 @@ class HttpConnection : public httplib::Stream {
   void begin_body();  // bytes read from now on belong to the body
   const std::string& head() const { return head_; }
 
-  // Marks the request as read to its end. Otherwise the following bytes may be its body, so the connection is closed
-  // after the reply.
+  // Marks the request as read to its end. Otherwise its body may follow: the connection is closed after the reply.
   void set_complete() { is_complete_ = true; }
   bool is_complete() const { return is_complete_; }
 
-  // Lingering close (RFC 9112, 9.6): ends writing and discards what the peer still sends. An immediate close would
-  // reset the connection, and the peer might lose the reply.
+  // Lingering close (RFC 9112, 9.6): discards what the peer still sends. A reset might cost the peer the reply.
   void linger();
 
   bool is_peer_connected() const;
@@ -84,8 +81,7 @@ class HttpConnection : public httplib::Stream {
 
   int socket_;
   HttpConnections& connections_;
-  // Total time spent waiting for the peer, halved with each request, so that slow readers of many replies count as
-  // slow.
+  // Total time of waiting for the peer, halved with each request: slow readers of many replies count as slow.
   mutable std::atomic<int64_t> waited_ns_{0};
   mutable std::atomic<int64_t> waiting_since_ns_{0};  // 0: not waiting now
   std::atomic<bool> is_idle_{true};                   // between requests

@@ -3,7 +3,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <new>
@@ -53,15 +52,27 @@ RequestGroup::~RequestGroup() {
   if (service_) service_->cancel(std::move(requests_));
 }
 
-std::optional<RequestEvent> RequestGroup::next_event(int64_t timeout_ms) {
-  std::unique_lock lock(queue_->mutex);
+std::optional<RequestEvent> RequestGroup::next_event(const std::function<bool()>& is_connected) {
+  constexpr std::chrono::milliseconds kInterval(50);
   const auto is_ready = [&] { return queue_->is_out_of_memory || !queue_->events.empty(); };
-  if (!queue_->filled.wait_for(lock, std::chrono::milliseconds(timeout_ms), is_ready)) return {};
-  if (queue_->is_out_of_memory) {
-    return RequestEvent{.is_end = true, .failure = out_of_memory(), .failure_kind = FailureKind::internal};
+  for (;;) {
+    std::unique_lock lock(queue_->mutex);
+    const bool has_event = queue_->filled.wait_for(lock, kInterval, is_ready);
+    lock.unlock();
+    if (now_seconds() - checked_seconds_ > std::chrono::duration<double>(kInterval).count()) {
+      if (!is_connected()) return {};
+      checked_seconds_ = now_seconds();
+    }
+    if (has_event) break;
   }
-  std::optional<RequestEvent> event = std::move(queue_->events.front());
-  queue_->events.pop_front();
+  const std::lock_guard lock(queue_->mutex);
+  RequestEvent event{.is_end = true, .failure = out_of_memory(), .failure_kind = FailureKind::internal};
+  if (!queue_->is_out_of_memory) {
+    event = std::move(queue_->events.front());
+    queue_->events.pop_front();
+  }
+  if (event.failure) warn(event.failure.message());
+  running_ -= event.is_end;
   return event;
 }
 
@@ -100,6 +111,7 @@ Error InferenceService::submit(std::vector<InferenceRequest> requests, std::uniq
     group->requests_.push_back(std::make_shared<Request>(std::move(requests[i]), i, tokenizer_, group->queue_));
     group->requests_.back()->submit_seconds = now;
   }
+  group->running_ = requests.size();
   {
     const std::lock_guard lock(mutex_);
     *kind = FailureKind::draining;

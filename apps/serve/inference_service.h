@@ -55,17 +55,16 @@ struct RequestEvent {
 
 class InferenceService;
 
-// The requests of one HTTP request, one per choice. The destructor cancels unfinished requests; cancellation takes
-// effect after the running pass, prompt chunks included.
+// The requests of one HTTP request, one per choice. The destructor cancels those that run, after the current pass.
 class RequestGroup {
  public:
   ~RequestGroup();
   RequestGroup(const RequestGroup&) = delete;
   RequestGroup& operator=(const RequestGroup&) = delete;
 
-  // Blocks for at most `timeout_ms`; returns nothing on timeout.
-  std::optional<RequestEvent> next_event(int64_t timeout_ms);
-  size_t size() const { return requests_.size(); }
+  // Blocks, and calls `is_connected` every 50 ms. Nothing: it has returned false, so the client is gone.
+  std::optional<RequestEvent> next_event(const std::function<bool()>& is_connected);
+  bool is_over() const { return running_ == 0; }  // all requests have ended
 
  private:
   friend class InferenceService;
@@ -104,6 +103,8 @@ class RequestGroup {
   InferenceService* service_ = nullptr;
   std::shared_ptr<EventQueue> queue_ = std::make_shared<EventQueue>();
   std::vector<std::shared_ptr<Request>> requests_;
+  size_t running_ = 0;          // requests whose last event was not returned yet
+  double checked_seconds_ = 0;  // last call of is_connected
 };
 
 // Histogram with Prometheus' bucket bounds.
@@ -154,6 +155,7 @@ class InferenceService {
   // Any thread. Submits all requests or none. Errors: a prompt that exceeds the context or the vocabulary, options out
   // of range (invalid), no room (queue_full), shutdown (draining).
   Error submit(std::vector<InferenceRequest> requests, std::unique_ptr<RequestGroup>* out, FailureKind* kind);
+  const Model& model() const { return *scheduler_->model; }
   int64_t context() const { return scheduler_->options.context; }
   int64_t parallel() const { return scheduler_->options.sequences; }
   int64_t max_requests() const { return scheduler_->options.sequences + options_.max_waiting; }

@@ -226,8 +226,7 @@ class MessageFormatter : public ResponseFormatter {
       block["input"] = parse_ordered_json(arguments_, "input", &input) ? OrderedJson::object() : std::move(input);
     }
     if (block["type"] == "thinking") {
-      // Anthropic rejects thoughts without its signature, so some clients drop them. This one is a hash of the thought;
-      // it is not checked when it comes back.
+      // Some clients drop thoughts without a signature. This one is a hash of the thought, never checked again.
       const auto& thought = block["thinking"].get_ref<const std::string&>();
       block["signature"] = hash_text(hash_bytes(std::as_bytes(std::span(thought))));
       add_delta({{"type", "signature_delta"}, {"signature", block["signature"]}});

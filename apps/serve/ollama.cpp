@@ -1,5 +1,4 @@
 // /api/version, tags, show, pull, chat and generate: Ollama's API (github.com/ollama/ollama/blob/main/docs/api.md).
-#include <array>
 #include <ctime>
 
 #include "apps/serve/conversation.h"
@@ -21,9 +20,10 @@ std::string iso_time(std::timespec time) {
 }
 
 OrderedJson ollama_details(const ServerState& server) {
+  const ModelConfig& config = server.service->model().config;
   return {{"format", "safetensors"},
-          {"family", server.family},
-          {"parameter_size", server.parameters},
+          {"family", config.family},
+          {"parameter_size", std::to_string(count_parameters(config).all / 1'000'000) + "M"},
           {"quantization_level", server.quant}};
 }
 
@@ -44,7 +44,7 @@ OrderedJson ollama_model(const ServerState& server) {
   return {{"name", server.model},
           {"model", server.model},
           {"modified_at", iso_time({server.created, 0})},
-          {"size", server.weight_bytes},
+          {"size", server.service->model().weight_bytes},
           {"digest", server.weights},
           {"details", ollama_details(server)},
           {"capabilities", ollama_capabilities(server)}};
@@ -241,10 +241,10 @@ Reply ollama_embed(const ServerState&, const HttpRequest&) {
 }
 
 Reply ollama_show(const ServerState& server, const HttpRequest&) {
+  const std::string& family = server.service->model().config.family;
   return json_reply(
       {{"details", ollama_details(server)},
-       {"model_info",
-        {{"general.architecture", server.family}, {server.family + ".context_length", server.service->context()}}},
+       {"model_info", {{"general.architecture", family}, {family + ".context_length", server.service->context()}}},
        {"capabilities", ollama_capabilities(server)},
        {"modified_at", iso_time({server.created, 0})}});
 }

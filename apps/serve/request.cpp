@@ -4,7 +4,6 @@
 #include <random>
 
 #include "apps/cli/common.h"
-#include "kernels/base/clock.h"
 #include "kernels/base/hash.h"
 #include "tokenizer/templates/fill_in.h"
 
@@ -12,7 +11,6 @@ namespace pinion {
 namespace {
 
 constexpr int64_t kMaxLogprobValues = 2'000'000;
-constexpr int64_t kClientCheckInterval_ms = 50;  // between checks whether the client of a request is still connected
 
 // Upper bound of the log probabilities that the reply holds in memory.
 int64_t logprob_values(const GenerationFields& fields, int64_t context,
@@ -26,37 +24,9 @@ int64_t logprob_values(const GenerationFields& fields, int64_t context,
   return values * fields.choices;
 }
 
-// Events of a group, until all of its requests have ended.
-class Events {
- public:
-  explicit Events(std::unique_ptr<RequestGroup> group) : group_(std::move(group)), running_(group_->size()) {}
-
-  // Nothing: the client has disconnected.
-  std::optional<RequestEvent> next(const std::function<bool()>& is_connected) {
-    for (;;) {
-      std::optional<RequestEvent> event = group_->next_event(kClientCheckInterval_ms);
-      const double now = now_seconds();
-      if (now - checked_seconds_ > 1e-3 * kClientCheckInterval_ms) {
-        if (!is_connected()) return {};
-        checked_seconds_ = now;
-      }
-      if (!event) continue;
-      if (event->failure) warn(event->failure.message());
-      running_ -= event->is_end;
-      return event;
-    }
-  }
-  bool are_over() const { return running_ == 0; }
-
- private:
-  std::unique_ptr<RequestGroup> group_;
-  size_t running_;
-  double checked_seconds_ = now_seconds();
-};
-
 struct StreamedReply {
   Api api;
-  Events events;
+  std::unique_ptr<RequestGroup> group;
   std::unique_ptr<ResponseFormatter> formatter;
   RequestEvent first;
 };
@@ -70,11 +40,11 @@ bool write_stream(StreamedReply& reply, const StreamWriter& writer) {
       return writer.write(reply.formatter->fail(reply.api, failure_error(event->failure_kind, event->failure)));
     }
     text += reply.formatter->put(*event);
-    if (reply.events.are_over()) text += reply.formatter->finish();
+    if (reply.group->is_over()) text += reply.formatter->finish();
     if (!text.empty() && !writer.write(text)) return false;
-    if (reply.events.are_over()) return true;
+    if (reply.group->is_over()) return true;
     text.clear();
-    event = reply.events.next(writer.is_open);
+    event = reply.group->next_event(writer.is_open);
   }
   return false;
 }
@@ -117,10 +87,8 @@ ApiError submit_requests(const ServerState& server, const GenerationFields& fiel
 
 }  // namespace
 
-bool keeps_leading_blank(const ServerState& server, const GenerationFields& fields,
-                         const std::vector<int32_t>& prompt) {
-  if (fields.is_constrained) return true;
-  return fields.continues_prompt && has_text(*server.tokenizer, prompt);
+bool keeps_leading_blank(const ServerState& server, const GenerationFields& fields, const std::vector<int32_t>& ids) {
+  return fields.is_constrained || (fields.continues_prompt && has_text(*server.tokenizer, ids));
 }
 
 Error fill_in(const ServerState& server, std::string_view prefix, std::string_view suffix, GenerationFields* fields,
@@ -238,15 +206,14 @@ Reply generation_reply(const ServerState& server, Api api, const GenerationField
                                    {"X-Pinion-Mended", &fields.mended}}) {
     if (!list->empty()) reply.headers.emplace_back(name, joined(*list).substr(0, kMaxHeaderBytes));
   }
-  Events events(std::move(group));
-  while (!events.are_over()) {
-    std::optional<RequestEvent> event = events.next(http.is_client_connected);
+  while (!group->is_over()) {
+    std::optional<RequestEvent> event = group->next_event(http.is_client_connected);
     if (!event) return error_reply(api, {499, "the client has disconnected"});  // nobody reads it
     if (event->failure) return error_reply(api, failure_error(event->failure_kind, event->failure));
     if (fields.streams) {
       reply.type = api == Api::ollama ? "application/x-ndjson" : "text/event-stream";
       const auto streamed =
-          std::make_shared<StreamedReply>(api, std::move(events), std::move(formatter), *std::move(event));
+          std::make_shared<StreamedReply>(api, std::move(group), std::move(formatter), *std::move(event));
       reply.stream = [streamed](const StreamWriter& writer) { return write_stream(*streamed, writer); };
       return reply;
     }

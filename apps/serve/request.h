@@ -35,8 +35,7 @@ struct GenerationFields {
 constexpr int64_t kMaxChoices = 128;
 constexpr int64_t kMaxTopLogprobs = 100;
 
-// Errors are left in fields.error. A request without a seed gets the server's, else a random one. `stop`: the API's
-// name of the field with stop strings.
+// Errors are left in fields.error. The default seed is the server's, else random. `stop`: name of the stop strings.
 void read_generation_fields(JsonFields& fields, const ServerState& server, GenerationFields* out,
                             std::string_view stop = "stop");
 
@@ -44,8 +43,7 @@ void read_generation_fields(JsonFields& fields, const ServerState& server, Gener
 int64_t read_max_tokens(JsonFields& fields, const ServerState& server, std::initializer_list<const char*> names,
                         std::optional<int64_t> absent, int64_t min = 1);
 
-// After all fields were read: fails for fields that would change the answer and are not supported, and appends the
-// names of the unknown ones.
+// After all fields were read: fails for unsupported ones that would change the answer, appends names of unknown ones.
 void check_other_fields(JsonFields& fields, std::string_view prefix, std::vector<std::string>* ignored);
 
 // Appends a client's word to `ignored`, once.
@@ -58,12 +56,10 @@ struct OutputConstraint {
 };
 
 // Moves the constraint out of a request: OpenAI's response_format, vLLM's structured_outputs and guided_*, llama.cpp's
-// json_schema and grammar; Anthropic's output_config and output_format; Ollama's format. Errors: a wrong type, two
-// constraints at once.
+// json_schema and grammar; Anthropic's output_config and output_format; Ollama's format. Fails for two at once.
 Error take_output_constraint(OrderedJson& body, Api api, OutputConstraint* out);
 
-// {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}; in the APIs of Anthropic and of responses
-// {"type": "json_schema", "schema": {...}}.
+// {"type": "json_schema", "json_schema": {"schema": {...}}}; of Anthropic and responses: without the inner object.
 Error read_response_format(const OrderedJson& format, const std::string& field, OutputConstraint* out);
 
 struct ChatPrompt;  // conversation.h
@@ -75,10 +71,9 @@ Error constrain_output(const ServerState& server, const OutputConstraint& constr
                        Slot& slot, GenerationFields* fields);
 
 // True if the text keeps its leading blank: it continues the prompt's text or is constrained by a grammar.
-bool keeps_leading_blank(const ServerState& server, const GenerationFields& fields, const std::vector<int32_t>& prompt);
+bool keeps_leading_blank(const ServerState& server, const GenerationFields& fields, const std::vector<int32_t>& ids);
 
-// Makes a fill-in-the-middle prompt of the text before the gap and the text after it ("suffix"). Fails when the
-// vocabulary has no tokens for that.
+// Makes a fill-in-the-middle prompt of the texts around the gap. Fails if the vocabulary has no tokens for that.
 Error fill_in(const ServerState& server, std::string_view prefix, std::string_view suffix, GenerationFields* fields,
               std::vector<int32_t>* out);
 

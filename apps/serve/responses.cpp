@@ -1,5 +1,4 @@
-// POST /v1/responses: the reply, whole or as a stream of events. GET and DELETE /v1/responses/ID: stored replies. GET
-// /v1/responses/ID/input_items: the items that they answer.
+// POST /v1/responses: the reply, whole or as events. GET and DELETE /v1/responses/ID, GET .../input_items: stored ones.
 #include "apps/serve/responses.h"
 
 #include <ctime>

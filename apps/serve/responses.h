@@ -1,5 +1,4 @@
-// OpenAI's Responses API (platform.openai.com/docs/api-reference/responses): requests, and the store of responses that
-// later requests continue.
+// OpenAI's Responses API (platform.openai.com/docs/api-reference/responses): requests, and responses to be continued.
 #pragma once
 
 #include <list>
@@ -45,8 +44,7 @@ struct ResponsesRequest : ChatRequest {
   bool has_summary = false;  // thoughts are sent as a summary
 };
 
-// Begins encrypted_content, the copy of a thought that clients return unread. The text after it is plain; that of other
-// servers is not readable.
+// Begins encrypted_content, the copy of a thought that clients return unread; the text after it is plain.
 constexpr std::string_view kThoughtMark = "pinion:";
 
 Error read_responses_request(const ServerState& server, const std::string& body, ResponsesRequest* out);

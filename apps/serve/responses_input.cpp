@@ -266,9 +266,7 @@ Error read_responses_request(const ServerState& server, const std::string& body,
   if (!previous.empty() && !stored) {
     return error("not stored; send the whole conversation as input", "request: previous_response_id");
   }
-  if (stored) {
-    if (Error e = parse_body(stored->items, &out->items)) return e;
-  }
+  if (Error e = stored ? parse_body(stored->items, &out->items) : Error{}) return e;
   ItemReader reader{out->items, &out->fields, &input.has_media};
   if (!instructions.empty()) reader.messages.push_back({{"role", "system"}, {"content", instructions}});
   if (Error e = read_items(server, std::move(given), out, &reader)) return e;

@@ -4,13 +4,10 @@
 #include <csignal>
 #include <ctime>
 
-#include "apps/cli/common.h"
 #include "apps/cli/speculate.h"
 #include "apps/commands.h"
 #include "apps/golden/golden.h"
 #include "apps/model/build.h"
-#include "apps/serve/api.h"
-#include "apps/serve/conversation.h"
 #include "apps/serve/http.h"
 #include "apps/serve/responses.h"
 #include "engine/forward/rope.h"
@@ -60,7 +57,7 @@ struct ServeOptions {
   int64_t parallel = 8;
   int64_t context = 0;  // 0: as much as fits
   int64_t queue = 64;
-  std::string speculate = "off";
+  std::string speculate;     // empty: off
   std::string prompt_cache;  // DIR[,SIZE]; empty: none
   std::string warm;          // file with messages; empty: none
   int64_t roof_mb = 0;       // buffer of the bandwidth measurement; 0: far larger than the caches
@@ -115,25 +112,18 @@ void note_unknown_tool_format(const ChatTemplate& chat_template) {
 }
 
 void fill_server_state(const ServeOptions& options, const Runtime& runtime, ServerState* out) {
-  const std::string repository = repository_name(options.run.model);
-  const std::filesystem::path folder = std::filesystem::absolute(options.run.model).lexically_normal();
-  const std::string name = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
-  out->model = repository.empty() ? name : repository;
+  out->model = model_name(options.run);
   out->weights = weights_hash(*runtime.model);
   out->fingerprint =
       "pinion-" PINION_VERSION "-" + build_commit() + "-" + std::string(quant_name(options.run)) + "-" + out->weights;
   const Golden head{this_program(), options.run, out->weights, runtime.model->calibration, {}, {}, {}};
   out->golden_head = golden_head_json(head).dump();
-  out->family = runtime.model->config.family;
-  out->parameters = std::to_string(count_parameters(runtime.model->config).all / 1'000'000) + "M";
   out->quant = quant_name(options.run);
-  out->weight_bytes = runtime.model->weight_bytes;
   out->created = std::time(nullptr);
   out->seed = options.sampling.seed;
 }
 
-// Evaluates the messages and tools of a file before the first request, and keeps them in memory: requests that begin
-// with them evaluate only the rest.
+// Evaluates a file's messages and tools first and keeps them in memory, for requests that begin with them.
 Error warm_up(const ServerState& server, const std::string& file, std::unique_ptr<RequestGroup>* out) {
   if (file.empty()) return {};
   std::string text;
@@ -182,9 +172,7 @@ int serve(const ServeOptions& options) {
   if (Error e = sampler_options(options.run.model, options.sampling, &server.sampler)) return fail(e);
 
   std::vector<Route> routes(std::begin(kRoutes), std::end(kRoutes));
-  for (const PageFile& file : page_files()) {
-    routes.push_back({"GET", file.path, Api::openai, show_page_file, true, true});
-  }
+  for (const PageFile& file : page_files()) routes.push_back({"GET", file.path, Api::openai, show_page, true, true});
   Runtime runtime;
   Drafting drafting;
   std::unique_ptr<InferenceService> service;
@@ -226,22 +214,18 @@ int serve(const ServeOptions& options) {
 Run setup_serve(Command app) {
   auto options = std::make_shared<ServeOptions>();
   add_run_options(app, &options->run);
-  app.add_option("--host ADDRESS", options->http.host, "Address to listen on; the default admits this machine only")
-      .show_default();
-  app.add_number("--port N", options->http.port, 0, 65535, "Port to listen on; 0: any free one").show_default();
+  app.add_option("--host ADDRESS", options->http.host, "Address to listen on; the default admits this machine only");
+  app.add_number("--port N", options->http.port, 0, 65535, "Port to listen on; 0: any free one");
   Option keys = app.add_path("--api-key-file F", options->key_file,
                              "Accept only clients that send a key of this file (one per line)");
   app.add_option("--allow-origin ORIGIN", options->http.origins,
                  "Accept requests of ORIGIN's web pages (app://obsidian.md, http://localhost:3000); repeatable; *: of "
                  "every page that this machine visits, which is dangerous")
-      .check(check_origin)
-      .repeatable();
+      .check(check_origin);
   app.add_flag("--no-key", options->no_key, "Accept clients of other machines without a key").excludes(keys);
   app.add_number("--parallel N", options->parallel, 1, 1024,
-                 "Requests that run at once; none changes the text of another")
-      .show_default();
-  app.add_number("--queue N", options->queue, 0, 1 << 20, "Requests that may wait; more are refused with status 429")
-      .show_default();
+                 "Requests that run at once; none changes the text of another");
+  app.add_number("--queue N", options->queue, 0, 1 << 20, "Requests that may wait; more are refused with status 429");
   app.add_number("-c,--context N", options->context, 1, 1 << 30,
                  "Context length in tokens (default: the model's, or what fits in half of the free memory)");
   add_speculate_option(app, &options->speculate);
