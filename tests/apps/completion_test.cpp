@@ -47,7 +47,7 @@ try pinion bench -o j
 )";
   if (!is_installed("bash")) GTEST_SKIP() << "no bash";
   EXPECT_EQ(run_shell("bash", script),
-            "generate\nrecord|check|-h|--help\nf32|bf16|q8\nw8a8|w4a8\nnone|w8a8|w4a8\nmodels/my model\n"
+            "generate\nrecord|check|-h|--help\nf32|bf16|q8\nw8a8|w4a8|w4a8+\nnone|w8a8|w4a8|w4a8+\nmodels/my model\n"
             "models/file.json\n--no-rotate\n\njson|jsonl\n");
 }
 

@@ -411,5 +411,21 @@ TEST(Generate, TextMatchesSchemaOrGrammar) {
   EXPECT_EQ(run_pinion(generate(kStories, {"--prompt", "Once", "--grammar", "/nowhere"})).status, 1);
 }
 
+// llama.cpp's converter made the file of the folder (tools/reference/make_gguf_families.py).
+TEST(Generate, GgufFilesRunAsTheirFolders) {
+  const std::string file = PINION_TEST_DATA "/gguf/stories260k.gguf";
+  for (const char* quant : {"none", "w8a8"}) {
+    const std::vector<std::string> tail = {
+        "--prompt", "Once upon a time, there was", "--max-tokens", "24", "--quant", quant, "--json"};
+    const json expected = run_json(generate(kStories, tail)), found = run_json(generate(file, tail));
+    for (const char* key : {"prompt_ids", "ids", "text"}) EXPECT_EQ(found[key], expected[key]) << quant;
+  }
+  expect_failure(run_pinion({"pack", "--model", file, "--out", "/tmp/never-made"}), 1, "packs folders only");
+  const std::vector<std::string> adapted = {"--lora", PINION_TEST_DATA "/lora/llama", "--prompt", "Once"};
+  expect_failure(run_pinion(generate(file, adapted)), 1, "--lora: not supported with a GGUF file");
+  const Outcome inspect = run_pinion({"inspect", "--model", file});
+  EXPECT_NE(inspect.out.find("tokenizer_file: tokenizer.model"), std::string::npos) << inspect.out << inspect.err;
+}
+
 }  // namespace
 }  // namespace pinion

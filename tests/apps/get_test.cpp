@@ -65,6 +65,36 @@ TEST(Get, SharedCacheIsFilled) {
   EXPECT_EQ(server.requests().size(), 1u);
 }
 
+// A repository of GGUF files has no other files of a model.
+TEST(Get, OneGgufFileOfARepository) {
+  Hub hub;
+  const std::string contents = read_file(fs::path(PINION_TEST_DATA "/gguf/families/qwen3.gguf"));
+  hub.files.clear();
+  hub.siblings.clear();
+  for (const char* name : {"Tiny-Q8_0.gguf", "mmproj-Q4_0.gguf", "Q4_0/Tiny-Q4_0-00001-of-00002.gguf",
+                           "Q4_0/Tiny-Q4_0-00002-of-00002.gguf"}) {
+    hub.add(name, contents);
+  }
+  const Folder home;
+  HttpServer server([&](const HttpRequest& request) { return hub.answer(request); });
+  setenv("HF_ENDPOINT", server.url().c_str(), 1);
+  const auto get_tag = [&](const std::string& name) { return run_pinion({"get", name}, "", home.path); };
+  const fs::path snapshot = hub_of(home) / "models--tiny--stories/snapshots" / kCommit;
+  const Outcome eight = get_tag("tiny/stories:q8_0");
+  EXPECT_EQ(eight.out, (snapshot / "Tiny-Q8_0.gguf").string() + "\n") << eight.err;
+  EXPECT_EQ(files_below(snapshot), std::vector<std::string>({"Tiny-Q8_0.gguf"}));
+  EXPECT_EQ(run_pinion({"inspect", "--model", "tiny/stories:Q8_0"}, "", home.path).status, 0);
+  EXPECT_EQ(get_tag("tiny/stories:Q4_0").status, 0);
+  EXPECT_EQ(files_below(snapshot / "Q4_0").size(), 2u);
+  EXPECT_EQ(read_file(snapshot / "Q4_0/Tiny-Q4_0-00002-of-00002.gguf"), contents);
+  EXPECT_EQ(run_pinion({"get", "tiny/stories:Q4_0", "--to", home / "plain"}, "", home.path).status, 0);
+  EXPECT_EQ(read_file(home / "plain/Q4_0/Tiny-Q4_0-00001-of-00002.gguf"), contents);
+  expect_failure(get_tag("tiny/stories:Q6_K"), 1,
+                 "no GGUF file with this tag: want the end of one of Tiny-Q4_0, Tiny-Q8_0, have Q6_K");
+  expect_failure(get_tag("tiny/stories"), 1, "several GGUF files: give one as NAME:TAG");
+  expect_failure(get_tag("tiny/stories:"), 2, "want a tag as in ORG/NAME:Q4_K_M");
+}
+
 TEST(Get, PackedModelsOpen) {
   const Folder home;
   ASSERT_EQ(

@@ -6,6 +6,8 @@
 //   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_w8a8.json --quant w8a8
 //   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_w4a8.json --quant w4a8
 //     --calibrate none
+//   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_w4a8_plus.json
+//     --quant w4a8+ --calibrate none
 // The same for stories260k. Files named plain are from before rotation, and are checked without it.
 #include <regex>
 
@@ -52,6 +54,7 @@ TEST(GoldenBits, DemoW8a8NotRotated) { expect_reproduced(kDemo, "demo_w8a8_plain
 TEST(GoldenBits, DemoNone) { expect_reproduced(kDemo, "demo_none.json"); }
 TEST(GoldenBits, DemoW8a8) { expect_reproduced(kDemo, "demo_w8a8.json"); }
 TEST(GoldenBits, DemoW4a8) { expect_reproduced(kDemo, "demo_w4a8.json"); }
+TEST(GoldenBits, DemoW4a8Plus) { expect_reproduced(kDemo, "demo_w4a8_plus.json"); }
 
 void expect_block(const std::string& out, const std::string& pattern) {
   EXPECT_TRUE(std::regex_search(out, std::regex(pattern + "\n"))) << out;

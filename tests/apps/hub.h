@@ -40,7 +40,7 @@ struct Hub {
   void add(const std::string& name, const std::string& content) {
     files[name] = content;
     json entry = {{"rfilename", name}, {"size", content.size()}, {"blobId", git_hash(content)}};
-    if (name.ends_with(".safetensors")) {
+    if (name.ends_with(".safetensors") || name.ends_with(".gguf")) {
       entry["lfs"] = {{"sha256", hash_by("sha256sum", content)}, {"size", content.size()}};
     }
     siblings.push_back(entry);

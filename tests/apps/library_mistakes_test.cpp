@@ -41,7 +41,7 @@ TEST(LibraryMistakes, BadOptionsAreNamed) {
   const Case cases[] = {
       {{.size = 0}, "size is not set"},
       {{.size = ~size_t{0}}, "size is not set"},
-      {{.size = kSize, .quant = "w2a2"}, "quant: no such name: want none, w8a8, w4a8, have \"w2a2\""},
+      {{.size = kSize, .quant = "w2a2"}, "quant: no such name: want none, w8a8, w4a8, w4a8+, have \"w2a2\""},
       {{.size = kSize, .head = "q4"}, "head: no such name"},
       {{.size = kSize, .kv = "q4"}, "kv: no such name"},
       {{.size = kSize, .keep = empty, .keep_count = 1}, "keep"},

@@ -151,7 +151,7 @@ TEST(Mistakes, NonModelFilesAndFoldersAreNamed) {
       {dangling.path, "a link to ../../blobs/0123, which is not there"},
       {empty.path, "no config.json: not a model's folder"},
       {gguf.path, "but x.gguf, a GGUF file"},
-      {gguf / "x.gguf", "a GGUF file"},
+      {gguf / "x.gguf", "file ends inside the header; download it again"},
   };
   for (const auto& [folder, cause] : cases) {
     expect_failure(run_pinion(generate(folder)), 1, cause);

@@ -44,7 +44,7 @@ TEST(Page, IsPublicAndSelfContained) {
 
 // The page shows the status of loading and continues by itself.
 TEST(Page, IsAvailableDuringLoading) {
-  constexpr Route kRoutes[] = {{"GET", "/", Api::openai, show_page_file, true, true},
+  constexpr Route kRoutes[] = {{"GET", "/", Api::openai, show_page, true, true},
                                {"GET", "/v1/models", Api::openai, list_models}};
   HttpListener listener;
   HttpOptions options;

@@ -1,4 +1,5 @@
-// LoRA adapters (loader/quant/adapters.h) against peft's results in tests/data/lora, and adapters that do not fit.
+// LoRA adapters (loader/quant/stored_weights.h) against peft's results in tests/data/lora, and adapters that do not
+// fit.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -38,7 +38,7 @@ int64_t allocations_of_tokens(const std::string& folder, Quant quant, int32_t wo
   EXPECT_EQ(load_model(folder, {.quant = quant}, &model).message(), "");
   Team team(std::vector<int32_t>(workers, -1));
   std::unique_ptr<Session> session;
-  EXPECT_EQ(open_session(*model, team, {.capacity = 64}, &session).message(), "");
+  EXPECT_EQ(open_session(*model, team, {.context = 64}, &session).message(), "");
   std::vector<float> logits(model->config.vocab_size);
   const auto evaluate_tokens = [&](int count) {
     for (int32_t i = 1; i <= count; ++i) EXPECT_FALSE(evaluate(*session, std::span(&i, 1), false, logits.data()));

@@ -58,7 +58,7 @@ TEST(Boards, UnevenSharesGiveTheSameBits) {
     std::unique_ptr<Model> model;
     ASSERT_FALSE(load_model(kDemo, {}, &model));
     const std::vector<int32_t> ids = some_tokens(40, model->config.vocab_size);
-    const pinion::Run run = {1, {.kv = KvType::q8, .prefill_chunk = 16}};
+    const pinion::Run run = {1, {.kv = KvType::q8, .pass_rows = 16}};
     const std::vector<float> alone = all_logits(*model, ids, 35, run);
     std::vector<int64_t> sizes;
     with_shared_model(
@@ -169,7 +169,7 @@ TEST_P(SharedFamilies, HaveTheBitsOfOneBoard) {
   } kModes[] = {{Quant::none, KvType::f32, 2}, {Quant::w8a8, KvType::q8, 3}, {Quant::w4a8, KvType::bf16, 4}};
   for (const auto& [quant, kv, ranks] : kModes) {
     ASSERT_NO_FATAL_FAILURE(
-        expect_same_logits(folder_of(GetParam()), {.quant = quant}, ranks, 4, 19, {1, {.kv = kv, .prefill_chunk = 6}}));
+        expect_same_logits(folder_of(GetParam()), {.quant = quant}, ranks, 4, 19, {1, {.kv = kv, .pass_rows = 6}}));
   }
 }
 
@@ -187,8 +187,8 @@ TEST(Boards, DemoModelIsDividedByPanels) {
   for (const int32_t ranks : {2, 3, 4}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
       const KvType kv = quant == Quant::none ? KvType::f32 : KvType::q8;
-      ASSERT_NO_FATAL_FAILURE(expect_same_logits(kDemo, {.quant = quant}, ranks, kPanelColumns, 300,
-                                                 {2, {.kv = kv, .prefill_chunk = 100}}));
+      ASSERT_NO_FATAL_FAILURE(
+          expect_same_logits(kDemo, {.quant = quant}, ranks, kPanelColumns, 300, {2, {.kv = kv, .pass_rows = 100}}));
     }
   }
 }

@@ -57,7 +57,7 @@ TEST(Generate, StopsForEveryReason) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {.kv = KvType::q8, .capacity = 16}, &session));
+  ASSERT_FALSE(open_session(*model, team, {.kv = KvType::q8, .context = 16}, &session));
   const std::vector<int32_t> prompt = some_tokens(10, model->config.vocab_size);
   GenerateResult result;
   ASSERT_FALSE(generate(
@@ -119,7 +119,7 @@ TEST(Generate, InterruptedPromptContinuesLater) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {.kv = KvType::q8, .capacity = 0, .prefill_chunk = 8}, &session));
+  ASSERT_FALSE(open_session(*model, team, {.kv = KvType::q8, .context = 0, .pass_rows = 8}, &session));
   std::atomic<bool> interrupted = true;
   const std::vector<int32_t> prompt = some_tokens(30, model->config.vocab_size);
   const auto keep_going = [](int32_t) { return true; };

@@ -54,9 +54,9 @@ std::vector<float> logits_of(const std::string& folder, Quant quant, const std::
   if (!model) return {};
   Team team({-1, -1});
   std::unique_ptr<Session> session;
-  EXPECT_EQ(open_session(*model, team, {.kv = KvType::f32, .capacity = std::ssize(ids), .prefill_chunk = 3}, &session)
-                .message(),
-            "");
+  EXPECT_EQ(
+      open_session(*model, team, {.kv = KvType::f32, .context = std::ssize(ids), .pass_rows = 3}, &session).message(),
+      "");
   std::vector<float> logits(ids.size() * static_cast<size_t>(model->config.vocab_size));
   EXPECT_EQ(evaluate(*session, ids, true, logits.data()).message(), "");
   return logits;
@@ -127,7 +127,7 @@ TEST(GptOss, SinkOfMinusInfinityChangesNoBit) {
   ASSERT_EQ(load_model(kFamilies + "gpt_oss", {.quant = Quant::w8a8}, &model).message(), "");
   Team team({-1, -1});
   std::unique_ptr<Session> session;
-  ASSERT_EQ(open_session(*model, team, {.prefill_chunk = 5}, &session).message(), "");
+  ASSERT_EQ(open_session(*model, team, {.pass_rows = 5}, &session).message(), "");
   const std::vector<int32_t> ids = {7, 90, 33, 4, 61, 12, 100, 5, 18};
   const auto logits_with = [&](const float* sinks) {
     for (Layer& layer : model->layers) layer[VectorRole::sinks].weight = sinks;

@@ -27,7 +27,7 @@ TEST(KvTypes, AllFamiliesAreCloseToF32) {
     ASSERT_EQ(load_model(entry.path(), {.quant = Quant::none}, &model).message(), "") << entry.path().filename();
     const int64_t tokens = std::min<int64_t>(270, model->config.max_positions);
     const std::vector<int32_t> ids = some_tokens(tokens, model->config.vocab_size);
-    const auto run = [&](KvType kv) { return all_logits(*model, ids, tokens, {2, {kv, 0, 64}}); };
+    const auto run = [&](KvType kv) { return all_logits(*model, ids, tokens, {2, {.kv = kv, .pass_rows = 64}}); };
     const std::vector<float> floats = run(KvType::f32);
     const double bf16 = relative_error(run(KvType::bf16), floats), q8 = relative_error(run(KvType::q8), floats);
     const double max_ratio = model->config.experts.count > 0 ? 10 : 5;

@@ -237,7 +237,9 @@ TEST(LayerTensors, MapToDistinctMembers) {
                            "families/gemma3n_streams",
                            "families/gemma4",
                            "families/gemma4_e2b",
-                           "families/gemma4_moe"}) {
+                           "families/gemma4_moe",
+                           "families/falcon_new",
+                           "families/afmoe"}) {
     std::unique_ptr<Model> model;
     const std::string folder = PINION_TEST_DATA "/" + std::string(name);
     ASSERT_EQ(load_model(folder, {.quant = Quant::w8a8}, &model).message(), "");

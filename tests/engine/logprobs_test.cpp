@@ -60,7 +60,7 @@ void expect_same_logprobs(const Model& model, const std::vector<int32_t>& prompt
     Team team(std::vector<int32_t>(way.threads, -1));
     std::unique_ptr<Session> session;
     const Error opened =
-        open_session(model, team, {.capacity = 300, .prefill_chunk = way.chunk, .kernels = way.kernels}, &session);
+        open_session(model, team, {.context = 300, .pass_rows = way.chunk, .kernels = way.kernels}, &session);
     EXPECT_FALSE(opened) << opened.message();
     GenerateOptions options = {.max_tokens = 10, .sampler = {}, .ignore_eos = true};
     options.logprobs = options.prompt_logprobs = 3;
@@ -80,7 +80,7 @@ void expect_same_logprobs(const Model& model, const std::vector<int32_t>& prompt
   const int64_t vocab = model.config.vocab_size;
   Team team({-1});
   std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(model, team, {.capacity = 300}, &session));
+  ASSERT_FALSE(open_session(model, team, {.context = 300}, &session));
   std::vector<float> logits(prompt.size() * vocab);
   ASSERT_FALSE(evaluate(*session, prompt, true, logits.data()));
   std::vector<Logprobs> whole;

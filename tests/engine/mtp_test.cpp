@@ -32,7 +32,7 @@ struct Pair {
     ASSERT_EQ(load_mtp(folder, {.quant = quant}, *model, &layer).message(), "");
   }
 
-  void open(SessionOptions options) {
+  void open(SchedulerOptions options) {
     ASSERT_EQ(open_session(*model, team, options, &session).message(), "");
     auto drafting = std::make_unique<DraftModel>();
     ASSERT_EQ(open_session(*layer, team, options, &drafting->session).message(), "");
@@ -59,7 +59,7 @@ void expect_all_accepted(MadeFrom from, Quant quant) {
   std::mt19937 random(31);
   int64_t drafted = 0;
   for (const int64_t chunk : {16, 17, 256}) {
-    ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = chunk, .keeps_hidden = true}));
+    ASSERT_NO_FATAL_FAILURE(pair.open({.pass_rows = chunk, .keeps_hidden = true}));
     std::vector<int32_t> last;
     for (int i = 0; i < 24; ++i) {
       TextCase c = random_text(random, kMadeVocab, 60);
@@ -99,7 +99,7 @@ TEST(Mtp, DraftsDoNotChangeTheText) {
       for (const bool keeps_hidden : {true, false}) {
         Pair pair;
         ASSERT_NO_FATAL_FAILURE(pair.load(kFamilies + family, quant));
-        ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 24, .keeps_hidden = keeps_hidden}));
+        ASSERT_NO_FATAL_FAILURE(pair.open({.pass_rows = 24, .keeps_hidden = keeps_hidden}));
         std::vector<int32_t> last;
         int64_t drafted = 0;
         for (int i = 0; i < 24; ++i) {
@@ -135,8 +135,8 @@ TEST(Mtp, WrongDraftsLeaveNoState) {
   Pair pair({-1, -1}), fresh;
   for (Pair* one : {&pair, &fresh}) ASSERT_NO_FATAL_FAILURE(one->load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
   for (int i = 0; i < 12; ++i) {
-    ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16 + i, .keeps_hidden = true}));
-    ASSERT_NO_FATAL_FAILURE(fresh.open({.prefill_chunk = 256, .keeps_hidden = true}));
+    ASSERT_NO_FATAL_FAILURE(pair.open({.pass_rows = 16 + i, .keeps_hidden = true}));
+    ASSERT_NO_FATAL_FAILURE(fresh.open({.pass_rows = 256, .keeps_hidden = true}));
     TextCase c = random_text(random, pair.model->config.vocab_size, 40);
     c.options.ignore_eos = true;
     c.stop_after = 1000;
@@ -160,7 +160,7 @@ TEST(Mtp, WrongDraftsLeaveNoState) {
 TEST(Mtp, MayMissPartOfAText) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(pair.load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
-  ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16, .keeps_hidden = true}));
+  ASSERT_NO_FATAL_FAILURE(pair.open({.pass_rows = 16, .keeps_hidden = true}));
   pair.session->fixed_drafts = 3;
   TextCase c = {.prompt = {}, .options = {.max_tokens = 8, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
   for (int32_t i = 0; i < 60; ++i) c.prompt.push_back(4 + i * i % 100);
@@ -176,8 +176,8 @@ TEST(Mtp, MayMissPartOfAText) {
 TEST(Mtp, FullCacheStopsDrafts) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(pair.load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
-  ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16, .keeps_hidden = true}));
-  SessionOptions shorter = {.capacity = 40, .prefill_chunk = 16};
+  ASSERT_NO_FATAL_FAILURE(pair.open({.pass_rows = 16, .keeps_hidden = true}));
+  SchedulerOptions shorter = {.context = 40, .pass_rows = 16};
   ASSERT_FALSE(open_session(*pair.layer, pair.team, shorter, &pair.drafting().session));
   pair.session->fixed_drafts = 3;
   TextCase c = {.prompt = {}, .options = {.max_tokens = 50, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
@@ -322,9 +322,9 @@ TEST(Mtp, SessionMemoryCountsHiddenRows) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(pair.load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
   const auto width = static_cast<size_t>(pair.model->config.hidden_size);
-  ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16}));
+  ASSERT_NO_FATAL_FAILURE(pair.open({.pass_rows = 16}));
   EXPECT_TRUE(pair.session->hidden.empty());
-  ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16, .keeps_hidden = true}));
+  ASSERT_NO_FATAL_FAILURE(pair.open({.pass_rows = 16, .keeps_hidden = true}));
   EXPECT_EQ(pair.session->hidden.size(), 16 * width);
   EXPECT_TRUE(pair.session->input_hidden.empty());
   const Session& layer = *pair.drafting().session;
@@ -334,9 +334,9 @@ TEST(Mtp, SessionMemoryCountsHiddenRows) {
   for (Model* one : {pair.model.get(), pair.layer.get()}) {
     one->config.max_positions = kMaxPositions;
     for (LayerConfig& of : one->config.layer) of.kv_heads = of.heads = 1024;
-    const auto wanted = [&](SessionOptions options) {
+    const auto wanted = [&](SchedulerOptions options) {
       std::unique_ptr<Session> huge;
-      options.prefill_chunk = int64_t{1} << 24;
+      options.pass_rows = int64_t{1} << 24;
       return open_session(*one, pair.team, options, &huge).expected;
     };
     EXPECT_NE(wanted({}), "");

@@ -17,7 +17,7 @@ namespace pinion {
 
 struct Run {
   int32_t threads = 1;
-  SessionOptions options = {};
+  SchedulerOptions options = {};
 };
 
 // Logits of every position: `prompt` tokens in chunks, then the others one by one.
@@ -46,7 +46,7 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
 inline void expect_one_result(const Model& model, int64_t tokens, KvType kv) {
   const std::vector<int32_t> ids = some_tokens(tokens, model.config.vocab_size);
   const auto run = [&](int32_t threads, int64_t chunk, int64_t prompt, const Kernels* kernels = nullptr) {
-    return all_logits(model, ids, prompt, {threads, {kv, 0, chunk, kernels}});
+    return all_logits(model, ids, prompt, {threads, {.kv = kv, .pass_rows = chunk, .kernels = kernels}});
   };
   const std::vector<float> reference = run(1, 256, tokens);
   for (const float value : reference) ASSERT_TRUE(std::isfinite(value));

@@ -43,7 +43,7 @@ struct Recurrent : testing::Test {
     ASSERT_EQ(load_model(PINION_TEST_DATA "/families/" + family, {}, &model).message(), "");
     open({});
   }
-  void open(const SessionOptions& options) {
+  void open(const SchedulerOptions& options) {
     session.reset();
     ASSERT_EQ(open_session(*model, team, options, &session).message(), "");
   }

@@ -84,9 +84,9 @@ void open_engine(const std::filesystem::path& folder, Quant quant, Engine* out) 
   options.quant = quant;
   options.keep = {"lm_head"};
   ASSERT_EQ(load_model(folder, options, &out->model).message(), "");
-  SessionOptions session;
+  SchedulerOptions session;
   session.kv = KvType::f32;
-  session.prefill_chunk = 32;  // less than the long prompts
+  session.pass_rows = 32;  // less than the long prompts
   ASSERT_EQ(open_session(*out->model, out->team, session, &out->session).message(), "");
 }
 
@@ -262,7 +262,7 @@ struct MtpFamilies : Families {
     const LoadOptions options = {.quant = quant, .keep = {"lm_head"}};
     ASSERT_EQ(load_model(folder, options, &engine.model).message(), "");
     ASSERT_EQ(load_mtp(folder, options, *engine.model, &model).message(), "");
-    SessionOptions whole = {.kv = KvType::f32, .prefill_chunk = 100, .keeps_hidden = true};
+    SchedulerOptions whole = {.kv = KvType::f32, .pass_rows = 100, .keeps_hidden = true};
     ASSERT_EQ(open_session(*engine.model, engine.team, whole, &engine.session).message(), "");
     ASSERT_EQ(open_session(*model, engine.team, whole, &session).message(), "");
   }

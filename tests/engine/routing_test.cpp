@@ -100,6 +100,30 @@ TEST(Routing, CorrectionAffectsTheChoiceOnly) {
   EXPECT_EQ(choose(same, 2, RoutingRule{.sigmoid = true, .correction = equal.data()}).experts, (Indices{0, 2}));
 }
 
+// Shares of 1, 8, 2 and 4 in 15.
+TEST(Routing, CorrectionsOfASoftmax) {
+  const Floats correction = {0.5f, 0.0f, 0.25f, 0.0f};
+  const Chosen chosen = choose(kLogits, 2, RoutingRule{.correction = correction.data()});
+  EXPECT_EQ(chosen.experts, (Indices{0, 1})) << "0.57 and 0.53; 0.38 and 0.27";
+  expect_near(chosen.weights, {1.0f / 9.0f, 8.0f / 9.0f});
+}
+
+// 9 + 1 beats 8 + 1 and 4 + 3, whose product is larger: logits are not summed.
+TEST(Routing, GroupsBySumOfShares) {
+  Floats logits;
+  for (const float x : {1.0f, 8.0f, 9.0f, 1.0f, 4.0f, 3.0f}) logits.push_back(std::log(x));
+  RoutingRule rule = {.groups = 3, .groups_kept = 1, .group_best = 2};
+  EXPECT_EQ(choose(logits, 1, rule).experts, Indices{2});
+}
+
+// 2 is 0.6 below 5, relative to it, and 0.5 below 4.
+TEST(Routing, SparseMixer) {
+  const Chosen chosen = choose({4, 1, 5, 2}, 2, RoutingRule{.near = 0.55f});
+  EXPECT_EQ(chosen.experts, (Indices{0, 2}));
+  const float first = 1.0f / (1.0f + std::exp(-1.0f)), second = 1.0f / (1.0f + std::exp(-2.0f));
+  expect_near(chosen.weights, {second, first});
+}
+
 // exp of the logits: 1, 8, 2, 4, 9, 3: groups of two.
 TEST(Routing, GroupsByLargestScore) {
   Floats logits;

@@ -35,7 +35,7 @@ TEST(Runtime, SameBitsAsLoadModelAndSession) {
     EXPECT_EQ(runtime.prefill_team->size(), 2);
     EXPECT_EQ(runtime.kv, quant == Quant::none ? KvType::f32 : KvType::q8);
     std::unique_ptr<Session> session;
-    ASSERT_EQ(open_session(runtime, {.capacity = 40}, &session).message(), "");
+    ASSERT_EQ(open_session(runtime, {.context = 40}, &session).message(), "");
     EXPECT_EQ(session->options.pass_rows, 5);
     EXPECT_EQ(session->pool.shape.type(), runtime.kv);
 
@@ -76,7 +76,7 @@ TEST(Runtime, OptionsApply) {
   EXPECT_EQ(runtime.kernels, &scalar_kernels());
   EXPECT_GE(runtime.team->size(), 1) << "the default plan of this machine";
   std::unique_ptr<Session> session;
-  ASSERT_EQ(open_session(runtime, {.capacity = 1 << 30}, &session).message(), "");
+  ASSERT_EQ(open_session(runtime, {.context = 1 << 30}, &session).message(), "");
   EXPECT_EQ(session->sequence.cache.capacity, context_length(runtime.model->config))
       << "no more than the model's context";
 }

@@ -13,7 +13,7 @@ namespace {
 // An mlp without a gate, xIELU with parameters per layer, LayerNorm.
 TEST(SameBits, MlpWithoutGate) {
   for (const std::string family : {"apertus", "arcee_bias", "nemotron_bias"}) {
-    for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
+    for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8, Quant::w4a8_plus}) {
       std::unique_ptr<Model> model;
       ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
       EXPECT_EQ(model->layers[0][MatrixRole::up].weight.interleaved, 1);
@@ -83,6 +83,17 @@ TEST(SameBits, RecurrentLayers) {
       std::unique_ptr<Model> model;
       ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
       EXPECT_GT(recurrent_layers(model->config), 0);
+      expect_one_result(*model, 60, quant == Quant::none ? KvType::f32 : KvType::q8);
+    }
+  }
+}
+
+// Gates and norms of their own, clamps, ropes by layer.
+TEST(SameBits, FurtherFamilies) {
+  for (const std::string family : {"afmoe", "olmo", "granite_swa", "falcon_h1_gate", "phimoe", "nanochat"}) {
+    for (const Quant quant : {Quant::none, Quant::w8a8}) {
+      std::unique_ptr<Model> model;
+      ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
       expect_one_result(*model, 60, quant == Quant::none ? KvType::f32 : KvType::q8);
     }
   }

@@ -119,7 +119,7 @@ void expect_texts_of_generate(const Model& model, const Model& small, Team& team
       opened(model, team, {.sequences = 4, .context = 220, .pass_rows = 80, .keeps_hidden = small.reads_hidden()});
   for (int i = 0; i < 3; ++i) {
     auto drafting = std::make_unique<DraftModel>();
-    ASSERT_FALSE(open_session(small, team, {.capacity = 230, .prefill_chunk = 30}, &drafting->session));
+    ASSERT_FALSE(open_session(small, team, {.context = 230, .pass_rows = 30}, &drafting->session));
     add_draft_model(*scheduler, std::move(drafting));
   }
   Batch batch{*scheduler};

@@ -14,12 +14,12 @@ struct Opened {
   Team team{{-1, -1}};
   std::unique_ptr<Session> session;
 
-  explicit Opened(const std::string& folder, const SessionOptions& options = {}, Quant quant = Quant::w8a8) {
+  explicit Opened(const std::string& folder, const SchedulerOptions& options = {}, Quant quant = Quant::w8a8) {
     const Error loaded = load_model(folder, {.quant = quant}, &model);
     EXPECT_FALSE(loaded) << loaded.message();
     open(options);
   }
-  void open(const SessionOptions& options) {
+  void open(const SchedulerOptions& options) {
     const Error e = open_session(*model, team, options, &session);
     EXPECT_FALSE(e) << e.message();
   }
@@ -48,7 +48,7 @@ TEST_P(SessionImages, ContinueWithTheSameBits) {
   const std::string folder = GetParam() == "stories260k" ? kStories : kFamilies + GetParam();
   for (const KvType kv : {KvType::q8, KvType::bf16, KvType::f32}) {
     Opened first(folder, {.kv = kv});
-    Opened second(folder, {.kv = kv, .capacity = 0, .prefill_chunk = 5});
+    Opened second(folder, {.kv = kv, .context = 0, .pass_rows = 5});
     std::vector<int32_t> prompt = some_tokens(40, first.model->config.vocab_size);
     for (int turn = 0; turn < 3; ++turn) {
       const GenerateResult result = first.answer(prompt, 6);
@@ -114,7 +114,7 @@ TEST(SessionImage, RefusesIdsOutsideTheVocabulary) {
 
 TEST(SessionImage, RefusesOtherModels) {
   Opened w8a8(kStories), none(kStories, {}, Quant::none), wide(kStories, {.kv = KvType::f32}), small(kStories);
-  small.open({.kv = KvType::q8, .capacity = 10});
+  small.open({.kv = KvType::q8, .context = 10});
   w8a8.answer(some_tokens(20, 512), 0);
   const Bytes image = w8a8.image();
   EXPECT_EQ(none.restore(image), "f: not of this model: different logits");

@@ -69,7 +69,7 @@ TEST(Session, SameBitsWithAPrefillTeam) {
   const std::vector<float> reference = all_logits(*model, ids, 40, {1, {}});
   for (const int32_t threads : {1, 3}) {
     Team prefill({-1, -1});
-    const SessionOptions options = {.prefill_chunk = 9, .prefill_team = &prefill};
+    const SchedulerOptions options = {.pass_rows = 9, .prefill_team = &prefill};
     EXPECT_TRUE(same_bits(all_logits(*model, ids, 28, {threads, options}), reference));
     EXPECT_EQ(prefill.regions(), 3) << "28 tokens: three passes of 9, and one token of the decode team";
   }
@@ -234,7 +234,7 @@ TEST(Session, SameBitsFromARecurrentState) {
     const std::vector<int32_t> ids = some_tokens(30, model->config.vocab_size);
     const std::vector<float> reference = all_logits(*model, ids, 30, {1, {}});
     for (const int64_t chunk : {2, 3, 4, 5}) {
-      EXPECT_TRUE(same_bits(all_logits(*model, ids, 26, {2, {.prefill_chunk = chunk}}), reference)) << chunk;
+      EXPECT_TRUE(same_bits(all_logits(*model, ids, 26, {2, {.pass_rows = chunk}}), reference)) << chunk;
     }
   }
   const auto wide = make_model(R"({"architectures": ["Qwen3_5ForCausalLM"], "vocab_size": 70, "hidden_size": 40,
@@ -264,7 +264,7 @@ TEST(Session, LongRopeReevaluatesAtFactorChange) {
     return logits;
   };
   std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {.kv = KvType::f32, .capacity = 0, .prefill_chunk = 7}, &session));
+  ASSERT_FALSE(open_session(*model, team, {.kv = KvType::f32, .context = 0, .pass_rows = 7}, &session));
   std::vector<float> logits(vocab);
   for (size_t length = 1; length <= ids.size(); ++length) {
     ASSERT_FALSE(evaluate(*session, all.subspan(length - 1, 1), false, logits.data()));
@@ -371,7 +371,7 @@ TEST(Session, RefusedTokensChangeNothing) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {.kv = KvType::q8, .capacity = 8}, &session));
+  ASSERT_FALSE(open_session(*model, team, {.kv = KvType::q8, .context = 8}, &session));
   std::vector<float> logits(static_cast<size_t>(model->config.vocab_size));
   const std::vector<int32_t> nine(9, 1), outside = {1, 512}, negative = {-1};
   EXPECT_EQ(evaluate(*session, nine, false, logits.data()).message(),

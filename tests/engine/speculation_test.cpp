@@ -35,7 +35,7 @@ TEST(Speculation, TextsAreUnchanged) {
   for (const KvType kv : {KvType::q8, KvType::bf16, KvType::f32}) {
     for (const int64_t capacity : {0, 70}) {
       std::unique_ptr<Session> session;
-      ASSERT_FALSE(open_session(*model, team, {.kv = kv, .capacity = capacity}, &session));
+      ASSERT_FALSE(open_session(*model, team, {.kv = kv, .context = capacity}, &session));
       for (int i = 0; i < 80; ++i) {
         const TextCase c = random_text(random, model->config.vocab_size, 60);
         const GenerateResult alone = run(*session, c, false);
@@ -80,7 +80,7 @@ TEST(Speculation, TextsAreUnchangedInAllFamilies) {
 
 std::unique_ptr<DraftModel> draft_model(const Model& model, Team& team, int64_t capacity = 0) {
   auto small = std::make_unique<DraftModel>();
-  EXPECT_FALSE(open_session(model, team, {.capacity = capacity}, &small->session));
+  EXPECT_FALSE(open_session(model, team, {.context = capacity}, &small->session));
   return small;
 }
 

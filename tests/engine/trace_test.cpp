@@ -24,9 +24,9 @@ struct TracedRun {
     LoadOptions options;
     options.quant = quant;
     ASSERT_EQ(load_model(folder, options, &model).message(), "");
-    SessionOptions session_options;
-    session_options.capacity = 64;
-    session_options.prefill_chunk = chunk;
+    SchedulerOptions session_options;
+    session_options.context = 64;
+    session_options.pass_rows = chunk;
     ASSERT_EQ(open_session(*model, team, session_options, &session).message(), "");
     trace = Trace(model->config.layers);
     session->trace = &trace;

@@ -66,6 +66,15 @@ TEST(WeightFormat, FloatsBeside4BitCodesBecomeInt8) {
   EXPECT_EQ(packing_of(mode(Quant::none), config_of(4), "m", float_weight()).format, Format::bf16);
 }
 
+TEST(WeightFormat, ZeroPointsInModeW4a8Plus) {
+  const LoadOptions plus = mode(Quant::w4a8_plus);
+  ModelConfig plain;
+  EXPECT_EQ(packing_of(plus, plain, "m", float_weight()).format, Format::w4z);
+  EXPECT_EQ(packing_of(plus, plain, "m", int8_weight()).format, Format::w4z);
+  EXPECT_EQ(packing_of(plus, config_of(8), "head", float_weight()).format, Format::w8);
+  EXPECT_EQ(packing_of(plus, config_of(4), "m", float_weight()).format, Format::w8) << "beside 4-bit codes";
+}
+
 // The rotation size is the largest power of two that divides k.
 TEST(WeightFormat, OwnQuantisationIsRotated) {
   const auto rotation = [](const LoadOptions& options, const LinearWeight& weight) {

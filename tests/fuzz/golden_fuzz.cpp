@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Golden golden;
   if (failed(parse_golden(json, "file", &golden))) return 0;
   require(golden.prompts.size() == golden.answers.size());
-  require(golden.run.load.quant <= Quant::w4a8 && *golden.run.kv <= KvType::q8);
+  require(golden.run.load.quant <= Quant::w4a8_plus && *golden.run.kv <= KvType::q8);
   for (const GoldenPrompt& prompt : golden.prompts) check_prompt(prompt);
   for (const GoldenAnswer& answer : golden.answers) {
     for (const int32_t id : answer.ids) require(id >= 0);

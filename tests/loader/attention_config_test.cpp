@@ -229,13 +229,64 @@ TEST(Hunyuan, AlphaScalesTheBase) {
             "config.json: use_cla: not supported: want false, have true");
 }
 
+// The shape of heads depends on two fields; a third is read only with one of them.
+TEST(Falcon, KvHeadsAndNormsByVariant) {
+  const auto falcon = [](const char* changes) {
+    Json json = Json::parse(small("FalconForCausalLM", changes));
+    json.erase("num_key_value_heads"), json.erase("intermediate_size");
+    ModelConfig config;
+    EXPECT_EQ(parse_model_config(json.dump(), "config.json", &config).message(), "");
+    return config;
+  };
+  const ModelConfig one = falcon(R"({"num_kv_heads": 8})");
+  EXPECT_EQ(one.layer[0].kv_heads, 1) << "multi_query, transformers' default";
+  EXPECT_TRUE(one.parallel_branches && one.shared_norm);
+  EXPECT_EQ(one.layer[0].mlp_size, 4 * one.hidden_size);
+  EXPECT_EQ(falcon(R"({"num_kv_heads": 2, "multi_query": false})").layer[0].kv_heads, 8);
+  const ModelConfig grouped = falcon(R"({"num_kv_heads": 2, "new_decoder_architecture": true,
+      "num_ln_in_parallel_attn": null, "ffn_hidden_size": 100})");
+  EXPECT_EQ(grouped.layer[0].kv_heads, 2);
+  EXPECT_EQ(grouped.layer[0].mlp_size, 100);
+  EXPECT_EQ(grouped.name("attention_norm"), "transformer.h.{}.ln_attn");
+  EXPECT_EQ(grouped.name("mlp_norm"), "transformer.h.{}.ln_mlp");
+  const ModelConfig shared = falcon(R"({"num_kv_heads": 2, "new_decoder_architecture": true,
+      "num_ln_in_parallel_attn": 1})");
+  EXPECT_TRUE(shared.shared_norm);
+  EXPECT_EQ(message("FalconForCausalLM", R"({"alibi": true})"),
+            "config.json: alibi: not supported: want false, have true");
+}
+
+TEST(GraniteSwa, ThetaByLayer) {
+  const ModelConfig config = read("GraniteSWAForCausalLM", R"({"layer_rope_theta": [0, 500, 10000, 500]})");
+  EXPECT_EQ(by_layer(config, &LayerConfig::rope), (Ropes{kNoRope, 1, 0, 1}));
+  EXPECT_EQ(config.ropes[1].theta, 500.0);
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{0, 128, 128, 128})) << "transformers' default";
+  EXPECT_EQ(message("GraniteSWAForCausalLM", R"({"layer_rope_theta": [500]})"),
+            "config.json: layer_rope_theta: wrong length: want 4, have 1");
+}
+
+TEST(MiniMaxM2, RotatedDimensions) {
+  EXPECT_EQ(read("MiniMaxM2ForCausalLM", R"({"head_dim": 16, "rotary_dim": 8})").ropes[0].dims, 8);
+  EXPECT_EQ(read("MiniMaxM2ForCausalLM", R"({"head_dim": 16})").ropes[0].dims, 16);
+}
+
+TEST(Phimoe, MagnitudesOfShortAndLongFactorsAreEqual) {
+  const std::string common =
+      R"({"num_experts_per_tok": 2, "rope_scaling": {"type": "longrope", "short_factor": [1, 1, 1,
+      1], "long_factor": [1, 2, 3, 4], "original_max_position_embeddings": 64, "short_mscale": 1.25, "long_mscale": )";
+  EXPECT_EQ(read("PhimoeForCausalLM", (common + "1.25}}").c_str()).ropes[0].attention_factor, 1.25);
+  EXPECT_NE(message("PhimoeForCausalLM", (common + "1.5}}").c_str()).find("long_mscale: out of range"),
+            std::string::npos);
+}
+
 // Full layers have heads of their own: by two fields, or by layer since transformers 5.24.
 TEST(Gemma4, HeadsOfFullLayersInBothSpellings) {
   const std::string common = R"("num_hidden_layers": 6, "sliding_window": 9, "attention_k_eq_v": true,)"
                              R"("hidden_size_per_layer_input": 0, )";
   const std::string published = common + R"("global_head_dim": 24, "num_global_key_value_heads": 1)";
   const std::string listed = common + R"("per_layer_config": {"5": {"head_dim": 24, "num_key_value_heads": 1}})";
-  for (const std::string& changes : {published, listed}) {
+  const std::string padded = common + R"("per_layer_config": {"05": {"head_dim": 24, "num_key_value_heads": 1}})";
+  for (const std::string& changes : {published, listed, padded}) {
     const ModelConfig config = read("Gemma4ForCausalLM", ("{" + changes + "}").c_str());
     EXPECT_EQ(by_layer(config, &LayerConfig::head_dim), (Windows{8, 8, 8, 8, 8, 24}));
     EXPECT_EQ(by_layer(config, &LayerConfig::value_dim), (Windows{8, 8, 8, 8, 8, 24}));

@@ -1,5 +1,5 @@
 // Damage to packed weights on disk: detection, and repair from the checkpoint.
-#include "loader/pack/cache_check.h"
+#include "loader/pack/pack_cache.h"
 
 #include <gtest/gtest.h>
 

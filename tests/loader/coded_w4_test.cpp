@@ -67,7 +67,7 @@ struct Packed {
     return to_float(scale);
   }
   int zero(int64_t n, int64_t k) const {
-    return has_zero_points() ? std::to_integer<int>(record(n, k)[1024 + 128 + n % 64]) : 8;
+    return has_zero_points() ? std::to_integer<int>(record(n, k)[1024 + 128 + n % 64]) / kZeroSteps : 8;
   }
   float weight(int64_t n, int64_t k) const {
     return static_cast<float>(code(n, k) - zero(n, k)) * group_scale(n, k) * matrix.scale[n];

@@ -130,8 +130,21 @@ TEST(Olmoe, AllLayersHaveExperts) {
   EXPECT_FALSE(config.experts.normalised);
   EXPECT_EQ(config.qk_norm, QkNorm::all_heads);
   EXPECT_EQ(read("OlmoeForCausalLM").experts.per_token, 8) << "transformers' default";
-  EXPECT_EQ(message("OlmoeForCausalLM", R"({"clip_qkv": 8.0})"),
-            "config.json: fields not supported for family olmoe: \"clip_qkv\"");
+  EXPECT_EQ(config.qkv_limit, 0.0f);
+  EXPECT_EQ(read("OlmoeForCausalLM", R"({"clip_qkv": 8.0})").qkv_limit, 8.0f);
+}
+
+TEST(Ernie4_5Moe, ARangeOfLayersHasExperts) {
+  const auto with = [](const char* changes) {
+    return by_layer(read("Ernie4_5_MoeForCausalLM", changes), &LayerConfig::has_experts);
+  };
+  EXPECT_EQ(with("{}"), (std::vector<bool>{false, true, true, true})) << "transformers' default";
+  EXPECT_EQ(with(R"({"moe_layer_end_index": -1})"), (std::vector<bool>{false, true, true, true}));
+  EXPECT_EQ(with(R"({"moe_layer_start_index": 2, "moe_layer_end_index": 2})"),
+            (std::vector<bool>{false, false, true, false}));
+  EXPECT_EQ(with(R"({"moe_layer_interval": 2})"), (std::vector<bool>{false, true, false, true}));
+  EXPECT_EQ(message("Ernie4_5_MoeForCausalLM", R"({"use_bias": true})"),
+            "config.json: use_bias: not supported: want false, have true");
 }
 
 TEST(GraniteMoe, ExpertsAreStacked) {

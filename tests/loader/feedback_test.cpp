@@ -97,9 +97,9 @@ std::vector<float> quantised(const std::vector<float>& w, int64_t k, const Feedb
       for (int64_t r = 0; r < kW4Columns; ++r) group.weights[i][r] = w[r * k + at + i];
     }
     if (rows) {
-      rows->quantise(at, true, nullptr, &group);
+      rows->quantise(at, Format::w4, true, nullptr, &group);
     } else {
-      quantize_w4(&group, true);
+      quantize_w4(&group, Format::w4, true);
     }
     for (int64_t i = 0; i < kGroupK; ++i) {
       for (int64_t r = 0; r < kW4Columns; ++r) {
@@ -151,7 +151,7 @@ TEST(Feedback, OutputErrorOfInt8Shrinks) {
     for (int64_t i = 0; i < kGroupK * kW4Columns; ++i) {
       group.weights[i / kW4Columns][i % kW4Columns] = w[i % kW4Columns * kK + at + i / kW4Columns];
     }
-    rows.quantise(at, false, scales.data(), &group);
+    rows.quantise(at, Format::w8, false, scales.data(), &group);
     for (int64_t i = 0; i < kGroupK * kW4Columns; ++i) {
       const int code = group.codes[i / kW4Columns][i % kW4Columns] - kW8Zero;
       ASSERT_LE(std::abs(code), 127);

@@ -1,5 +1,5 @@
 // Experts that share tensors: the elements of packed matrices.
-#include "loader/quant/fused_experts.h"
+#include "loader/quant/stored_weights.h"
 #include "tests/crew.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 
 #include "kernels/half.h"
 #include "loader/checkpoint/number_formats.h"
+#include "loader/config/model_config.h"
 #include "loader/files/mapped_file.h"
 
 namespace pinion {

@@ -77,8 +77,7 @@ TEST(DeepseekV2, OtherArithmeticIsAnError) {
             "config.json: num_key_value_heads: not supported with latent attention: want 8, have 2");
   EXPECT_EQ(message_of(R"({"norm_topk_prob": true})"),
             "config.json: norm_topk_prob: not supported: want false, have true");
-  EXPECT_EQ(message_of(R"({"attention_bias": true})"),
-            "config.json: attention_bias: not supported: want false, have true");
+  EXPECT_TRUE(read("DeepseekV2ForCausalLM", changed(kV2Lite, R"({"attention_bias": true})").c_str()).qkv_bias);
   EXPECT_EQ(message_of(R"({"scoring_func": "sigmoid"})"),
             "config.json: scoring_func: not supported: want \"softmax\", have \"sigmoid\"");
   EXPECT_EQ(message_of(R"({"qk_nope_head_dim": 15})"),
@@ -107,6 +106,18 @@ TEST(DeepseekV3, SigmoidRoutingInGroups) {
       message("DeepseekV3ForCausalLM", changed(kV3, R"({"n_group": 8, "topk_group": 8})").c_str()),
       "config.json: n_group: groups of experts out of range: want equal groups of at least 2, with enough experts "
       "in the kept ones, have 8 groups, 8 kept");
+}
+
+// The fraction of a head that is rotated is that of the whole head, or absent.
+TEST(Mistral4, RotatedPartOfLatentHeads) {
+  const std::string common = changed(kV3, R"({"n_group": 1, "topk_group": 1, "scoring_func": null,
+      "topk_method": null})");
+  for (const char* more :
+       {"{}", R"({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.33334}})"}) {
+    const ModelConfig config = read("Mistral4ForCausalLM", changed(common.c_str(), more).c_str());
+    EXPECT_EQ(config.ropes[0].dims, 8) << "of 24";
+    EXPECT_FALSE(config.experts.sigmoid);
+  }
 }
 
 TEST(Glm4MoeLite, LayerTypes) {

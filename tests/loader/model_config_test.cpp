@@ -48,6 +48,7 @@ TEST(ModelConfig, AllFamiliesAreReadable) {
     Json common = Json::object();
     if (description.contains("recurrence")) common["layer_types"] = Json::array_t(4, "full_attention");
     if (description.contains("latent_attention")) common = {{"num_key_value_heads", 8}, {"num_experts_per_tok", 2}};
+    if (description.contains("rotary_dims")) common["rotary_dim"] = 8;  // the default is wider than these heads
     for (const Json& architecture : description["architectures"]) {
       Json json = small(architecture.get<std::string>().c_str(), common.dump().c_str());
       json["model_type"] = description["model_types"][0];
@@ -298,9 +299,18 @@ TEST(ModelConfig, InvalidSizesAreErrors) {
   EXPECT_NE(llama_message(R"({"eos_token_id": "2"})"), "");
 }
 
+// Several families have this architecture, by the model's type.
+TEST(ModelConfig, LlamaWithoutATypeIsALlama) {
+  EXPECT_EQ(read(small("LlamaForCausalLM")).family, "llama");
+  EXPECT_EQ(read(small("LlamaForCausalLM", R"({"model_type": "internlm3"})")).family, "internlm3");
+  EXPECT_EQ(read(small("DeepseekV3ForCausalLM", R"({"num_key_value_heads": 8})")).family, "deepseek_v3");
+  EXPECT_EQ(read(small("SmolVLMForConditionalGeneration")).family, "llama") << "no family lists it first";
+}
+
 TEST(ModelConfig, UnknownValuesAreErrors) {
   EXPECT_EQ(llama_message(R"({"model_type": "granite"})"),
-            "config.json: model_type: does not fit LlamaForCausalLM: want llama, have \"granite\"");
+            "config.json: model_type: does not fit LlamaForCausalLM: want exaone, internlm3, "
+            "iquestcoder, llama, have \"granite\"");
   EXPECT_NE(llama_message(R"({"text_config": {"rope_theta": 500}})").find("text_config"), std::string::npos);
   ModelConfig nested;
   EXPECT_EQ(parse_model_config(R"({"architectures": ["Gemma3ForConditionalGeneration"], "tie_word_embeddings": false,
@@ -330,7 +340,7 @@ TEST(ModelConfig, UnknownArchitectureSuggestsSimilarNames) {
   };
   EXPECT_EQ(perhaps("LlamaForCasualLM"), ", perhaps LlamaForCausalLM");
   EXPECT_EQ(perhaps("Mistrl3ForCausalLM"),
-            ", perhaps Mistral3ForConditionalGeneration, MistralForCausalLM, Ministral3ForCausalLM");
+            ", perhaps Mistral3ForConditionalGeneration, Mistral4ForCausalLM, MistralForCausalLM");
   EXPECT_EQ(perhaps("Qwen3OmniForCausalLM"), ", perhaps Qwen3ForCausalLM, Qwen3MoeForCausalLM, Qwen3NextForCausalLM");
   EXPECT_EQ(perhaps("GPT2LMHeadModel"), "");
   EXPECT_EQ(perhaps("ForCausalLM"), "");

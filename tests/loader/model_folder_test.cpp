@@ -65,6 +65,41 @@ TEST(ModelFolder, RepositoriesResolveInTheCache) {
   }
 }
 
+TEST(ModelFolder, GgufFilesAreFoundByTag) {
+  const HubCache cache;
+  const std::string snapshot = cache.snapshot.string() + "/";
+  const TempFolder folder;
+  setenv("LLAMA_CACHE", (folder.string() + "/llama").c_str(), 1);
+  setenv("OLLAMA_MODELS", (folder.string() + "/ollama").c_str(), 1);
+  const fs::path files = cache.snapshot;
+  for (const char* name : {"config.json", "model.safetensors"}) fs::remove(files / name);
+  for (const char* name : {"Model-Q8_0.gguf", "Model-UD-Q4_K_M.gguf", "mmproj-Q4_K_M.gguf",
+                           "parts/M-Q4_K_M-00002-of-00002.gguf", "parts/M-Q4_K_M-00001-of-00002.gguf"}) {
+    fs::create_directories((files / name).parent_path());
+    std::ofstream(files / name) << "GGUF";
+  }
+  EXPECT_EQ(find_model_folder("Org/Some--Model:q8_0"), snapshot + "Model-Q8_0.gguf");
+  EXPECT_EQ(find_model_folder("Org/Some--Model:Q4_K_M"), snapshot + "parts/M-Q4_K_M-00001-of-00002.gguf");
+  EXPECT_EQ(find_model_folder("Org/Some--Model"), snapshot + "parts/M-Q4_K_M-00001-of-00002.gguf");
+  EXPECT_EQ(find_model_folder("Org/Some--Model:Q5_0"), "Org/Some--Model:Q5_0");
+  for (const char* name : {"llama", "ollama/blobs", "ollama/manifests/registry.ollama.ai/library/tiny", "one"}) {
+    fs::create_directories(fs::path(folder.string()) / name);
+  }
+  folder.write("llama/Org_Other_Other.Q5_0.gguf", "GGUF");
+  EXPECT_EQ(find_model_folder("Org/Other:Q5_0"), folder.string() + "/llama/Org_Other_Other.Q5_0.gguf");
+  const std::string digest(64, 'a'), layer = R"({"mediaType": "application/vnd.ollama.image.)";
+  const std::string manifest = R"({"layers": [)" + layer + R"(license", "digest": "sha256:b"}, )" + layer +
+                               R"(model", "digest": "sha256:)" + digest + R"("}]})";
+  folder.write("ollama/manifests/registry.ollama.ai/library/tiny/1b", manifest);
+  EXPECT_EQ(find_model_folder("tiny:1b"), "tiny:1b");  // its blob is missing
+  folder.write("ollama/blobs/sha256-" + digest, "GGUF");
+  EXPECT_EQ(find_model_folder("tiny:1b"), folder.string() + "/ollama/blobs/sha256-" + digest);
+  folder.write("one/model.gguf", "GGUF");
+  EXPECT_EQ(find_model_folder(folder.string() + "/one"), folder.string() + "/one/model.gguf");
+  unsetenv("LLAMA_CACHE");
+  unsetenv("OLLAMA_MODELS");
+}
+
 TEST(ModelFolder, DamagedCacheEntryHasARemedy) {
   const HubCache cache;
   const std::string at = cache.snapshot.string(), advice = "`pinion get Org/Some--Model` completes the download";
@@ -97,8 +132,7 @@ TEST(ModelFolder, FilesAreIdentified) {
     const char* name;
     const char* contents;
     const char* kind;
-  } kCases[] = {{"a.gguf", "x", "a GGUF file"},
-                {"a", "GGUF\3", "a GGUF file"},
+  } kCases[] = {{"a.gguf", "x", "not a GGUF file"},
                 {"pytorch_model.bin", "PK\3\4", "PyTorch's old format"},
                 {"a.pth", "x", "PyTorch's old format"},
                 {"adapter_model.safetensors", "x", "an adapter: "},

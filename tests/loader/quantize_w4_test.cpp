@@ -30,7 +30,7 @@ float normal(Random& random) {
 W4Group quantised(const std::vector<float>& weights) {
   W4Group group = {};
   for (size_t i = 0; i < weights.size(); ++i) group.weights[i][0] = weights[i];
-  quantize_w4(&group, true);
+  quantize_w4(&group, Format::w4, true);
   return group;
 }
 
@@ -99,7 +99,7 @@ TEST(QuantizeW4, SearchReducesTheError) {
     for (auto& row : group.weights) {
       for (float& w : row) w = normal(random) * 0.5f;
     }
-    quantize_w4(&group, true);
+    quantize_w4(&group, Format::w4, true);
     for (size_t c = 0; c < kW4Columns; ++c) {
       found += squared_error(group, c, restored(group, c));
       plain += squared_error(group, c, by_largest(group, c));
@@ -118,7 +118,7 @@ TEST(QuantizeW4, LargestWeightIsClippedOnlyIfAllowed) {
       for (float& w : row) w = normal(random) * 0.5f;
     }
     for (const bool may_clip : {false, true}) {
-      quantize_w4(&group, may_clip);
+      quantize_w4(&group, Format::w4, may_clip);
       for (size_t c = 0; c < kW4Columns; ++c) {
         size_t largest = 0;
         for (size_t k = 0; k < size_t{kGroupK}; ++k) {
@@ -277,15 +277,6 @@ TEST(PackW4, Int8CodesAreDecoded) {
   ASSERT_EQ(pack_all(crew(1), {&job, 1}, packed.arena.data).message(), "");
   const float wanted[] = {-64, 32, 0, 48, 21, -21, 3, 0};
   for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(packed.weight(i / 4, i % 4), wanted[i]) << i;
-}
-
-TEST(PackW4, FloatsCannotBecomeW4z) {
-  const std::vector<float> values(32);
-  const TensorView view = {"w", DType::f32, {1, 32}, reinterpret_cast<const std::byte*>(values.data()), 128};
-  Matrix matrix;
-  const PackJob job{view, Format::w4z, &matrix};
-  EXPECT_EQ(place_all({&job, 1}, nullptr).message(),
-            "w: cannot pack floats into this format: want bf16, w8 or w4, have w4z");
 }
 
 TEST(PackW4, RefusesNan) {

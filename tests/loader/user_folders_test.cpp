@@ -1,5 +1,5 @@
 // The user's folders: from XDG variables, else in the home folder, else none.
-#include "loader/files/user_folders.h"
+#include "loader/checkpoint/model_folder.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -44,9 +44,10 @@ TEST(Ministral3, TextConfigSelectsTheFamily) {
   EXPECT_EQ(ministral3.ropes[0].kind, RopeKind::yarn) << "transformers' default";
   EXPECT_EQ(ministral3.ropes[0].query_beta, 0.1);
   EXPECT_EQ(ministral3.ropes[0].original_max_positions, 16384);
-  EXPECT_EQ(message("Mistral3ForConditionalGeneration", R"({"text_config": {"model_type": "qwen3"}})"),
-            "config.json: model_type: does not fit Mistral3ForConditionalGeneration: want ministral3, mistral, have "
-            "\"qwen3\"");
+  EXPECT_EQ(
+      message("Mistral3ForConditionalGeneration", R"({"text_config": {"model_type": "qwen3"}})"),
+      "config.json: model_type: does not fit Mistral3ForConditionalGeneration: want ministral3, mistral, mistral4, "
+      "have \"qwen3\"");
 }
 
 // The language model's fields may be at the top level, as published, or in text_config.
@@ -109,7 +110,9 @@ TEST(Llama4, UnsupportedArchitectureIsNamed) {
     EXPECT_TRUE(refusal.ends_with(", have \"" + std::string(name) + "\"")) << refusal;
   }
   const std::string as_llama = message("LlamaForCausalLM", R"({"model_type": "llama4_text"})");
-  EXPECT_EQ(as_llama, "config.json: model_type: does not fit LlamaForCausalLM: want llama, have \"llama4_text\"");
+  EXPECT_EQ(as_llama,
+            "config.json: model_type: does not fit LlamaForCausalLM: want exaone, internlm3, iquestcoder, llama, "
+            "have \"llama4_text\"");
 }
 
 }  // namespace

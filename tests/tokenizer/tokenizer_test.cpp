@@ -232,6 +232,19 @@ TEST(Stories260k, TokensWithoutARowAreRejected) {
   EXPECT_EQ(message(empty), file + ": model: vocab: no tokens");
 }
 
+// Some vocabularies hold the empty text. It is not the token that absent settings name.
+TEST(Tokenizers, EmptyTokenIsNoSpecialToken) {
+  const TempFolder folder;
+  Json json = read(kData / "gpt2" / "tokenizer.json");
+  json["model"]["vocab"][""] = 700;
+  folder.write("tokenizer.json", json.dump());
+  const auto tokenizer = load(folder);
+  EXPECT_EQ(bos_id(*tokenizer), std::nullopt);
+  EXPECT_EQ(eos_id(*tokenizer), std::nullopt);
+  EXPECT_TRUE(end_ids(*tokenizer).empty());
+  EXPECT_EQ(token_id(*tokenizer, ""), -1);
+}
+
 // Added tokens of a sentencepiece folder: flags from tokenizer_config.json, ids from added_tokens.json.
 TEST(Sentencepiece, ReadsAddedTokens) {
   const TempFolder folder;
