@@ -152,14 +152,18 @@ std::string_view beginnings_text();
 // configs/gguf.json: how GGUF files differ from the folders of the same models. NAME is a key of the metadata without
 // the architecture, TENSOR the name of a tensor.
 //   fields          field of config.json -> NAME, for all architectures
-//   required        NAMEs without which a file is refused
+//   config          fields of config.json that the metadata may lack; llama.cpp's defaults
+//   required        lists of NAMEs of which a file must have one
+//   fixed           NAMEs that may have one value only
 //   ignored         NAMEs without effect on the logits
 //   rope_scaling    NAME -> field of config.json's rope_scaling; sampling: key -> field of generation_config.json
 //   description     differences of every family's description
 //   architectures   by general.architecture; ARCHITECTURE:experts has experts, ARCHITECTURE:windows a sliding window
 //     config        fields of config.json that the metadata lack: architectures, model_type ...
-//     fields, ignored    as above, for this architecture
-//     flags         field of config.json -> TENSOR that is present if the field is true
+//     fields, fixed, ignored    as above, for this architecture
+//     fields_by_layers    fields for models with so many layers
+//     rope_scaling  entries of that object that the metadata may lack
+//     flags         field of config.json -> TENSOR that is present, or !TENSOR that is absent, if the field is true
 //     layer_types   the list `key` gives layer_types: names[0] where it is true or above 0, else names[1]; `absent` for
 //                   all layers without the list
 //     description   differences of the family's description; modules that the family has not are left out

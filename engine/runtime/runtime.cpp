@@ -54,7 +54,7 @@ KvType kv_type(const RuntimeOptions& options) {
   return options.kv.value_or(options.load.quant == Quant::none ? KvType::f32 : KvType::q8);
 }
 
-// Above, the files of most publishers have 5 bits or more in most matrices.
+// Larger files hold mostly Q5 and larger types, which 4 bits would damage.
 constexpr double kMaxGgufW4Bits = 5.2;
 
 Quant default_quant(const std::string& model) {

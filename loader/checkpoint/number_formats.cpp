@@ -6,7 +6,7 @@
 
 #include "kernels/half.h"
 #include "kernels/kernels.h"
-#include "loader/gguf/gguf_blocks.h"
+#include "loader/gguf/gguf.h"
 
 namespace pinion {
 namespace {

@@ -22,7 +22,7 @@ constexpr float f8_e4m3_to_float(uint8_t byte) {
 // E2M1 by its code: a sign bit, two bits of exponent, one of mantissa.
 constexpr float kE2m1Numbers[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 
-// out [elements]: all elements of a BF16, F16 or F32 tensor, or of one stored in blocks (loader/gguf/gguf_blocks.h).
+// out [elements]: all elements of a BF16, F16 or F32 tensor, or of one stored in blocks (loader/gguf/gguf.h).
 void read_floats(const TensorView& tensor, float* out);
 // out [count]: its elements [first, first + count), whole blocks.
 void read_floats(const TensorView& tensor, int64_t first, int64_t count, float* out);

@@ -6,7 +6,7 @@
 
 #include "loader/files/hints.h"
 #include "loader/files/json.h"
-#include "loader/gguf/gguf_blocks.h"
+#include "loader/gguf/gguf.h"
 
 namespace pinion {
 namespace {

@@ -19,7 +19,7 @@
 namespace pinion {
 
 // All types of the format, then those of GGUF that are stored in blocks: first_block + the number in the file
-// (loader/gguf/gguf_blocks.h), of which the code names a few.
+// (loader/gguf/gguf.h), of which the code names a few.
 // clang-format off: one row for each kind of number
 enum class DType : uint8_t {
   bf16, f16, f32, f64,

@@ -75,6 +75,7 @@ void read_intermediate_size(JsonFields& family, JsonFields& file, ModelConfig* o
   std::vector<int64_t> sizes =
       may_differ ? file.integers(field, 1, kMaxK) : std::vector<int64_t>{file.integer(field, absent, 1, kMaxK)};
   if (family.boolean("adjusts_intermediate_size", false)) sizes[0] = adjusted_size(file, sizes[0]);
+  check_width(file, field, sizes.empty() ? 0 : sizes[0], "mlp too wide", "the mlp");
   if (sizes.size() == 1) sizes.resize(out->layers, sizes[0]);
   if (std::ssize(sizes) != out->layers) {
     return file.fail(field, "wrong length", "1 or " + std::to_string(out->layers), std::to_string(sizes.size()));
@@ -180,7 +181,7 @@ Error with_assumed_sizes(const ModelConfig& config, Error e) {
   return e;
 }
 
-Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out) {
+Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out, bool is_from_gguf) {
   Json json;
   if (Error e = parse_json(without_infinity(text), where, &json)) return e;
   std::vector<Family> families;
@@ -200,9 +201,9 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
     given.update(*inner);
   }
   Json description = with_variants(found->description, given);
-  if (const auto changes = given.find(kFamilyChanges); changes != given.end()) {
-    if (changes->is_object()) apply_changes(*changes, &description);
-    given.erase(changes);
+  if (is_from_gguf) {
+    apply_changes(given[kFamilyChanges], &description);
+    given.erase(kFamilyChanges);
   }
   JsonFields family{description, found->path()};
   // Older names of fields; if a file has both, the older one wins.
@@ -252,7 +253,7 @@ Error read_model_config(const std::filesystem::path& folder, ModelConfig* out) {
   if (!is_file && !std::filesystem::is_directory(folder, code)) return error("no such folder", folder.string());
   std::string text;
   if (Error e = read_model_text(folder, "config.json", kMaxJsonBytes, &text)) return e;
-  return parse_model_config(text, (is_file ? folder : folder / "config.json").string(), out);
+  return parse_model_config(text, (is_file ? folder : folder / "config.json").string(), out, is_file);
 }
 
 }  // namespace pinion

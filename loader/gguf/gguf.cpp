@@ -12,13 +12,13 @@
 #include "kernels/base/text.h"
 #include "kernels/base/utf8.h"
 #include "loader/files/hints.h"
-#include "loader/gguf/gguf_blocks.h"
 
 namespace pinion {
 namespace {
 
 constexpr size_t kMaxNesting = 4;        // of arrays
 constexpr size_t kMaxNameBytes = 65535;  // of keys and names of tensors
+constexpr uint64_t kMaxListed = 4096;    // items of a list that is kept without the vocabulary
 constexpr int64_t kMaxAlignment = 1 << 20;
 constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;             // a name of one letter, its type, a value of one byte
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // a name of one letter, one dimension, type, offset
@@ -27,6 +27,7 @@ constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // a name of one le
 struct Header {
   std::span<const std::byte> file;
   std::string where;
+  bool keeps_vocabulary;
   size_t at = kGgufMagic.size();
   uint64_t values = 0;               // counted so far
   std::string current = {};          // ": KEY" or ": TENSOR", for errors
@@ -139,11 +140,13 @@ Json read_array(Header& header) {
   if (header.indexes.size() == kMaxNesting) header.fail("arrays nested too deep", "at most 4");
   Json::array_t items;
   if (!header.count(count, type.min_bytes)) return items;
-  items.reserve(count);
+  const bool is_kept = header.keeps_vocabulary || count <= kMaxListed;
+  items.reserve(is_kept ? count : 0);
   header.indexes.push_back(0);
   for (uint64_t i = 0; i < count && !header.failure; ++i) {
     header.indexes.back() = i;
-    items.push_back(type.read(header));
+    if (is_kept) items.push_back(type.read(header));
+    if (!is_kept) type.read == read_text ? void(header.text()) : void(type.read(header));
   }
   header.indexes.pop_back();
   return items;
@@ -196,17 +199,18 @@ std::string part_ending(int64_t part, int64_t parts) {
   return formatted("-%05d-of-%05d.gguf", static_cast<int>(part + 1), static_cast<int>(parts));
 }
 
-Error open_part(const std::filesystem::path& path, std::vector<MappedFile>* files, GgufFile* out) {
+Error open_part(const std::filesystem::path& path, std::vector<MappedFile>* files, GgufFile* out,
+                bool keeps_vocabulary) {
   if (Error e = map_file(path, &files->emplace_back())) return e;
-  return parse_gguf(files->back().contents(), path.string(), out);
+  return parse_gguf(files->back().contents(), path.string(), out, keeps_vocabulary);
 }
 
 }  // namespace
 
-Error parse_gguf(std::span<const std::byte> file, const std::string& where, GgufFile* out) {
+Error parse_gguf(std::span<const std::byte> file, const std::string& where, GgufFile* out, bool keeps_vocabulary) {
   const std::string_view begin{reinterpret_cast<const char*>(file.data()), std::min(file.size(), size_t{64})};
   if (!begin.starts_with(kGgufMagic)) return with_foreign_hint(error("not a GGUF file", where), begin);
-  Header header{file, where};
+  Header header{file, where, keeps_vocabulary};
   check_version(header);
   const auto tensors = header.number<uint64_t>(), keys = header.number<uint64_t>();
   if (!header.count(tensors, kMinTensorBytes) || !header.count(keys, kMinKeyBytes)) return header.failure;
@@ -247,18 +251,19 @@ Error parse_gguf(std::span<const std::byte> file, const std::string& where, Gguf
 }
 
 double bits_per_weight(const GgufFile& gguf) {
-  int64_t bytes = 0, elements = 1;
+  int64_t bytes = 0, elements = 0;
   for (const TensorView& tensor : gguf.tensors) {
     if (!tensor.name.starts_with("blk.") || tensor.shape.size() < 2) continue;
     bytes += tensor.bytes;
     elements += tensor.elements();
   }
-  return 8.0 * static_cast<double>(bytes) / static_cast<double>(elements);
+  return 8.0 * static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(1, elements));
 }
 
-Error open_gguf(const std::filesystem::path& path, std::vector<MappedFile>* files, GgufFile* out) {
+Error open_gguf(const std::filesystem::path& path, std::vector<MappedFile>* files, GgufFile* out,
+                bool keeps_vocabulary) {
   files->clear();
-  if (Error e = open_part(path, files, out)) return e;
+  if (Error e = open_part(path, files, out, keeps_vocabulary)) return e;
   JsonFields given{out->metadata, path.string()};
   const int64_t parts = given.integer("split.count", 0, 0, 99'999);  // a merged file has 0
   if (given.error || parts <= 1) return given.error;
@@ -281,7 +286,7 @@ Error open_gguf(const std::filesystem::path& path, std::vector<MappedFile>* file
       return error("a part of this model is missing; download it into the same folder", part_path);
     }
     GgufFile piece;
-    if (Error e = open_part(part_path, files, &piece)) return e;
+    if (Error e = open_part(part_path, files, &piece, keeps_vocabulary)) return e;
     JsonFields split{piece.metadata, part_path};
     split.integer("split.count", {}, parts, parts);
     split.integer("split.no", {}, part, part);

@@ -1,6 +1,6 @@
 // Values must equal those of gguf-py's quants.py, so the order of operations is fixed: scales are multiplied first, in
 // fp32, and a minimum is added last.
-#include "loader/gguf/gguf_blocks.h"
+#include "loader/gguf/gguf.h"
 
 #include <algorithm>
 #include <array>

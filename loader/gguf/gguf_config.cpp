@@ -11,9 +11,9 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kMaxSize = 1 << 20;
+constexpr int64_t kMaxSize = 1 << 20, kMaxFactors = 512;
 
-Error read_table(Json* out) { return parse_json(gguf_text(), "configs/gguf.json", out); }
+constexpr const char* kTable = "configs/gguf.json";
 
 const TensorView* find_tensor(const GgufFile& gguf, std::string_view name) {
   const auto found = std::ranges::find(gguf.tensors, name, &TensorView::name);
@@ -26,15 +26,24 @@ struct ArchitectureFields {
   std::string prefix;  // "llama."
   std::set<std::string> read = {};
 
+  Json list(const std::string& key) {
+    read.insert(key);
+    return metadata.value(prefix + key, Json());
+  }
+
   // Lists with one number for each layer become that number if all are equal. Null: absent.
   Json get(const std::string& key) {
-    read.insert(key);
-    Json value = metadata.value(prefix + key, Json());
+    Json value = list(key);
     const bool is_uniform = value.is_array() && !value.empty() &&
                             std::ranges::all_of(value, [&](const Json& item) { return item == value[0]; });
     return is_uniform ? Json(value[0]) : value;
   }
 };
+
+// A number in a range without overflows; 0 for other values, which the reader of the config refuses.
+int64_t count_of(const Json& value) {
+  return value.is_number_integer() ? std::clamp<int64_t>(value.get<int64_t>(), 0, kMaxSize) : 0;
+}
 
 // A field's value: metadata, or the difference or the quotient of two ("block_count - nextn_predict_layers"), of which
 // the second may be absent.
@@ -44,31 +53,36 @@ Json value_of(const std::string& formula, ArchitectureFields* fields) {
   if (parts.size() < 3) return value;
   const Json second = fields->get(std::string(parts[2]));
   if (!value.is_number_integer() || !second.is_number_integer()) return value;
-  const auto a = value.get<int64_t>(), b = second.get<int64_t>();
+  const int64_t a = count_of(value), b = count_of(second);
   return parts[1] == "-" ? a - std::min(a, b) : a / std::max<int64_t>(1, b);
 }
 
-// A number of a config, for sizes of lists; 0 for other values, which the reader of the config refuses.
-int64_t count_in(const Json& config, const char* name) {
-  const auto value = config.find(name);
-  const bool is_count = value != config.end() && value->is_number_integer();
-  return is_count ? std::clamp<int64_t>(value->get<int64_t>(), 0, kMaxSize) : 0;
-}
-
-// The factors by which a tensor divides the angles.
+// The factors by which a tensor divides the angles; check_factors has found them right.
 Json rope_factors(const GgufFile& gguf, std::string_view name) {
   const TensorView* tensor = find_tensor(gguf, name);
-  if (!tensor || tensor->dtype != DType::f32) return nullptr;
+  if (!tensor) return nullptr;
   std::vector<float> factors(tensor->elements());
   read_floats(*tensor, factors.data());
   return factors;
 }
 
+// llama.cpp applies factors and a scaling together, which no family does.
+Error check_factors(const GgufFile& gguf, const Json& scaling, const std::string& where) {
+  for (const TensorView& tensor : gguf.tensors) {
+    if (!tensor.name.starts_with("rope_f")) continue;
+    const bool is_plain = !tensor.name.starts_with("rope_freqs") || scaling.is_null() || scaling == "none";
+    if (tensor.dtype == DType::f32 && tensor.elements() <= kMaxFactors && is_plain) continue;
+    return error("unsupported factors of rope", where + ": " + tensor.name, "at most 512 of F32, without rope.scaling");
+  }
+  return {};
+}
+
 // Llama 3's rope is stored as factors; as a longrope with one list and no attention factor it is the same.
-Json read_rope_scaling(const GgufFile& gguf, const Json& names, ArchitectureFields* fields,
+Json read_rope_scaling(const GgufFile& gguf, const Json& names, Json rope, ArchitectureFields* fields,
                        const Json& context_length) {
-  Json rope = Json::object();
+  const bool is_yarn = fields->get("rope.scaling.type") == "yarn";
   for (const auto& [key, name] : names.items()) {
+    if (is_yarn && key == "rope.scaling.attn_factor") continue;  // a factor of yarn's own: left unread, so refused
     if (Json value = fields->get(key); !value.is_null()) rope[name.get<std::string>()] = std::move(value);
   }
   if (const Json factors = rope_factors(gguf, "rope_freqs.weight"); !factors.is_null()) {
@@ -172,21 +186,30 @@ Error check_all_read(const ArchitectureFields& fields, const std::string& where)
 
 Error make_config(const GgufFile& gguf, const std::string& where, Json* out) {
   Json table, row;
-  if (Error e = read_table(&table)) return e;
+  if (Error e = parse_json(gguf_text(), kTable, &table)) return e;
   JsonFields general{gguf.metadata, where};
   const std::string kind = general.text("general.type", "model");
   if (kind != "model") general.fail("general.type", "not a model: give the model's file", "model", brief(kind));
   ArchitectureFields fields{gguf.metadata, general.text("general.architecture") + "."};
   if (general.error) return general.error;
   if (Error e = find_row(table, fields, where, &row)) return e;
-  for (const Json& key : table["required"]) {  // the families' defaults are those of other files
-    const std::string name = fields.prefix + key.get<std::string>();
-    if (!general.has(name)) general.fail(name, "missing field");
+  for (const Json& keys : table["required"]) {  // the families' defaults are those of other files
+    const auto is_given = [&](const Json& key) { return general.has(fields.prefix + key.get<std::string>()); };
+    if (std::ranges::none_of(keys, is_given)) general.fail(fields.prefix + keys[0].get<std::string>(), "missing field");
+  }
+  for (const Json* fixed : {&table["fixed"], &row["fixed"]}) {
+    for (const auto& [key, value] : fixed->items()) {
+      const Json found = fields.get(key);
+      if (!found.is_null() && found != value)
+        general.fail(fields.prefix + key, "unsupported", brief(value), brief(found));
+    }
   }
   if (general.error) return general.error;
-  Json config = row["config"];
-  Json names = table["fields"];
+  if (Error e = check_factors(gguf, fields.get("rope.scaling.type"), where)) return e;
+  Json config = table["config"], names = table["fields"];
+  config.update(row["config"]);
   names.merge_patch(row.value("fields", Json::object()));
+  names.update(row.value("fields_by_layers", Json::object()).value(fields.get("block_count").dump(), Json::object()));
   for (const auto& [name, key] : names.items()) {
     Json value = value_of(key.get<std::string>(), &fields);
     if (name == "num_key_value_heads" && value.is_array() && !value.empty()) value = *std::ranges::max_element(value);
@@ -194,31 +217,33 @@ Error make_config(const GgufFile& gguf, const std::string& where, Json* out) {
     if (!value.is_null() || name == "sliding_window" || name == "head_dim") config[name] = std::move(value);
   }
   for (const auto& [name, tensor] : row["flags"].items()) {
-    config[name] = find_tensor(gguf, tensor.get<std::string>()) != nullptr;
+    const std::string which = tensor;  // "!TENSOR": true if it is absent
+    config[name] = which[0] == '!' ? !find_tensor(gguf, which.substr(1)) : find_tensor(gguf, which) != nullptr;
   }
   if (const TensorView* embedding = find_tensor(gguf, "token_embd.weight")) config["vocab_size"] = embedding->shape[0];
   config["tie_word_embeddings"] = find_tensor(gguf, "output.weight") == nullptr;
   if (const Json types = row.value("layer_types", Json()); !types.is_null()) {
-    const int64_t layers = count_in(config, "num_hidden_layers");
-    const Json by_layer = fields.get(types["key"].get<std::string>());
+    const int64_t layers = count_of(config["num_hidden_layers"]);
+    const Json by_layer = fields.list(types["key"].get<std::string>());
     if (by_layer.is_array()) config["layer_types"] = layer_types(by_layer, types["names"], layers);
     if (by_layer.is_null() && types.contains("absent")) config["layer_types"] = Json(layers, types["absent"]);
   }
-  Json rope = read_rope_scaling(gguf, table["rope_scaling"], &fields, config.value("max_position_embeddings", Json()));
+  Json rope = read_rope_scaling(gguf, table["rope_scaling"], row.value("rope_scaling", Json::object()), &fields,
+                                config.value("max_position_embeddings", Json()));
   if (rope.contains("long_factor")) {
     config["original_max_position_embeddings"] = rope.value("original_max_position_embeddings", Json());
   }
   if (!rope.is_null()) config["rope_scaling"] = std::move(rope);
   if (const Json rotated = fields.get("rope.dimension_count"); rotated.is_number()) {
-    const int64_t heads = std::max<int64_t>(1, count_in(config, "num_attention_heads"));
-    const bool has_dim = !config["head_dim"].is_null();
-    const int64_t width = has_dim ? count_in(config, "head_dim") : count_in(config, "hidden_size") / heads;
-    const double fraction = rotated.get<double>() / static_cast<double>(std::max<int64_t>(1, width));
-    if (fraction != 1.0) config["partial_rotary_factor"] = fraction;
+    const int64_t heads = std::max<int64_t>(1, count_of(config["num_attention_heads"]));
+    const Json& head_dim = config["head_dim"];
+    const int64_t width = head_dim.is_null() ? count_of(config["hidden_size"]) / heads : count_of(head_dim);
+    // The product with the width is cut to a whole number, hence half more.
+    const double fraction = (rotated.get<double>() + 0.5) / static_cast<double>(std::max<int64_t>(1, width));
+    config["partial_rotary_factor"] = std::min(1.0, fraction);
   }
   if (fields.prefix == "gemma4.") add_gemma4(gguf, &fields, &config);
-  constexpr const char* kBos = "tokenizer.ggml.bos_token_id";
-  if (gguf.metadata.contains(kBos)) config["bos_token_id"] = gguf.metadata[kBos];
+  if (const Json* id = general.find("tokenizer.ggml.bos_token_id")) config["bos_token_id"] = *id;
   config["eos_token_id"] = end_ids(gguf.metadata);
   config[kFamilyChanges] = table["description"];
   config[kFamilyChanges].update(row.value("description", Json::object()), true);
@@ -232,7 +257,7 @@ Error make_config(const GgufFile& gguf, const std::string& where, Json* out) {
 
 Error make_generation_config(const Json& metadata, Json* out) {
   Json table;
-  if (Error e = read_table(&table)) return e;
+  if (Error e = parse_json(gguf_text(), kTable, &table)) return e;
   *out = {{"eos_token_id", end_ids(metadata)}};
   for (const auto& [key, name] : table["sampling"].items()) {
     if (!metadata.contains(key)) continue;

@@ -41,7 +41,7 @@ Error make_tokenizer(const fs::path& path, const std::string& name) {
   if (file == last_file && (text == texts.end() || !text->second.empty())) return {};
   GgufFile gguf;
   last_file.clear();
-  if (Error e = open_gguf(path, &files, &gguf)) return e;
+  if (Error e = open_gguf(path, &files, &gguf, true)) return e;
   if (Error e = make_tokenizer_texts(gguf.metadata, path.string(), &texts)) return e;
   last_file = file;
   return {};
@@ -62,7 +62,7 @@ bool has_model_text(const fs::path& model, std::string_view name) {
   if (!is_gguf(model)) return fs::exists(model / name, code);
   if (is_config(name)) return true;
   const std::lock_guard lock(last_tokenizer.mutex);
-  if (make_tokenizer(model, {})) return name == "tokenizer.json";  // whose reader then reports the failure
+  if (make_tokenizer(model, {})) return name == "tokenizer.json";  // its reader reports the failure
   return last_tokenizer.texts.contains(std::string(name));
 }
 
@@ -73,7 +73,7 @@ Error read_model_text(const fs::path& model, std::string_view name, int64_t max_
   if (Error e = make_tokenizer(model, std::string(name))) return e;
   const auto text = last_tokenizer.texts.find(std::string(name));
   if (text == last_tokenizer.texts.end())
-    return error("the metadata have no such part", model.string(), std::string(name));
+    return error("no such text in the metadata", model.string(), std::string(name));
   *out = name == "tokenizer_config.json" ? text->second : std::exchange(text->second, {});
   return {};
 }

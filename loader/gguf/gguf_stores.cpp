@@ -25,7 +25,7 @@ std::string stem_of(const std::string& name) {
 
 bool is_model(const std::string& name) {
   const std::string file = name.substr(name.rfind('/') + 1);
-  const bool is_first = file == gguf_parts(file)[0];
+  const bool is_first = fnmatch(kPart, file.c_str(), 0) != 0 || file.find("-00001-of-") != file.npos;
   return is_first && file.ends_with(".gguf") && !file.starts_with("mmproj") && !file.starts_with("imatrix");
 }
 
@@ -37,15 +37,17 @@ bool has_tag(const std::string& stem, std::string_view tag) {
          (at == 0 || std::string_view("-._").find(stem[at - 1]) != std::string_view::npos);
 }
 
-// A manifest of Ollama names the blob with the model.
+// A manifest of Ollama names the blob with the model by its hash.
 fs::path ollama_blob(const fs::path& store, const fs::path& manifest) {
   Json json;
   if (read_json_file(manifest, &json)) return {};
   JsonFields fields{json, manifest.string()};
   for (const Json& entry : fields.list("layers")) {
     JsonFields layer{entry, fields.where};
-    if (layer.text("mediaType", "") != "application/vnd.ollama.image.model") continue;
-    const fs::path blob = store / "blobs" / replaced(layer.text("digest", ""), ":", "-");
+    const std::string digest = layer.text("digest", "");
+    const bool is_hash = digest.starts_with("sha256:") && is_hexadecimal(std::string_view(digest).substr(7), 64);
+    if (!is_hash || layer.text("mediaType", "") != "application/vnd.ollama.image.model") continue;
+    const fs::path blob = store / "blobs" / replaced(digest, ":", "-");
     std::error_code code;
     if (fs::is_regular_file(blob, code)) return blob;
   }
@@ -102,10 +104,12 @@ std::vector<std::string> files_below(const fs::path& folder) {
 
 fs::path find_in_stores(const std::string& name) {
   const auto [repository, tag] = split_tag(name);
-  if (tag.empty()) return {};
+  if (tag.empty() || repository.starts_with('/') || name.find("..") != name.npos) return {};
   const fs::path llama = llama_cache_folder(), ollama = ollama_folder();
   std::vector<std::string> cached;
-  const std::string prefix = replaced(repository, "/", "_") + "_";
+  // ORG_REPOSITORY_FILE: the file begins with the repository's name, so that Org/Model is not Org/Model_v2.
+  const std::string stem = repository.substr(0, repository.size() - (repository.ends_with("-GGUF") ? 5 : 0));
+  const std::string prefix = replaced(repository, "/", "_") + "_" + stem.substr(stem.rfind('/') + 1);
   for (const std::string& file : llama.empty() ? std::vector<std::string>{} : files_below(llama)) {
     if (file.starts_with(prefix)) cached.push_back(file);
   }

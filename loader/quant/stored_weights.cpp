@@ -6,7 +6,7 @@
 
 #include "loader/checkpoint/number_formats.h"
 #include "loader/files/mapped_file.h"
-#include "loader/gguf/gguf_blocks.h"
+#include "loader/gguf/gguf.h"
 
 namespace pinion {
 namespace {

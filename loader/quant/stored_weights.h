@@ -144,7 +144,7 @@ Error explain_nan(const CodedMatrix& matrix, int64_t row);
 // mapped files.
 std::string find_w4_format(const CodedMatrix& matrix, Format* out);
 
-// These functions for pack_all; an empty reader if the matrix has no format. keep_codes: find_w4_format has found a
+// A reader for pack_all; an empty reader if the matrix has no format. keep_codes: find_w4_format has found a
 // format.
 RowReader reader_of(const CodedMatrix& matrix, bool keep_codes);
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -19,8 +20,8 @@
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
 #include "loader/gguf/gguf.h"
-#include "loader/gguf/gguf_blocks.h"
 #include "loader/quant/stored_weights.h"
+#include "tests/loader/gguf_files.h"
 #include "tests/temp_folder.h"
 
 namespace pinion {
@@ -109,6 +110,72 @@ TEST(Gguf, UnreadMetadataAndOtherArchitecturesAreRefused) {
   EXPECT_EQ(load_message(renamed.path), renamed.path + ": blk.0.attn_q.weight: no such tensor");
 }
 
+// The metadata of a small model, without weights except for an embedding of zeros.
+GgufWriter small_model(const std::string& architecture, uint32_t layers, uint32_t width, uint32_t heads) {
+  GgufWriter file;
+  const std::string prefix = architecture + ".";
+  file.add("general.architecture", architecture);
+  file.add(prefix + "block_count", layers);
+  file.add(prefix + "embedding_length", width);
+  file.add(prefix + "attention.head_count", heads);
+  file.add(prefix + "context_length", uint32_t{512});
+  file.add(prefix + "feed_forward_length", uint32_t{64});
+  file.add_tensor("token_embd.weight", {width, 4}, 0, std::string(width * 16, '\0'));
+  return file;
+}
+
+std::string config_error(const GgufWriter& file, ModelConfig* out) {
+  const TempFolder folder;
+  return read_model_config(folder.write("model.gguf", file.file()), out).message();
+}
+
+TEST(Gguf, ConstantsOfLlamaCppAreTheDefaults) {
+  ModelConfig config;
+  GgufWriter gemma =
+      small_model("gemma3", 62, 5376, 32);  // 27B: heads of 128, but scores by the width of a head's share
+  EXPECT_NE(config_error(gemma, &config).find("epsilon: missing field"), std::string::npos);
+  gemma.add("gemma3.attention.layer_norm_rms_epsilon", 1e-6f);
+  gemma.add("gemma3.attention.key_length", uint32_t{128});
+  gemma.add("gemma3.attention.sliding_window", uint32_t{1024});
+  EXPECT_EQ(config_error(gemma, &config), "");
+  EXPECT_FLOAT_EQ(config.score_scale, 1.0f / std::sqrt(168.0f));
+  EXPECT_EQ(config.ropes[0].theta, 10000.0);  // not the family's 1000000
+
+  GgufWriter mistral = small_model("mistral3", 2, 64, 4);
+  mistral.add("mistral3.attention.layer_norm_rms_epsilon", 1e-5f);
+  mistral.add("mistral3.rope.freq_base", 1e9f);
+  EXPECT_EQ(config_error(mistral, &config), "");
+  EXPECT_EQ(config.ropes[0].kind, RopeKind::none);  // not the family's yarn
+  EXPECT_EQ(config.ropes[0].theta, 1e9);
+
+  GgufWriter partial = small_model("stablelm", 2, 208, 2);  // 30 / 104 * 104 is 29.99...
+  partial.add("stablelm.attention.layer_norm_epsilon", 1e-5f);
+  partial.add("stablelm.rope.dimension_count", uint32_t{30});
+  EXPECT_EQ(config_error(partial, &config), "");
+  EXPECT_EQ(config.ropes[0].dims, 30);
+  EXPECT_TRUE(config.parallel_branches);  // the file has no norm of the mlp
+  partial.add("stablelm.attention.causal", false);
+  EXPECT_NE(config_error(partial, &config).find("attention.causal: unsupported: want true"), std::string::npos);
+}
+
+TEST(Gguf, HostileMetadataAreRefused) {
+  ModelConfig config;
+  GgufWriter counts = small_model("llama", 5, 64, 4);
+  counts.add("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  counts.add("llama.nextn_predict_layers", kI64, raw(std::numeric_limits<int64_t>::min()));
+  EXPECT_EQ(config_error(counts, &config), "");
+  EXPECT_EQ(config.layers, 5);
+  GgufWriter types = small_model("qwen3", 2, 64, 4);
+  types.add("qwen3.attention.layer_norm_rms_epsilon", "small");
+  types.add("qwen3.attention.key_length", "wide");
+  types.add("qwen3.rope.dimension_count", uint32_t{8});
+  EXPECT_NE(config_error(types, &config), "");
+  GgufWriter factors = small_model("llama", 2, 64, 4);
+  factors.add("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  factors.add_tensor("rope_freqs.weight", {8}, 1, std::string(16, '\0'));
+  EXPECT_NE(config_error(factors, &config).find("unsupported factors of rope"), std::string::npos);
+}
+
 // Blocks with these codes and scales: w = scale * code + minimum.
 TEST(Gguf, CodesOfFourBitsStay) {
   std::vector<MappedFile> files;
@@ -147,7 +214,7 @@ TEST(Gguf, TheModeFollowsTheBitsOfTheFile) {
   gguf.tensors = {{"token_embd.weight", DType::f32, {8, 32}, nullptr, 8 * 128},
                   {"blk.0.attn_q.weight", DType::q4_0, {8, 32}, nullptr, 8 * 18},
                   {"blk.0.attn_norm.weight", DType::f32, {32}, nullptr, 128}};
-  EXPECT_EQ(bits_per_weight(gguf), 8.0 * 144 / 257);
+  EXPECT_EQ(bits_per_weight(gguf), 8.0 * 144 / 256);
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 
 #include "loader/checkpoint/number_formats.h"
 #include "loader/gguf/gguf.h"
-#include "loader/gguf/gguf_blocks.h"
 #include "tests/fuzz/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,4 @@
 // Block types of GGUF: the values of gguf-py, bit by bit (tools/reference/make_gguf_blocks.py).
-#include "loader/gguf/gguf_blocks.h"
 
 #include <gtest/gtest.h>
 
