@@ -29,6 +29,10 @@ bool is_weights(std::string_view name) { return name.ends_with(".safetensors") |
 
 bool is_plain_path(std::string_view path) { return std::ranges::all_of(split(path, '/'), is_plain); }
 
+bool is_gguf_name(std::string_view name) {
+  return name.ends_with(".gguf") && is_plain_path(name) && std::ranges::count(name, '/') <= 1;
+}
+
 Error read_file(const Json& json, const std::string& where, RemoteFile* out) {
   JsonFields fields{json, where + ": " + out->name};
   out->bytes = fields.integer("size", {}, 0, kMaxFileBytes);
@@ -47,7 +51,7 @@ Error read_file(const Json& json, const std::string& where, RemoteFile* out) {
                brief(out->hash));
 }
 
-// Check "ORG/NAME" or "ORG/NAME:TAG", and a branch, tag or commit. Return the complaint, or nothing.
+// The complaint about "ORG/NAME" or "ORG/NAME:TAG", or about a branch, tag or commit; empty if it is right.
 std::string complain_about_name(std::string_view text) {
   const auto [name, tag] = split_tag(std::string(text));
   const size_t slash = name.find('/');
@@ -74,9 +78,8 @@ Error parse_repository(std::string_view text, const std::string& url, Repository
     JsonFields file{entry, url};
     RemoteFile remote{.name = file.text("rfilename")};
     if (file.error) return file.error;
-    const bool may_be_below = remote.name.ends_with(".gguf");
-    const bool is_plain_name = may_be_below ? is_plain_path(remote.name) : is_plain(remote.name);
-    if (!is_model_file(remote.name) && !(is_weights(remote.name) && is_plain_name)) continue;
+    const bool has_weights = is_gguf_name(remote.name) || (is_weights(remote.name) && is_plain(remote.name));
+    if (!is_model_file(remote.name) && !has_weights) continue;
     if (Error e = read_file(entry, url, &remote)) return e;
     out->files.push_back(std::move(remote));
   }
@@ -223,7 +226,9 @@ Error get(const GetOptions& options, Download* out, std::string* model) {
   std::string gguf;
   std::vector<std::string> names;
   for (const RemoteFile& file : out->repository.files) names.push_back(file.name);
-  if (!out->tag.empty() || !find_file(out->repository, "config.json")) {
+  const bool has_gguf = std::ranges::any_of(names, is_gguf_name);
+  const bool has_weights = find_file(out->repository, kSingleFile) || find_file(out->repository, kIndexFile);
+  if (!out->tag.empty() || !find_file(out->repository, "config.json") || (has_gguf && !has_weights)) {
     if (Error e = choose_gguf(names, out->tag, out->name, &gguf)) {
       return out->tag.empty() && e.expected.empty() ? error("no config.json: not a model folder", out->name) : e;
     }

@@ -114,8 +114,13 @@ Error no_such_folder(const std::string& name) {
   if (name.find("://") != name.npos) {
     return error("an address, where a folder or ORG/NAME was expected; `pinion get ORG/NAME` downloads a model", name);
   }
-  if (!may_be_repository(name)) return error("no such folder", name.empty() ? "\"\"" : name);
-  const fs::path repository = repository_folder(name);
+  const auto [hub_name, tag] = split_tag(name);
+  if (!may_be_repository(hub_name)) {
+    return error(name.ends_with(".gguf") ? "no such file" : "no such folder", name.empty() ? "\"\"" : name);
+  }
+  const fs::path repository = repository_folder(hub_name), cached = main_snapshot(repository);
+  std::string gguf;
+  if (!tag.empty() && !cached.empty()) return choose_gguf(files_below(cached), tag, name, &gguf);
   if (!repository.empty() && path_exists(repository)) {
     for (const std::string& snapshot : file_names(repository / "snapshots")) {
       if (!path_exists(repository / "snapshots" / snapshot / "config.json")) continue;
@@ -177,7 +182,8 @@ std::string find_model_folder(const std::string& name) {
   fs::path folder = main_snapshot(is_path ? path : repository_folder(repository));
   if (folder.empty() && fs::is_directory(path, code)) folder = path;
   std::string gguf;
-  if (!folder.empty() && (is_path || tag.empty()) && path_exists(folder / "config.json")) return folder.string();
+  const bool is_folder = path_exists(folder / "config.json") || path_exists(folder / "adapter_config.json");
+  if (!folder.empty() && (is_path || tag.empty()) && is_folder) return folder.string();
   if (!folder.empty() && !choose_gguf(files_below(folder), is_path ? "" : tag, name, &gguf)) {
     return (folder / gguf).string();
   }

@@ -19,8 +19,9 @@ std::string hugging_face_cache_folder();  // $HF_HOME/hub, ~/.cache/huggingface/
 std::string llama_cache_folder();         // $LLAMA_CACHE, ~/.cache/llama.cpp
 std::string ollama_folder();              // $OLLAMA_MODELS, ~/.ollama/models
 
-// The folder for a name, which may be the folder, DIR/model.safetensors or DIR/config.json, or ORG/NAME or a
-// repository's folder in the Hugging Face cache (the current snapshot). Any other name is returned unchanged.
+// The folder or GGUF file for a name, which may be its path, DIR/model.safetensors or DIR/config.json; ORG/NAME or a
+// repository's folder in the Hugging Face cache (the current snapshot); NAME:TAG there or in find_in_stores(). Any
+// other name is returned unchanged.
 std::string find_model_folder(const std::string& name);
 
 constexpr const char* kSingleFile = "model.safetensors";

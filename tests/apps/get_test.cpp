@@ -71,6 +71,7 @@ TEST(Get, OneGgufFileOfARepository) {
   const std::string contents = read_file(fs::path(PINION_TEST_DATA "/gguf/families/qwen3.gguf"));
   hub.files.clear();
   hub.siblings.clear();
+  hub.add("config.json", "{}");  // some repositories have one beside the GGUF files
   for (const char* name : {"Tiny-Q8_0.gguf", "mmproj-Q4_0.gguf", "Q4_0/Tiny-Q4_0-00001-of-00002.gguf",
                            "Q4_0/Tiny-Q4_0-00002-of-00002.gguf"}) {
     hub.add(name, contents);

@@ -82,10 +82,16 @@ TEST(ModelFolder, GgufFilesAreFoundByTag) {
   EXPECT_EQ(find_model_folder("Org/Some--Model:Q4_K_M"), snapshot + "parts/M-Q4_K_M-00001-of-00002.gguf");
   EXPECT_EQ(find_model_folder("Org/Some--Model"), snapshot + "parts/M-Q4_K_M-00001-of-00002.gguf");
   EXPECT_EQ(find_model_folder("Org/Some--Model:Q5_0"), "Org/Some--Model:Q5_0");
+  EXPECT_EQ(check_folder("Org/Some--Model:Q5_0").message(),
+            "Org/Some--Model:Q5_0: no GGUF file with this tag: want the end of one of Model-Q8_0, Model-UD-Q4_K_M, "
+            "M-Q4_K_M, have Q5_0");
+  EXPECT_EQ(check_folder("absent.gguf").message(), "absent.gguf: no such file");
   for (const char* name : {"llama", "ollama/blobs", "ollama/manifests/registry.ollama.ai/library/tiny", "one"}) {
     fs::create_directories(fs::path(folder.string()) / name);
   }
   folder.write("llama/Org_Other_Other.Q5_0.gguf", "GGUF");
+  folder.write("llama/Org_Oth_er_Other.Q5_0.gguf", "GGUF");
+  EXPECT_EQ(find_model_folder("Org/Oth:Q5_0"), "Org/Oth:Q5_0");  // another repository's file
   EXPECT_EQ(find_model_folder("Org/Other:Q5_0"), folder.string() + "/llama/Org_Other_Other.Q5_0.gguf");
   const std::string digest(64, 'a'), layer = R"({"mediaType": "application/vnd.ollama.image.)";
   const std::string manifest = R"({"layers": [)" + layer + R"(license", "digest": "sha256:b"}, )" + layer +
