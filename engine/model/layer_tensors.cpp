@@ -350,7 +350,8 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
 }
 
 int64_t vector_parameters(const ModelConfig& config) {
-  int64_t count = config.norm_weights ? config.hidden_size * (config.norm_bias ? 2 : 1) + config.layer_input.size : 0;
+  int64_t count = config.layer_input.size;
+  if (config.norm_weights) count += config.hidden_size * (config.norm_bias ? 2 : 1);
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (const VectorTensor& vector : layer_vectors(config, layer)) count += vector.n;
   }

@@ -96,7 +96,7 @@ struct VectorReader {
     if (spec.form == VectorForm::matrix) return bind(spec.name, {spec.rows, spec.n / spec.rows}, out);
     const TensorView* found = model->checkpoint.find(spec.name);
     // ERNIE's corrections of the router have two dimensions.
-    if (found && found->shape.size() == 2) return bind(spec.name, {1, spec.n}, out);
+    if (found && found->shape == std::vector<int64_t>{1, spec.n}) return bind(spec.name, {1, spec.n}, out);
     return bind(spec.name, {spec.n}, out);
   }
 

@@ -15,20 +15,21 @@ constexpr std::string_view kRopeKinds[] = {"default", "linear",   "dynamic",    
 struct RopeContext {
   double theta, partial;
   std::optional<int64_t> original_max_positions;  // overrides the one inside
-  bool may_be_partial, has_alpha, scales_queries, has_sections;
+  bool may_be_partial, has_alpha, scales_queries, has_sections, is_of_head;
   const Json& aliases;  // names of kinds -> other names
 };
 
-// rotatable: elements of a head that rope may rotate; less than the head in latent attention.
+// rotatable: elements of a head that rope may rotate; fewer than the head's in latent attention.
 void read_rotated_dims(JsonFields& rope, const RopeContext& context, int64_t head_dim, int64_t rotatable, Rope* r) {
   const double fraction = rope.number("partial_rotary_factor", context.partial, 0.0, 1.0);
   if (r->kind == RopeKind::proportional) {
-    r->dims = head_dim;
-    r->turning = 2 * static_cast<int64_t>(static_cast<double>(head_dim) * fraction / 2.0);
+    r->dims = rotatable;
+    r->turning = 2 * static_cast<int64_t>(static_cast<double>(rotatable) * fraction / 2.0);
     return;
   }
   if (fraction != 1.0 && !context.may_be_partial) rope.fail("partial_rotary_factor", "not supported", "1");
-  r->dims = std::min(rotatable, static_cast<int64_t>(static_cast<double>(head_dim) * fraction));
+  const int64_t whole = context.is_of_head ? head_dim : rotatable;
+  r->dims = std::min(rotatable, static_cast<int64_t>(static_cast<double>(whole) * fraction));
   if (r->dims < 2 || r->dims % 2 != 0) {
     rope.fail("partial_rotary_factor", "out of range", "an even number of rotated elements", std::to_string(r->dims));
     r->dims = 2;
@@ -212,6 +213,8 @@ void read_layer_thetas(JsonFields& file, ModelConfig* out) {
   for (size_t i = 0; i < thetas.size(); ++i) {
     Rope rope = out->ropes[0];
     rope.theta = thetas[i];
+    if (thetas[i] > 0.0 && thetas[i] < 1.0) file.fail(kField, "out of range", "0, or 1 and more");
+    if (thetas[i] > 0.0) check_defined(file, rope);
     const auto known = std::ranges::find(out->ropes, thetas[i], &Rope::theta);
     out->layer[i].rope = thetas[i] > 0.0 ? static_cast<int32_t>(known - out->ropes.begin()) : kNoRope;
     if (known == out->ropes.end() && thetas[i] > 0.0) out->ropes.push_back(std::move(rope));
@@ -269,10 +272,12 @@ void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
                          family.boolean("ntk_alpha", false),
                          family.boolean("query_scaling", false),
                          family.boolean("mrope", false),
+                         family.boolean("partial_of_head", false),
                          family.fields("rope_aliases").object};
   if (const std::string dims = family.text("rotary_dims", ""); !dims.empty() && file.has(dims)) {
     const int64_t head_dim = out->layer[0].head_dim;
-    context.partial = static_cast<double>(file.integer(dims, {}, 2, head_dim)) / static_cast<double>(head_dim);
+    const auto rotated = static_cast<double>(file.integer(dims, {}, 2, head_dim)) + 0.5;  // cut to a whole number later
+    context.partial = std::min(1.0, rotated / static_cast<double>(head_dim));
   }
   if (file.has("original_max_position_embeddings")) {
     context.original_max_positions = file.integer("original_max_position_embeddings", {}, 1, kMaxPositions);
