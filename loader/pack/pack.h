@@ -61,7 +61,7 @@ struct RowOrder {
 // Rows that a file stores as 4-bit codes: weight = (code - zero point) * group scale * scale.
 struct W4Rows {
   std::vector<uint8_t> codes;        // [rows][padded_k] 0 to 15; beyond k the group's zero point, at most 15
-  std::vector<uint8_t> zero_points;  // [rows][padded_k / kGroupK] times kZeroSteps, at most kMaxZero
+  std::vector<uint8_t> zero_points;  // [rows][padded_k / kGroupK] times kZeroSteps, at most kZeroSteps * kMaxZero
   std::vector<f16> group_scales;     // [rows][padded_k / kGroupK]
   std::vector<float> scales;         // [rows]
 };

@@ -243,21 +243,21 @@ void append_w4_row(std::span<const W4Block> blocks, const uint8_t* codes, W4Rows
   const float scale = largest >= 0x1p-100f ? std::ldexp(1.0f, std::ilogb(largest) - kTopExponent) : 1.0f;
   rows->scales.push_back(scale);
   for (const auto& [block_scale, minimum] : blocks) {
-    W4Group group = {};
     const float steps = std::nearbyint(-minimum / block_scale * kZeroSteps);
-    group.scales[0] = to_f16(block_scale / scale);
-    for (int64_t k = 0; k < kGroupK; ++k) {
-      group.codes[k][0] = codes[k];
-      group.weights[k][0] = (block_scale * static_cast<float>(codes[k]) + minimum) / scale;
-    }
     if (steps >= 0 && steps <= kZeroSteps * kMaxZero) {
-      group.zero_points[0] = static_cast<uint8_t>(steps);
+      std::copy_n(codes, kGroupK, std::back_inserter(rows->codes));
+      rows->group_scales.push_back(to_f16(block_scale / scale));
+      rows->zero_points.push_back(static_cast<uint8_t>(steps));
     } else {
+      W4Group group = {};
+      for (int64_t k = 0; k < kGroupK; ++k) {
+        group.weights[k][0] = (block_scale * static_cast<float>(codes[k]) + minimum) / scale;
+      }
       quantize_w4(&group, Format::w4z, false);
+      for (int64_t k = 0; k < kGroupK; ++k) rows->codes.push_back(group.codes[k][0]);
+      rows->group_scales.push_back(group.scales[0]);
+      rows->zero_points.push_back(group.zero_points[0]);
     }
-    for (int64_t k = 0; k < kGroupK; ++k) rows->codes.push_back(group.codes[k][0]);
-    rows->group_scales.push_back(group.scales[0]);
-    rows->zero_points.push_back(group.zero_points[0]);
     codes += kGroupK;
   }
 }
