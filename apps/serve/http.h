@@ -22,7 +22,7 @@ class HttpListener {
   Error bind(const HttpOptions& options, std::span<const Route> routes);
   int port() const { return port_; }
 
-  // Serves static routes on threads of its own, and status 503 for others until open(). Fails without a thread.
+  // Serves static routes on threads of its own, 503 for others until open(). Fails if no thread starts.
   Error listen();
   void open(const ServerState* server);
 

@@ -112,6 +112,7 @@ Error InferenceService::submit(std::vector<InferenceRequest> requests, std::uniq
     group->requests_.back()->submit_seconds = now;
   }
   group->running_ = requests.size();
+  group->checked_seconds_ = now;
   {
     const std::lock_guard lock(mutex_);
     *kind = FailureKind::draining;

@@ -104,7 +104,7 @@ class RequestGroup {
   std::shared_ptr<EventQueue> queue_ = std::make_shared<EventQueue>();
   std::vector<std::shared_ptr<Request>> requests_;
   size_t running_ = 0;          // requests whose last event was not returned yet
-  double checked_seconds_ = 0;  // last call of is_connected
+  double checked_seconds_ = 0;  // start, then the last call of is_connected
 };
 
 // Histogram with Prometheus' bucket bounds.

@@ -252,10 +252,8 @@ class MessageFormatter : public ResponseFormatter {
   void put(const ToolEvent& part) {
     if (single_call_ && calls_ > 0 && part.index != 0) return;
     switch (part.kind) {
-      case ToolEvent::Kind::kContent:
-        return add_text("text", part.text);
-      case ToolEvent::Kind::kThought:
-        return add_text("thinking", part.text);
+      case ToolEvent::Kind::kContent: return add_text("text", part.text);
+      case ToolEvent::Kind::kThought: return add_text("thinking", part.text);
       case ToolEvent::Kind::kCallBegun:
         ++calls_;
         arguments_.clear();

@@ -21,7 +21,7 @@ std::string iso_time(std::timespec time) {
 
 OrderedJson ollama_details(const ServerState& server) {
   const ModelConfig& config = server.service->model().config;
-  return {{"format", "safetensors"},
+  return {{"format", server.service->model().checkpoint.is_gguf_file ? "gguf" : "safetensors"},
           {"family", config.family},
           {"parameter_size", std::to_string(count_parameters(config).all / 1'000'000) + "M"},
           {"quantization_level", server.quant}};

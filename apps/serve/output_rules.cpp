@@ -282,13 +282,11 @@ Error read_response_format(const OrderedJson& format, const std::string& field, 
 
 Error take_output_constraint(OrderedJson& body, Api api, OutputConstraint* out) {
   switch (api) {
-    case Api::ollama:
-      return read_ollama_format(take_field(body, "format"), out);
+    case Api::ollama: return read_ollama_format(take_field(body, "format"), out);
     case Api::anthropic:
       if (Error e = read_response_format(take_field(body, "output_format"), "output_format", out)) return e;
       return read_response_format(field_of(take_field(body, "output_config"), "format"), "output_config", out);
-    case Api::openai:
-      break;
+    case Api::openai: break;
   }
   if (Error e = read_response_format(take_field(body, "response_format"), "response_format", out)) return e;
   if (Error e = read_structured_outputs(take_field(body, "structured_outputs"), "structured_outputs", out)) return e;

@@ -35,7 +35,7 @@ struct GenerationFields {
 constexpr int64_t kMaxChoices = 128;
 constexpr int64_t kMaxTopLogprobs = 100;
 
-// Errors are left in fields.error. The default seed is the server's, else random. `stop`: name of the stop strings.
+// Errors are left in fields.error. The default seed is the server's, else random. `stop`: the field of stop strings.
 void read_generation_fields(JsonFields& fields, const ServerState& server, GenerationFields* out,
                             std::string_view stop = "stop");
 

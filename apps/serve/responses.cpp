@@ -154,19 +154,14 @@ class ResponsesFormatter : public ResponseFormatter {
     if (request_.single_call && calls_ > 0 && part.index != 0) return;
     is_thinking_ = part.kind == ToolEvent::Kind::kThought;
     switch (part.kind) {
-      case ToolEvent::Kind::kContent:
-        return add_text(kAnswer, part.text);
-      case ToolEvent::Kind::kThought:
-        return add_text(request_.has_summary ? kSummary : kThought, part.text);
-      case ToolEvent::Kind::kCallBegun:
-        return begin_call(part);
+      case ToolEvent::Kind::kContent: return add_text(kAnswer, part.text);
+      case ToolEvent::Kind::kThought: return add_text(request_.has_summary ? kSummary : kThought, part.text);
+      case ToolEvent::Kind::kCallBegun: return begin_call(part);
       case ToolEvent::Kind::kArguments:
         arguments_ += part.text;
         if (output_.back().contains("input")) return;  // JSON; the text is sent once it is complete
         return send_in_item("function_call_arguments.delta", {{"delta", part.text}});
-      case ToolEvent::Kind::kCallEnded:
-        logprobs_.clear();
-        end_item(part.is_complete ? "completed" : "incomplete");
+      case ToolEvent::Kind::kCallEnded: logprobs_.clear(); end_item(part.is_complete ? "completed" : "incomplete");
     }
   }
 
