@@ -39,9 +39,7 @@ class GrammarRules : public TextRules {
     if (left_seconds() <= 0) return error("takes too long: the grammar is too ambiguous", "grammar");
     const Stopwatch watch(*this);
     switch (state_) {
-      case State::free:
-        add_to_free_text(id);
-        break;
+      case State::free: add_to_free_text(id); break;
       case State::opening:
         if (const auto opening = std::ranges::find(options_->openings, id, &ReplyOpening::id);
             opening != options_->openings.end()) {

@@ -121,14 +121,11 @@ constexpr Product kGroupedProduct = {sum_rows_grouped, sum_few_grouped, store_fl
 
 const Product& product_of(const Matrix& w) {
   switch (w.format) {
-    case Format::bf16:
-      return kBf16Product;
-    case Format::w8:
-      return kW8Product;
+    case Format::bf16: return kBf16Product;
+    case Format::w8: return kW8Product;
     case Format::w4:
     case Format::w4z:
-    case Format::w2:
-      break;
+    case Format::w2: break;
   }
   return kGroupedProduct;
 }

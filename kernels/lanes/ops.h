@@ -215,14 +215,10 @@ Lanes xielu(Lanes x, const Xielu& curve) {
 
 Lanes activated(Lanes x, const Epilogue& ops) {
   switch (ops.activation) {
-    case Activation::gelu:
-      return gelu(x);
-    case Activation::gelu_tanh:
-      return gelu_tanh(x);
-    case Activation::relu_squared:
-      return relu_squared(x);
-    case Activation::xielu:
-      return xielu(x, ops.xielu);
+    case Activation::gelu: return gelu(x);
+    case Activation::gelu_tanh: return gelu_tanh(x);
+    case Activation::relu_squared: return relu_squared(x);
+    case Activation::xielu: return xielu(x, ops.xielu);
     case Activation::silu:
     case Activation::clamped_swiglu:  // never without a gate, see gated()
       break;

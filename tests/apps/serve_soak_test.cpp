@@ -33,16 +33,11 @@ class Client {
 
   void act() {
     switch (random_() % 10) {
-      case 0:
-        return leave();
-      case 1:
-        return send_nonsense();
-      case 2:
-        return read_slowly();
-      case 3:
-        return stop_in_the_headers();
-      default:
-        return ask();
+      case 0: return leave();
+      case 1: return send_nonsense();
+      case 2: return read_slowly();
+      case 3: return stop_in_the_headers();
+      default: return ask();
     }
   }
 

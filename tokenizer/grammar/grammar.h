@@ -81,7 +81,7 @@ class GrammarMatcher {
   // Whole characters, before any token. The marks of tool calls are tokens.
   Error begin_with(const std::string& text, double max_seconds = kNoLimit);
   // Sets bit id % 32 of word id / 32 for each token that may come next, EOS tokens if the text may end, and clears the
-  // others: all, if a complete text cannot continue. An incomplete text that no token continues is an error.
+  // others. No bit is set if a complete text cannot continue; an incomplete one that no token continues is an error.
   Error fill_mask(std::span<uint32_t> allowed, double max_seconds = kNoLimit);
   Error accept(int32_t id, double max_seconds = kNoLimit);  // appends an allowed token
   // The text that must come next, up to the first point with a choice; may be empty, at most 256 bytes.

@@ -20,7 +20,8 @@ class GrammarTimeLimit {
   GrammarTimeLimit& operator=(const GrammarTimeLimit&) = delete;
 };
 
-// Patterns of several lines match the texts that match each line and no line that begins with "!", never the first one.
+// A pattern of several lines matches the texts that match every line. "!" begins a line, never the first, that
+// excludes.
 
 // States of the automaton of a pattern. 0: no text matches. Nothing: syntax that automata lack, or too many states.
 std::optional<int64_t> automaton_states(const std::string& pattern);

@@ -72,7 +72,7 @@ using ResolveReference = std::function<const Schema&(const Schema& schema)>;
 // The $comment of a completed schema whose type follows from its keywords: by the standard, other types match it too.
 constexpr char kAnyTypeComment[] = "any type";
 
-// True if types, constants and required properties prove that two completed branches match no value: oneOf is anyOf.
+// True if types, constants and required properties prove that no value matches two branches: oneOf equals anyOf then.
 bool are_disjoint(const Schema& branches, const ResolveReference& resolve);
 
 // pattern.cpp
