@@ -4,7 +4,6 @@
 #include <initializer_list>
 #include <set>
 
-#include "engine/forward/gather.h"
 
 namespace pinion {
 namespace {

@@ -4,7 +4,6 @@
 #include <array>
 #include <numeric>
 
-#include "engine/forward/gather.h"
 #include "engine/forward/mlp.h"
 #include "kernels/base/math.h"
 
@@ -39,10 +38,10 @@ struct Scores {
   double of(size_t expert) const {
     return rule.sigmoid ? double{sigmoid(logits[expert])} : portable_exp(double{logits[expert]} - largest);
   }
-  // Without corrections and sums of groups, logits have the order of scores.
-  bool decide() const { return rule.correction || (rule.groups > 1 && rule.group_best > 1); }
+  // Otherwise logits have the same order and cost no exponentials.
+  bool order_by_scores() const { return rule.correction || (rule.groups > 1 && rule.group_best > 1); }
   float key(size_t expert) const {
-    if (!decide()) return logits[expert];
+    if (!order_by_scores()) return logits[expert];
     return static_cast<float>(of(expert) / (rule.sigmoid ? 1.0 : sum)) +
            (rule.correction ? rule.correction[expert] : 0);
   }
@@ -90,7 +89,7 @@ void choose_experts(std::span<const float> logits, const RoutingRule& rule, std:
                     float* weights) {
   Largest chosen = {experts, weights};
   Scores scores = {logits, rule};
-  const bool needs_sum = !rule.sigmoid && (scores.decide() || !rule.normalised);
+  const bool needs_sum = !rule.sigmoid && (scores.order_by_scores() || !rule.normalised);
   for (size_t i = 0; needs_sum && i < logits.size(); ++i) scores.sum += scores.of(i);
   choose_largest(scores, &chosen);
   if (rule.near > 0.0f) return weigh_sparsely(scores, experts, weights);

@@ -24,7 +24,7 @@ struct RoutingRule {
   bool sigmoid = false;               // score = 1 / (1 + exp(-logit)); else exp(logit)
   const float* correction = nullptr;  // [experts] added to the scores to choose experts, not to weigh them; or null
   float scale = 1;                    // of the weights
-  float near = 0;                     // see ExpertsConfig
+  float near = 0;                     // see ExpertsConfig; above 0 only with two experts
   const float* scales = nullptr;      // [experts] further factors of the weights; or null
   // Consecutive experts form groups, at most kMaxExpertGroups. Only experts of the `groups_kept` best groups may be
   // chosen. A group's score is the sum of its `group_best` largest scores, with corrections; ties go to the lower

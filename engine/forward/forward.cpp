@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/forward/gather.h"
 #include "engine/forward/low_rank.h"
 #include "engine/forward/mlp.h"
 #include "kernels/half.h"

@@ -1,4 +1,4 @@
-#include "engine/forward/gather.h"
+#include "engine/forward/pass.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/forward/gather.h"
 
 namespace pinion {
 namespace {

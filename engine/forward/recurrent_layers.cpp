@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/forward/gather.h"
 #include "kernels/base/math.h"
 
 namespace pinion {

@@ -62,7 +62,7 @@ Error open_runtime(const RuntimeOptions& options, Runtime* out);
 // Opens the MTP layer of `runtime`, which outlives `out`, as a draft model on its teams. options: as for `runtime`.
 Error open_mtp(const RuntimeOptions& options, const Runtime& runtime, Runtime* out);
 
-// Options for a scheduler of the runtime's model: the cache's type, prefill chunk, kernels and teams are the runtime's.
+// Options for a scheduler of the runtime's model; kv, pass_rows, kernels and prefill_team become the runtime's.
 SchedulerOptions scheduler_options(const Runtime& runtime, SchedulerOptions options = {});
 
 // Opens a session of the runtime's model, with scheduler_options().

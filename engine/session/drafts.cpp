@@ -31,7 +31,7 @@ void set_edge(State& state, int32_t id, int32_t to) {
   }
 }
 
-// The state of the new text's longest suffix that occurred before. from: of the old one's that `id` followed; -1: none.
+// The state of the new text's longest suffix that occurred before. from: the state before `id`; -1: none.
 int32_t suffix_link(SuffixAutomaton& a, int32_t from, int32_t id) {
   if (from < 0) return 0;
   const int32_t next = target(a.states[from], id);

@@ -22,7 +22,7 @@ struct SamplerOptions {
   int32_t top_k = 0;      // keep the k most likely tokens; 0: all
   float top_p = 1;        // keep the fewest tokens whose probabilities reach p
   float min_p = 0;        // drop tokens less likely than min_p times the most likely
-  // Locally typical sampling (Meister et al. 2022): keep the tokens of the most usual surprise that reach p. 1: off.
+  // Locally typical sampling (Meister et al. 2022): keep tokens of usual surprise until their mass is p. 1: off.
   float typical_p = 1;
   // XTC (p-e-w 2024, github.com/oobabooga/text-generation-webui/pull/6335): with this probability, drop all tokens of
   // at least the threshold's probability except the least likely of them. 0: off. Draws one more random number.

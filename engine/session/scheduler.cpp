@@ -93,9 +93,10 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   const KvShape shape = kv_shape_of(c, options.kv, model.shares());
   const int64_t rows = s->options.pass_rows;
   const int64_t hidden = options.keeps_hidden || model.reads_hidden() ? rows * c.hidden_size : 0;
-  const int64_t mtp_bytes = (model.reads_hidden() ? 2 : 1) * hidden * 4;  // an MTP layer reads as many
+  const int64_t hidden_bytes = (model.reads_hidden() ? 2 : 1) * hidden * 4;  // an MTP layer reads as many
   const int64_t open_bytes = options.also_open ? untouched_bytes(*options.also_open) : 0;
-  const int64_t other_bytes = sequences * (recurrent_state_of(c).bytes() + c.vocab_size * 4) + mtp_bytes + open_bytes;
+  const int64_t other_bytes =
+      sequences * (recurrent_state_of(c).bytes() + c.vocab_size * 4) + hidden_bytes + open_bytes;
   const std::string of_sequences = sequences > 1 ? " of " + std::to_string(sequences) + " sequences" : "";
   const std::string detail = options.also_open ? ", " + megabytes_text(open_bytes) + " for the other open model" : "";
   if (Error e = allocate_scratch(s, rows, context, shape.bytes(positions), other_bytes,

@@ -36,7 +36,8 @@ bool can_pin(const Scheduler& s, int64_t tokens) {
   return s.pool.blocks() - pinned >= KvShape::chunks_of(s.options.context);
 }
 
-// Takes a snapshot of a finished request, unless the sequence keeps its state, and stores the tokens before `end`.
+// Takes a snapshot of a finished request, unless the sequence keeps its state, and writes tokens before `end` to the
+// prompt cache.
 void keep_end(Scheduler& s, Sequence& sequence, int64_t end) {
   apply_drafts(*s.kernels, std::ssize(sequence.ids), &sequence.state);
   const bool is_whole = end == std::ssize(sequence.ids);

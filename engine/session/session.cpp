@@ -61,7 +61,7 @@ Error interruption(int64_t done, int64_t count) {
   return error("interrupted after " + std::to_string(done) + " of " + std::to_string(count) + " tokens", "prompt");
 }
 
-// Evaluates the sequence again with a trace, to find the first such stage. Then empties the session and its bad cache.
+// Evaluates the sequence again to find the first stage with a NaN or infinity. Then empties the session with its cache.
 Error non_finite_error(Session& session) {
   const std::vector<int32_t> ids = session.sequence.ids;
   if (session.model->reads_hidden()) {
@@ -178,7 +178,7 @@ Error generate(Session& session, std::span<const int32_t> prompt, const Generate
   session.sequence = std::move(session.free_sequences.back());
   session.free_sequences.clear();
   if (interrupted) return interrupted;
-  if (failure.where == kNonFiniteLogits) {  // evaluates the text again for the name of the first such stage
+  if (failure.where == kNonFiniteLogits) {  // evaluates again to name the first stage with one
     std::vector<int32_t> text(prompt.begin(), prompt.end());
     text.insert(text.end(), result.ids.begin(), result.ids.end());
     std::vector<float> logits(session.model->config.vocab_size);

@@ -23,7 +23,8 @@ struct Session : Scheduler {
   const std::atomic<bool>* interrupted = nullptr;  // if true, a prompt stops before its next pass; may be null
 };
 
-// Fails, with the sizes, if cache and scratch exceed the free memory. Ignores the number of sequences in the options.
+// Fails, with the sizes, if cache and scratch exceed the free memory. Ignores sequences and keeps_last_text of the
+// options.
 Error open_session(const Model& model, Team& team, SchedulerOptions options, std::unique_ptr<Session>* out);
 
 // Appends tokens and computes logits: [vocab] of the last token or, with `all`, [tokens][vocab]. Null logits: none are

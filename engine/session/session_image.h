@@ -40,7 +40,8 @@ struct SessionImage {
 // The session holds at least one token, of a model on one board. Evaluates at least the last token again.
 Error make_image(Session& session, std::unique_ptr<SessionImage>* out);
 
-// Replaces the tokens of the session; after an error (damage, another model, too many tokens) it is empty. where: name.
+// Replaces the tokens of the session; after an error (damage, another model, too many tokens) it is empty. where: for
+// errors.
 Error restore_image(std::span<const std::byte> image, const std::string& where, Session* session);
 
 }  // namespace pinion

@@ -20,7 +20,7 @@ struct FreeMemory {
   std::string text() const;  // "512 MB free"
 };
 
-// Minimum of MemAvailable and of each control group's rest. root: prefix of all paths, for tests.
+// The least of MemAvailable and of what each control group has left. root: prefix of all paths, for tests.
 FreeMemory free_memory(const std::string& root = "");
 int64_t available_memory_bytes();
 

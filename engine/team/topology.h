@@ -21,7 +21,8 @@ struct SmeUnits {
 
 // Decodes SMIDR_EL1 of a CPU, as Linux prints it ("0x0000000041000001"). Fields (Arm Architecture Reference Manual, DDI
 // 0487): SH and Affinity encode whether the units are shared, Affinity2 and Affinity by which cores, NSMC is the number
-// of units - 1. Without the register, or an implementer (virtual machines), the last-level cache shares one unit.
+// of units - 1. Without the register, or an implementer (virtual machines), cores that share a last-level cache share a
+// unit.
 SmeUnits parse_smidr(std::string_view smidr, int32_t cpu, int32_t cluster);
 
 struct Core {

@@ -62,7 +62,7 @@ void for_each_register_tile(const GemmTerm* terms, int64_t count, const RowBlock
   }
 }
 
-// Calls f(Index<n>, first) for tiles of n <= R rows of similar size: small ones cost most per row. Min: 1, or 2 of 2.
+// Calls f(Index<n>, first) for tiles of n <= R rows of similar size: small ones cost most per row. Min: the smallest n.
 template <int Min, int R, class F>
 [[gnu::always_inline]] inline void for_each_even_tile(int64_t rows, F f) {
   static_assert(Min <= 2 && R >= 2 * Min - 1);

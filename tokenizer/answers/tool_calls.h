@@ -38,7 +38,8 @@ struct ToolCallOptions {
 };
 
 // Limit of the text that is held back while it may be a call: a call is content if its name stands behind longer
-// arguments, a longer value of an XML parameter a JSON string. (Newlines around thoughts and calls have no limit.)
+// arguments, and a longer value of an XML parameter becomes a JSON string. (Newlines around thoughts and calls have no
+// limit.)
 constexpr size_t kMaxHeldBytes = 256 << 10;
 
 constexpr size_t kMaxHeldCallBytes = 1024;

@@ -8,7 +8,6 @@
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
 #include "tokenizer/templates/jinja.h"
-#include "tokenizer/templates/mend.h"
 #include "tokenizer/templates/special_token_escape.h"
 #include "tokenizer/tokens/settings.h"
 #include "tokenizer/tokens/unicode.h"

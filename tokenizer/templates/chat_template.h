@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -69,5 +70,17 @@ Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
 // behind an answer (if the template writes none, that of the next turn) and the last special one behind a tool call.
 // Renders short conversations; empty if the template refuses them.
 std::vector<int32_t> turn_ends(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
+
+// --- mend.cpp: conversations that a template refuses, or of which it omits messages, are rendered in another form.
+
+constexpr const char* kTemplateFails = "template fails";  // Error::what of a template that raises an exception
+
+// The member of that name if it is a string, or null.
+const std::string* find_text(const nlohmann::ordered_json& object, const char* name);
+
+// render() for one template, which `render_as_given` runs. Messages have passed check_messages().
+Error render_mended(const Conversation& conversation,
+                    const std::function<Error(const Conversation&, std::string*)>& render_as_given, std::string* out,
+                    std::vector<std::string>* mended);
 
 }  // namespace pinion

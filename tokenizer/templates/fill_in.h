@@ -25,7 +25,7 @@ struct FillInRow {
 // The first row whose marks are in the vocabulary, or null.
 const FillInRow* find_fill_in(const Tokenizer& tokenizer);
 
-// The prompt's ids: BOS if the tokenizer adds it, marks, texts, whose special tokens are plain. `max_tokens`: limit.
+// The prompt's ids: BOS if the tokenizer adds it, marks, texts, whose special tokens are plain. More ids are an error.
 Error encode_fill_in(const Tokenizer& tokenizer, const FillInRow& row, std::string_view prefix, std::string_view suffix,
                      int64_t max_tokens, std::vector<int32_t>* out);
 

@@ -1,4 +1,4 @@
-#include "tokenizer/templates/mend.h"
+#include "tokenizer/templates/chat_template.h"
 
 #include <algorithm>
 #include <cctype>

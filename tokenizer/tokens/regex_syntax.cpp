@@ -227,7 +227,7 @@ std::string translate_members(RegexTranslator& t, std::string first = {}) {
   return matcher;
 }
 
-// A class at its [: plain members stay a class; sets, intersections and their negations become other patterns.
+// A class at its [: plain members stay a class; others become patterns of one character.
 void translate_class(RegexTranslator& t) {
   ++t.at;
   const bool negated = t.next_is("^");

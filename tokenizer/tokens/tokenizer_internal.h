@@ -62,7 +62,7 @@ Error read_decoder(const Json& json, const std::string& where, std::vector<Decod
 // tokenizer_json.cpp
 Error load_tokenizer_json(std::string_view text, const std::string& where, Tokenizer* out);
 
-// tokenizer.cpp: adds the tokens of the settings and the file, each maybe listed with some of its properties at a time.
+// tokenizer.cpp: adds the tokens of the settings and the file, which may list a token several times, each time in part.
 Error add_tokens(const std::vector<AddedToken>& tokens, const std::string& where, Tokenizer* out);
 
 // rank_files.cpp: tekken.json, and a tokenizer.model that is Llama 3's list of ranks.

@@ -164,7 +164,7 @@ const std::string& require_text(const Value& value);
 void require_hashable(const Value& key);
 [[noreturn]] void fail_undefined(const Value& undefined);
 
-// Bounds the recursion over nested values, expressions and calls, to protect the stack. `levels`: its cost.
+// Bounds the recursion over nested values, expressions and calls, to protect the stack. `levels`: the cost of this one.
 class DepthGuard {
  public:
   explicit DepthGuard(int levels = 1);
