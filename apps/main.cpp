@@ -23,7 +23,8 @@
 #include "loader/files/hints.h"
 #include "loader/files/mapped_file.h"
 
-// Read by jemalloc 5.3, which crashes without memory for a new thread's arena. One is enough: no token allocates.
+// Read by jemalloc 5.3, which crashes without memory for a new thread's arena. One is enough: decoding allocates
+// nothing.
 extern "C" {
 extern const char* malloc_conf;
 const char* malloc_conf = "narenas:1";
@@ -96,7 +97,7 @@ void install_bus_error_handler() {
   sigaction(SIGBUS, &action, nullptr);
 }
 
-// Calls `run`, which must not throw, on a stack of the usual size even under a small `ulimit -s`, as later threads.
+// Calls `run`, which must not throw, on a stack of the usual size even under a small `ulimit -s`.
 int run_on_enough_stack(const std::function<int()>& run) {
   constexpr size_t kStackBytes = size_t{8} << 20;
   rlimit limit{};

@@ -1,4 +1,4 @@
-// The terminal side of a chat: lines, edited and saved unless they come from a pipe, entries of several, word wrap.
+// The terminal side of a chat: lines, edited and saved unless they come from a pipe, entries of several lines.
 #pragma once
 
 #include <cstdint>

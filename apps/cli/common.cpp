@@ -48,7 +48,7 @@ void add_weight_options(Command app, RunOptions* options) {
   app.add_choice("--quant MODE", kQuantNames, choose_quant,
                  "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8), w4a8 (4-bit weights, int8 head) or "
                  "w4a8+ (4-bit weights with zero points); "
-                 "default: w4a8 if the folder has 4-bit codes that can be kept, else w8a8");
+                 "default: w4a8 for files of 4 bits whose codes can be kept and for small GGUF files, else w8a8");
   app.when_parsed([options] { resolve_quant(options); });
   const auto choose_head = [options](size_t chosen) { options->load.head = kHeadFormats[chosen]; };
   app.add_choice("--head FORMAT", kHeadNames, choose_head,

@@ -16,12 +16,12 @@
 
 namespace pinion {
 
-// A checkpoint with 4-bit codes defaults to w4a8: users expect the size and speed of 4 bits from it.
+// A file of 4 bits defaults to w4a8: users expect its size and speed.
 void resolve_quant(RunOptions* options) {
   options->load.rotate = !options->no_rotate;
   if (!options->quant_reason.empty()) return;
   options->load.quant = default_quant(options->model);
-  options->quant_reason = options->load.quant == Quant::w4a8 ? "the file has 4-bit codes" : "default";
+  options->quant_reason = has_4_bits(options->load.quant) ? "the file has 4 bits" : "default";
 }
 
 std::string_view calibration_source(const RunOptions& options) {

@@ -54,7 +54,7 @@ void resolve_quant(RunOptions* options);
 
 // Texts that calibrate the weights: kSelfCalibration, kNoCalibration, or a file's text beside the model's own.
 inline constexpr std::string_view kSelfCalibration = "self", kNoCalibration = "none";
-std::string_view calibration_source(const RunOptions& options);  // default: self for w4a8, else none
+std::string_view calibration_source(const RunOptions& options);  // default: self for 4-bit modes, else none
 
 std::string model_name(const RunOptions& run);  // ORG/NAME from the Hugging Face cache, or the path's last folder
 std::string_view quant_name(const RunOptions& options);
@@ -106,7 +106,7 @@ Error open_model(const RunOptions& options, const LoadOptions& load, const Note&
 // Adds the tokenizer's end tokens and the tokens by which the folder's chat template ends turns. Ascending, each once.
 void add_end_ids(const std::string& folder, const Tokenizer& tokenizer, std::vector<int32_t>* ids);
 
-// The model's context length, or as much as half of the memory free beside the weights holds; from 8192 tokens on.
+// The model's context length or, from 8192 tokens on, as much as half of the memory free beside the weights holds.
 int64_t fitting_context(const Runtime& runtime);
 
 // Scheduler options for requests of known lengths, prompts included; `parallel` (0: eight) run at once.

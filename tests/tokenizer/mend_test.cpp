@@ -1,7 +1,7 @@
 // Conversations that templates refuse or cut, with extracts of published templates (tests/data/templates/refusing):
 // alternating: Mistral's; ordered: Qwen 3.5, Qwen3-Coder, gpt-oss; silent: SmolLM3, DeepSeek R1 and others without
 // tools; no_system: Gemma 2; typed_tools: Hermes 2, Command R+, functionary.
-#include "tokenizer/templates/mend.h"
+#include "tokenizer/templates/chat_template.h"
 
 #include <gtest/gtest.h>
 
