@@ -4,7 +4,6 @@
 #include <initializer_list>
 #include <set>
 
-
 namespace pinion {
 namespace {
 

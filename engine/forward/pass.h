@@ -140,8 +140,8 @@ inline float mean_square(const float* x, int64_t n) { return dot(x, x, n) / stat
 // 1 / (1 + exp(-x)), computed in double.
 inline float sigmoid(float x) { return static_cast<float>(1.0 / (1.0 + portable_exp(-double{x}))); }
 
-// --- gather.cpp: exchanges between boards, each of which has computed its columns of some rows. On one board they return
-// at once.
+// --- gather.cpp: exchanges between boards, each of which has computed its columns of some rows. On one board they
+// return at once.
 
 // Completes rows [count][columns.count] on all boards. All workers call it after a barrier. Ends with a barrier.
 void gather(Worker& worker, const Pass& pass, float* rows, int64_t count, const Division& columns);
