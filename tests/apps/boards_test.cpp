@@ -173,10 +173,12 @@ TEST_F(Boards, ChatSavesConversationAtLoss) {
   }
 }
 
+// A conversation, since it goes on until the board is stopped, however fast the machine is.
 TEST_F(Boards, StuckBoardEndsJob) {
-  JobOfTwo job(*this, {"generate", "--model", kDemo, "--threads", "1", "--prompt", "Once", "--ignore-eos",
-                       "--max-tokens", "4000", "--timeout", "2"});
+  JobOfTwo job(*this, {"chat", "--model", kDemo, "--threads", "1", "--max-tokens", "8", "--timeout", "2"});
+  job.say("Tell me a story.\n");
   job.send(SIGSTOP, 20);
+  job.say("And one more.\n");
   const Outcome& outcome = job.end();
   EXPECT_NE(outcome.status, 0);
   EXPECT_EQ(pinion_lines(outcome), 1) << outcome.err;

@@ -100,7 +100,7 @@ TEST(Inspect, FileOfFourBitCodesRunsInFourBits) {
   };
   const json gptq = inspect({families + "llama_gptq"});
   EXPECT_EQ(gptq["run"]["quant"], "w4a8");
-  EXPECT_EQ(gptq["run"]["why_quant"], "the file has 4-bit codes");
+  EXPECT_EQ(gptq["run"]["why_quant"], "the file has 4 bits");
   EXPECT_EQ(gptq["stored_as"], json::parse(R"(["GPTQ, 4 bits, groups of 32"])"));
   EXPECT_EQ(gptq["matrices"]["codes_kept"], 2 * 7);
   EXPECT_EQ(gptq["matrices"]["floats_to_codes"], 1) << "the head";
