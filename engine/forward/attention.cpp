@@ -17,10 +17,17 @@ int64_t first_seen(const Layer& layer, int64_t position) {
   return layer.window > 0 ? std::max<int64_t>(0, position + 1 - layer.window) : 0;
 }
 
-AttentionSpan span_in(const Layer& layer, int64_t position, int64_t chunk) {
+// One past the last position that it attends to. A pass has all tokens of a text whose tokens attend both ways.
+int64_t end_seen(const Pass& p, const Layer& layer, const Segment& segment, int64_t position) {
+  if (!p.model.config.attends_both_ways) return position + 1;
+  const int64_t end = segment.position + segment.size();
+  return layer.window > 0 ? std::min(end, position + layer.window) : end;
+}
+
+AttentionSpan span_in(const Layer& layer, int64_t position, int64_t end, int64_t chunk) {
   const int64_t start = chunk * kAttentionChunk;
   return {static_cast<int32_t>(std::max<int64_t>(0, first_seen(layer, position) - start)),
-          static_cast<int32_t>(std::min<int64_t>(kAttentionChunk, position + 1 - start))};
+          static_cast<int32_t>(std::min<int64_t>(kAttentionChunk, end - start))};
 }
 
 const KvLayerShape& cache_shape(const Pass& p, const Layer& layer) {
@@ -201,7 +208,7 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
     }
     const AttentionChunk keys_and_values = segment.cache->chunk(chunk, layer.slot, kv_head, c.score_cap);
     AttentionSpan spans[kAttentionRows];
-    std::ranges::fill(spans, span_in(layer, position, chunk));
+    std::ranges::fill(spans, span_in(layer, position, position + 1, chunk));
     for (int64_t head = begin; head < end; head += kAttentionRows) {
       attend_chunk(p.kernels, keys_and_values, local.q.data() + head * d, std::min(kAttentionRows, end - head), spans,
                    local.scores.data(), s.partial.from((chunk - first_chunk) * layer.heads + head, d));
@@ -243,15 +250,17 @@ void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t
   const float* q = queries_at(p, s, layer, kv_head, segment.row * group);
   const auto position = [&](int64_t row) { return segment.position + row / group; };
 
-  const int64_t last_chunk = chunk_of(position(last - 1));
+  const auto end = [&](int64_t row) { return end_seen(p, layer, segment, position(row)); };
+
+  const int64_t last_chunk = chunk_of(end(last - 1) - 1);
   for (int64_t chunk = chunk_of(first_seen(layer, position(first))); chunk <= last_chunk; ++chunk) {
     // Rows [from, to) attend to this chunk: it is behind earlier rows, and later rows' windows begin after it.
     int64_t from = first;
-    while (chunk_of(position(from)) < chunk) ++from;
+    while (chunk_of(end(from) - 1) < chunk) ++from;
     int64_t to = last;
     while (chunk_of(first_seen(layer, position(to - 1))) > chunk) --to;
     AttentionSpan spans[kAttentionRows];
-    for (int64_t row = from; row < to; ++row) spans[row - from] = span_in(layer, position(row), chunk);
+    for (int64_t row = from; row < to; ++row) spans[row - from] = span_in(layer, position(row), end(row), chunk);
     attend_chunk(p.kernels, segment.cache->chunk(chunk, layer.slot, kv_head, c.score_cap), q + from * d, to - from,
                  spans, local->scores.data(), local->next.from(0, d));
     // Rows before first_new have a state from earlier chunks; this chunk is the first one of the others.

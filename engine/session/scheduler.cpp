@@ -46,16 +46,17 @@ Error add_logit_rows(Scheduler& s) {
   return {};
 }
 
-// Gives the hidden states of the pass to the MTP layers of its requests.
+// Gives the hidden states of the pass to its requests, or to their MTP layers.
 void pass_hidden_on(Scheduler& s) {
   const int64_t width = s.model->config.hidden_size;
   for (size_t i = 0; i < s.segments.size() && !s.hidden.empty(); ++i) {
     const Segment& segment = s.segments[i];
     const ScheduledRequest& request = *s.segment_requests[i];
+    const auto rows = std::span<const float>(s.hidden).subspan(segment.row * width, segment.size() * width);
+    if (request.spec.on_hidden) request.spec.on_hidden(segment.position, rows);
     const Speculation* drafting = request.drafts.get();
     if (!drafting || !drafting->model || drafting->failure || !reads_hidden(*drafting->model)) continue;
-    receive_hidden(*drafting->model, std::span(request.sequence.ids).first(segment.position), segment.tokens,
-                   std::span(s.hidden).subspan(segment.row * width, segment.size() * width));
+    receive_hidden(*drafting->model, std::span(request.sequence.ids).first(segment.position), segment.tokens, rows);
   }
 }
 
@@ -89,7 +90,8 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   const int64_t positions = options.positions > 0 ? options.positions : sequences * round_up(context, kAttentionChunk);
   if (Error e = check_options(*s, context, positions)) return e;
   s->options.context = context;
-  s->options.pass_rows = std::min(options.pass_rows, std::max(positions, sequences + 1));
+  const int64_t pass_rows = c.attends_both_ways ? std::max(context, options.pass_rows) : options.pass_rows;
+  s->options.pass_rows = std::min(pass_rows, std::max(positions, sequences + 1));
   const KvShape shape = kv_shape_of(c, options.kv, model.shares());
   const int64_t rows = s->options.pass_rows;
   const int64_t hidden = options.keeps_hidden || model.reads_hidden() ? rows * c.hidden_size : 0;
@@ -130,11 +132,23 @@ void add_draft_model(Scheduler& s, std::unique_ptr<DraftModel> model) {
   s.free_drafts.push_back(std::move(drafts));
 }
 
+Error check_writes_texts(const ModelConfig& c) {
+  if (c.has_head && !c.attends_both_ways) return {};
+  return error("computes vectors or scores only (`pinion embed`, /v1/embeddings, /v1/rerank)", "model");
+}
+
 Error submit(Scheduler& s, TextRequest spec, int64_t* id) {
   const ModelConfig& c = s.model->config;
   if (Error e = check_prompt(c, spec.prompt, s.options.context)) return e;
   if (Error e = check_generate_options(c, spec.options)) return e;
-  spec.speculates &= !frequencies_follow_length(c);
+  if (spec.on_hidden && s.hidden.empty()) return error("the scheduler keeps none", "hidden states");
+  if (spec.on_hidden) {
+    spec.options.max_tokens = 0;
+    spec.needs_all_hidden |= c.attends_both_ways;
+  } else if (Error e = check_writes_texts(c)) {
+    return e;
+  }
+  spec.speculates &= !frequencies_follow_length(c) && !spec.on_hidden;
   if (spec.options.prompt_logprobs || spec.speculates || spec.options.rules) {
     const Error e = add_logit_rows(s);
     if (e && spec.options.prompt_logprobs) return e;  // drafts are optional

@@ -37,8 +37,8 @@ struct SchedulerOptions {
   const Kernels* kernels = nullptr;                // null: the best for this CPU
   Team* prefill_team = nullptr;                    // for passes of several tokens; null: the team for single tokens
   const Scheduler* also_open = nullptr;            // its untouched memory is not counted as free
-  bool keeps_hidden = false;                       // record hidden states, for drafts of an MTP layer
-  bool keeps_last_text = false;                    // a finished request leaves its tokens in its sequence (Session)
+  bool keeps_hidden = false;     // record hidden states, for drafts of an MTP layer or TextRequest::on_hidden
+  bool keeps_last_text = false;  // a finished request leaves its tokens in its sequence (Session)
 };
 
 struct TextRequest {
@@ -49,7 +49,11 @@ struct TextRequest {
   // Tokens of the first message, which later texts may share; 0: up to the first end-of-sequence id.
   int64_t first_message_tokens = 0;
   bool is_pinned = false;  // the text stays in memory for the life of the scheduler, if that leaves a whole context
-  // Receives each id, which is the last of so_far.ids; returns false to stop. Both callbacks are required.
+  // Not null: the text is read for its hidden states only, which keeps_hidden provides. Receives those of each pass,
+  // after the final norm: [tokens][hidden] from token `first` on; from 0 on again if the text loses its memory.
+  std::function<void(int64_t first, std::span<const float> rows)> on_hidden = {};
+  bool needs_all_hidden = false;  // on_hidden: of all tokens, so that no prefix is shared; false: of the last token
+  // Receives each id, which is the last of so_far.ids; returns false to stop. Required without on_hidden.
   std::function<bool(int32_t, const GenerateResult& so_far)> on_token = {};
   // Receives the result at the end of the text, or an error. Not called for cancelled requests.
   std::function<void(const Error&, GenerateResult)> on_end = {};
@@ -67,6 +71,8 @@ struct ScheduledRequest {
 
   int64_t evaluated() const { return std::ssize(sequence.ids); }
   int64_t total() const { return std::ssize(text.history); }
+  // No prefix may be shared: every token's hidden state or logits are needed.
+  bool needs_all_rows() const { return lacks_prompt_logprobs(text) || spec.needs_all_hidden; }
   bool is_decoding() const { return total() - evaluated() == 1; }
 };
 
@@ -118,6 +124,9 @@ void add_draft_model(Scheduler& scheduler, std::unique_ptr<DraftModel> model);
 // probabilities of its prompt, drafts or rules sets extra_logit_rows. With too little memory for them, log
 // probabilities are an error, and the others have no drafts.
 Error submit(Scheduler& scheduler, TextRequest spec, int64_t* id);
+
+// An error for a model without a head, or whose tokens attend to later ones: it cannot continue a text.
+Error check_writes_texts(const ModelConfig& config);
 
 // Ends a request between two passes. Returns false for an unknown id.
 bool cancel(Scheduler& scheduler, int64_t id);

@@ -177,7 +177,7 @@ void share_prefix(Scheduler& s, const PrefixSource& source, Sequence* sequence, 
 
 // Gives `sequence` a prefix of the prompt cache longer than `tokens`, the longest in memory. May evict prefixes.
 bool load_prefix(Scheduler& s, const ScheduledRequest& request, int64_t tokens, Sequence* sequence) {
-  if (lacks_prompt_logprobs(request.text)) return false;
+  if (request.needs_all_rows()) return false;
   const int64_t shareable = shareable_tokens(s.model->config, request, request.total() - 1);
   const std::span<const int32_t> text = std::span(request.text.history).first(shareable);
   for (;;) {
@@ -252,9 +252,7 @@ Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
   if (sequence.long_factors != long_factors && !sequence.ids.empty()) clear(sequence);
   sequence.long_factors = long_factors;
   sequence.ropes = rope_frequencies(c, request->total());
-  const auto find = [&] {
-    return lacks_prompt_logprobs(request->text) ? PrefixSource{} : find_prefix(s, *request, sequence);
-  };
+  const auto find = [&] { return request->needs_all_rows() ? PrefixSource{} : find_prefix(s, *request, sequence); };
   PrefixSource source = find();
   int64_t loaded = 0;
   if (source.pending >= source.tokens + kAttentionChunk) {
@@ -315,7 +313,7 @@ bool free_blocks_for(Scheduler& s, const ScheduledRequest& request, int64_t posi
 void keep_evaluated(Scheduler& s, ScheduledRequest& request, int64_t from) {
   const bool is_due = std::ranges::binary_search(request.snapshot_positions, request.evaluated());
   if (is_due) take_snapshot(&request.sequence.snapshots, request.sequence.state, request.evaluated());
-  if (!s.prompt_cache) return;
+  if (!s.prompt_cache || request.spec.on_hidden) return;
   const int64_t end = shareable_tokens(s.model->config, request, request.evaluated());
   s.prompt_cache->store_blocks(request.sequence, from, end);
   const bool ends_prompt = request.evaluated() == request.text.sampler.prompt_tokens && !has_recurrent_state(s);
@@ -324,6 +322,7 @@ void keep_evaluated(Scheduler& s, ScheduledRequest& request, int64_t from) {
 
 void release(Scheduler& s, ScheduledRequest& request, bool is_sound) {
   const int64_t shareable = shareable_tokens(s.model->config, request, request.evaluated());
+  is_sound &= !request.spec.on_hidden;  // keeping them would fault in new pages for each
   if (is_sound) keep_end(s, request.sequence, shareable);
   if (!is_sound || !s.options.keeps_last_text) {
     if (is_sound) cache_prefix(s, request.sequence, shareable, request.spec.is_pinned && can_pin(s, shareable));

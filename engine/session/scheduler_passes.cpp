@@ -145,6 +145,7 @@ int64_t next_stop(const ModelConfig& c, ScheduledRequest& request) {
 
 // Unevaluated tokens before `end` that need logits: the text's last, and prompt tokens without log probabilities.
 int64_t logit_rows_to(const ScheduledRequest& request, int64_t end) {
+  if (request.spec.on_hidden) return 0;
   if (!lacks_prompt_logprobs(request.text)) return end == request.total();
   return std::max<int64_t>(0, end - std::max(request.evaluated(), std::ssize(request.text.result.prompt_logprobs)));
 }
@@ -239,8 +240,9 @@ void fill_pass(Scheduler& s) {
   s.segments.clear(), s.segment_requests.clear();
   choose_drafts(s);
   const int64_t decoding = std::ranges::count_if(s.running, [](const auto& request) { return request->is_decoding(); });
-  int64_t prompt_rows =
-      decoding > 0 ? std::min(s.options.rows_beside_decode, s.options.pass_rows - decoding) : s.options.pass_rows;
+  int64_t prompt_rows = s.options.pass_rows - decoding;
+  if (decoding > 0 && !s.model->config.attends_both_ways)
+    prompt_rows = std::min(s.options.rows_beside_decode, prompt_rows);
   int64_t prompt_logit_rows = s.extra_logit_rows;
   for (size_t i = 0; i < s.running.size(); ++i) {  // an iteration may preempt the last requests
     ScheduledRequest& request = *s.running[i];
@@ -250,6 +252,7 @@ void fill_pass(Scheduler& s) {
     if (start + count == request.total() && waits_for_rules(request.text)) --count;
     const bool is_scored = lacks_prompt_logprobs(request.text);
     if (is_scored) count = std::min(count, count - logit_rows_to(request, start + count) + prompt_logit_rows);
+    if (s.model->config.attends_both_ways && count < request.total()) break;  // later ones must not overtake it
     if (count == 0) continue;
     const int64_t drafts = request.drafts ? std::ssize(request.drafts->buckets) : 0;
     if (!free_blocks_for(s, request, start + count + drafts)) return preempt_last(s);

@@ -80,8 +80,7 @@ Error non_finite_error(Session& session) {
   session.sequence.ids.clear();
   const TracePoint point = trace.first_non_finite.value_or(TracePoint{kNoLayer, Stage::head});
   const std::string layer = point.layer == kNoLayer ? "" : "layer " + std::to_string(point.layer) + ", ";
-  return error("NaN or infinity, first from " + layer +
-                   std::string(kStageTraits[static_cast<size_t>(point.stage)].name) +
+  return error("NaN or infinity, first from " + layer + std::string(kStageNames[static_cast<size_t>(point.stage)]) +
                    "; the weights may be damaged (`pinion pack --check` compares cached ones)",
                kNonFiniteLogits);
 }
@@ -95,6 +94,7 @@ Error evaluate_to(Session& session, std::span<const int32_t> tokens, const Logit
                  std::to_string(start + count));
   }
   if (Error e = check_ids(c, tokens)) return e;
+  if (Error e = check_writes_texts(c)) return e;
   take_blocks(&sequence.cache, start + count);
   const bool changes_factors = uses_long_factors(c, start + count) != sequence.long_factors;
   if (changes_factors || frequencies_follow_length(c)) sequence.ropes = rope_frequencies(c, start + count);

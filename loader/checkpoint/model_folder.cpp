@@ -24,7 +24,10 @@ constexpr Names kModelFiles = {"config.json",    kSingleFile,   kIndexFile,
 // Their absence is allowed but a broken link is an error: without generation_config.json, say, a model answers greedily
 // and has fewer end-of-text tokens.
 constexpr Names kOptionalFiles = {"generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
-                                  "added_tokens.json",      "chat_template.jinja",   "chat_template.json"};
+                                  "added_tokens.json", "chat_template.jinja", "chat_template.json",
+                                  // of sentence-transformers, with the folders of its modules
+                                  "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+                                  "[0-9]_*/config.json", "[0-9]_*/model.safetensors"};
 constexpr Names kPartialFiles = {"*.incomplete", "*.part", "*.partial", "*.crdownload", "*.aria2"};
 
 bool path_exists(const fs::path& path) {
@@ -41,7 +44,8 @@ std::string user_folder(const char* variable, const char* in_home, const char* n
 }
 
 bool matches(Names patterns, const std::string& name) {
-  return std::ranges::any_of(patterns, [&](const char* pattern) { return fnmatch(pattern, name.c_str(), 0) == 0; });
+  return std::ranges::any_of(patterns,
+                             [&](const char* pattern) { return fnmatch(pattern, name.c_str(), FNM_PATHNAME) == 0; });
 }
 
 // Sorted, so that messages do not depend on the file system.

@@ -121,6 +121,10 @@ void read_layer_inputs(JsonFields& file, ModelConfig* out) {
 
 void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->tied_head = file.boolean("tie_word_embeddings");
+  for (const std::string& name : file.texts("architectures")) out->has_head &= with_head(name) == name;
+  const std::string both_ways = family.text("attends_both_ways", "");
+  out->counts_both_sides = !both_ways.empty() && file.boolean(both_ways, false);
+  out->attends_both_ways = !file.boolean("is_causal", true) || out->counts_both_sides;
   out->qkv_bias = read_switch(family, "qkv_bias", file);
   out->o_bias = read_switch(family, "o_bias", file);
   out->mlp_bias = read_switch(family, "mlp_bias", file);

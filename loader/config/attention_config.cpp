@@ -184,7 +184,9 @@ void read_windows(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const bool enabled = rule != "all" && file.boolean("use_sliding_window", true) && window > 0;
   const std::vector<bool> sliding =
       rule == "all" ? std::vector<bool>(out->layers, true) : sliding_layers(rule, file, *out, enabled);
-  for (size_t i = 0; i < sliding.size(); i++) out->layer[i].window = sliding[i] ? window : 0;
+  const int64_t side = out->counts_both_sides ? window / 2 : window;
+  const int64_t reach = out->attends_both_ways && window > 0 ? side + 1 : window;
+  for (size_t i = 0; i < sliding.size(); i++) out->layer[i].window = sliding[i] ? reach : 0;
 }
 
 // SmolLM3: no_rope_layers has a 1 for a layer *with* a rotation; if it is absent, every n-th layer has none.

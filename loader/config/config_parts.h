@@ -27,6 +27,8 @@ Error read_families(std::span<const FamilyText> texts, std::vector<Family>* out)
 // The family that lists one of the file's architectures and its model_type; in a file without architectures, the
 // model_type alone. The error for an unknown architecture suggests similar names.
 Error find_family(const std::vector<Family>& families, JsonFields& file, const Family** out, std::string* architecture);
+// "Qwen3ForCausalLM" for "Qwen3Model" and "Qwen3ForSequenceClassification", which have no head; else the name itself.
+std::string with_head(const std::string& architecture);
 // A switch of the description: true, false, or the name of the field of config.json with the value.
 bool read_switch(JsonFields& family, std::string_view name, JsonFields& file);
 // Call last. Checks fields that must have one value; refuses unread fields that transformers reads for the family and

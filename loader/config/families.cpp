@@ -98,11 +98,21 @@ bool read_switch(JsonFields& family, std::string_view name, JsonFields& file) {
   return value && value->is_string() ? file.boolean(value->get<std::string>()) : family.boolean(name);
 }
 
+std::string with_head(const std::string& architecture) {
+  for (std::string_view ending : {"TextModel", "Model", "TextForSequenceClassification", "ForSequenceClassification"}) {
+    if (!architecture.ends_with(ending) || architecture.ends_with("HeadModel")) continue;
+    return architecture.substr(0, architecture.size() - ending.size()) + "ForCausalLM";
+  }
+  return architecture;
+}
+
 Error find_family(const std::vector<Family>& families, JsonFields& file, const Family** out,
                   std::string* architecture) {
   std::vector<std::string> names = file.texts("architectures");
   const std::string type = model_type(file);
   const bool by_type = names.empty();
+  const std::string given = by_type ? type : joined(names);
+  std::ranges::transform(names, names.begin(), with_head);
   if (by_type) names = {type};
   std::vector<std::string> supported, other_types;
   for (const Family& family : families) {
@@ -124,10 +134,10 @@ Error find_family(const std::vector<Family>& families, JsonFields& file, const F
     other_types.insert(other_types.end(), types.begin(), types.end());
   }
   if (*out) return file.error;
-  if (!other_types.empty()) file.fail("model_type", "does not fit " + joined(names), joined(other_types), brief(type));
+  if (!other_types.empty()) file.fail("model_type", "does not fit " + given, joined(other_types), brief(type));
   const std::string near = joined(similar_names(names[0], supported));
   file.fail(by_type ? "model_type" : "architectures", "unknown architecture",
-            "one listed in README.md" + (near.empty() ? "" : ", perhaps " + near), brief(joined(names)));
+            "one listed in README.md" + (near.empty() ? "" : ", perhaps " + near), brief(given));
   return file.error;
 }
 

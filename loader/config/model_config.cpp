@@ -227,6 +227,9 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   if (file.error) return with_assumed_sizes(config, file.error);
   read_arithmetic(family, file, &config);
   read_recurrence(family, file, &config);
+  if (config.attends_both_ways && recurrent_layers(config) > 0) {
+    file.fail("is_causal", "not supported with recurrent layers", "true", "false");
+  }
   read_output_scales(family, file, &config);
   read_layers(family, file, &config);
   read_ropes(family, file, &config);

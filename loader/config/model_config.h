@@ -199,10 +199,13 @@ struct ModelConfig {
   bool embedding_norm = false;  // the final norm is applied to embeddings, too
   float norm_offset = 0.0f;     // added to the weights of every norm, except of a recurrent layer's output
   bool tied_head = false;       // the head is the embedding
+  bool has_head = true;         // false: a base model or a classifier, which embeds or scores texts only
   bool qkv_by_head = false;     // q, k and v share a tensor that holds them head by head
   float qkv_limit = 0.0f;       // q, k and v are clamped to +-limit behind the norms of whole rows; 0: no limit
   bool head_bias = false, qkv_bias = false, o_bias = false, mlp_bias = false;  // mlp: of gate, up and down
 
+  bool attends_both_ways = false;  // tokens attend to the whole text; with a window, to positions closer than it
+  bool counts_both_sides = false;  // then: the file's window is that of both sides together (Gemma)
   QkNorm qk_norm = QkNorm::none;
   bool value_norm = false;      // RMSNorm without weights over each head's value
   bool attention_gate = false;  // q's rows are, for each head, queries and gates: attention's output * sigmoid(gate)
