@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <set>
 #include <type_traits>
 #include <utility>
@@ -91,6 +92,9 @@ template <class T>
 Json read_number(Header& header) {
   const T value = header.number<T>();
   if constexpr (std::is_floating_point_v<T>) {
+    // Gemma 3n's layers without sparse gates have cuts of minus infinity.
+    const bool is_cut = header.current.ends_with(".activation_sparsity_scale");
+    if (is_cut && std::isinf(value) && value < 0) return std::numeric_limits<T>::lowest();
     if (!std::isfinite(value)) header.fail("not a finite number", {}, std::to_string(value));
   }
   return value;

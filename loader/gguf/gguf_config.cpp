@@ -1,6 +1,8 @@
 #include "loader/gguf/gguf_folder.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <set>
 
 #include "configs/families.h"
@@ -46,12 +48,14 @@ int64_t count_of(const Json& value) {
 }
 
 // A field's value: metadata, or the difference or the quotient of two ("block_count - nextn_predict_layers"), of which
-// the second may be absent.
+// the second may be absent; "A | B": B if A is absent; "max A": the largest number of a list.
 Json value_of(const std::string& formula, ArchitectureFields* fields) {
   const std::vector<std::string_view> parts = split(formula, ' ');
-  Json value = fields->get(std::string(parts[0]));
+  Json value = fields->get(std::string(parts[parts[0] == "max"]));
+  if (parts[0] == "max" && value.is_array() && !value.empty()) return *std::ranges::max_element(value);
   if (parts.size() < 3) return value;
   const Json second = fields->get(std::string(parts[2]));
+  if (parts[1] == "|") return value.is_null() ? second : value;
   if (!value.is_number_integer() || !second.is_number_integer()) return value;
   const int64_t a = count_of(value), b = count_of(second);
   return parts[1] == "-" ? a - std::min(a, b) : a / std::max<int64_t>(1, b);
@@ -140,8 +144,26 @@ void add_gemma4(const GgufFile& gguf, ArchitectureFields* fields, Json* config) 
        {{"rope_type", "proportional"}, {"partial_rotary_factor", turning}, {"rope_theta", (*config)["rope_theta"]}}},
       {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", fields->get("rope.freq_base_swa")}}}};
   for (const char* field : {"rope_theta", "rope_scaling", "partial_rotary_factor"}) config->erase(field);
-  if (const TensorView* inputs = find_tensor(gguf, "per_layer_token_embd.weight")) {
-    (*config)["vocab_size_per_layer_input"] = inputs->shape[0];
+}
+
+// Numbers as config.json has them, from others that were computed of them in single precision.
+double restored(double value) { return std::round(value * 1e6) / 1e6; }
+
+// Gemma 3n: the cuts of sparse gates, in standard deviations; other layers have the largest negative number.
+void add_gemma3n(ArchitectureFields* fields, Json* config) {
+  const Json cuts = fields->list("activation_sparsity_scale");
+  for (const Json& cut : cuts.is_array() ? cuts : Json::array()) {
+    const double below = cut.is_number() ? std::erfc(-cut.get<double>() / std::numbers::sqrt2) / 2.0 : -1.0;
+    (*config)["activation_sparsity_pattern"].push_back(restored(below));
+  }
+}
+
+// DeepSeek: a tenth of mscale_all_dim, which is also mscale.
+void add_deepseek2(Json* config) {
+  const Json rope = config->value("rope_scaling", Json::object()), tenth = rope.value("mscale_all_dim", Json());
+  if (!tenth.is_number()) return;
+  for (const char* name : {"mscale", "mscale_all_dim"}) {
+    (*config)["rope_scaling"][name] = restored(10.0 * tenth.get<double>());
   }
 }
 
@@ -154,14 +176,21 @@ Json end_ids(const Json& metadata) {
   return ids;
 }
 
-// The row of the table for an architecture; models with experts or windows may have one of their own.
-Error find_row(const Json& table, const ArchitectureFields& fields, const std::string& where, Json* out) {
+// The row of the table for an architecture; models with experts, windows, rope switched off, or a router with
+// corrections may have one of their own. (Routers with corrections take sigmoids; not all files have
+// expert_gating_func.)
+Error find_row(const Json& table, const ArchitectureFields& fields, const GgufFile& gguf, const std::string& where,
+               Json* out) {
   const Json& rows = table["architectures"];
   std::string name = fields.prefix.substr(0, fields.prefix.size() - 1);
-  for (const auto& [variant, key] : {std::pair(":experts", "expert_count"), {":windows", "attention.sliding_window"}}) {
+  for (const auto& [variant, key] : {std::pair(":experts", "expert_count"),
+                                     {":windows", "attention.sliding_window"},
+                                     {":nope", "rope.scaling.finetuned"}}) {
     const Json count = fields.metadata.value(fields.prefix + key, Json(0));
-    if (rows.contains(name + variant) && count.is_number() && count > 0) name += variant;
+    if (rows.contains(name + variant) && (count == false || (count.is_number() && count > 0))) name += variant;
   }
+  const auto is_correction = [](const TensorView& tensor) { return tensor.name.ends_with(".exp_probs_b.bias"); };
+  if (rows.contains(name + ":corrected") && std::ranges::any_of(gguf.tensors, is_correction)) name += ":corrected";
   if (!rows.contains(name)) {
     std::vector<std::string> known;
     for (const auto& [row, value] : rows.items()) known.push_back(row.substr(0, row.find(':')));
@@ -192,10 +221,13 @@ Error make_config(const GgufFile& gguf, const std::string& where, Json* out) {
   if (kind != "model") general.fail("general.type", "not a model: give the model's file", "model", brief(kind));
   ArchitectureFields fields{gguf.metadata, general.text("general.architecture") + "."};
   if (general.error) return general.error;
-  if (Error e = find_row(table, fields, where, &row)) return e;
-  for (const Json& keys : table["required"]) {  // the families' defaults are those of other files
-    const auto is_given = [&](const Json& key) { return general.has(fields.prefix + key.get<std::string>()); };
-    if (std::ranges::none_of(keys, is_given)) general.fail(fields.prefix + keys[0].get<std::string>(), "missing field");
+  if (Error e = find_row(table, fields, gguf, where, &row)) return e;
+  for (const Json* required : {&table["required"], &row["required"]}) {
+    for (const Json& keys : *required) {  // the families' defaults are those of other files
+      const auto is_given = [&](const Json& key) { return general.has(fields.prefix + key.get<std::string>()); };
+      if (std::ranges::none_of(keys, is_given))
+        general.fail(fields.prefix + keys[0].get<std::string>(), "missing field");
+    }
   }
   for (const Json* fixed : {&table["fixed"], &row["fixed"]}) {
     for (const auto& [key, value] : fixed->items()) {
@@ -212,7 +244,6 @@ Error make_config(const GgufFile& gguf, const std::string& where, Json* out) {
   names.update(row.value("fields_by_layers", Json::object()).value(fields.get("block_count").dump(), Json::object()));
   for (const auto& [name, key] : names.items()) {
     Json value = value_of(key.get<std::string>(), &fields);
-    if (name == "num_key_value_heads" && value.is_array() && !value.empty()) value = *std::ranges::max_element(value);
     if (name == "num_key_value_heads" && value.is_null()) value = config["num_attention_heads"];
     if (!value.is_null() || name == "sliding_window" || name == "head_dim") config[name] = std::move(value);
   }
@@ -220,13 +251,22 @@ Error make_config(const GgufFile& gguf, const std::string& where, Json* out) {
     const std::string which = tensor;  // "!TENSOR": true if it is absent
     config[name] = which[0] == '!' ? !find_tensor(gguf, which.substr(1)) : find_tensor(gguf, which) != nullptr;
   }
-  if (const TensorView* embedding = find_tensor(gguf, "token_embd.weight")) config["vocab_size"] = embedding->shape[0];
+  for (const auto& [name, tensor] : table["rows"].items()) {
+    if (const TensorView* found = find_tensor(gguf, tensor.get<std::string>())) config[name] = found->shape[0];
+  }
   config["tie_word_embeddings"] = find_tensor(gguf, "output.weight") == nullptr;
   if (const Json types = row.value("layer_types", Json()); !types.is_null()) {
     const int64_t layers = count_of(config["num_hidden_layers"]);
     const Json by_layer = fields.list(types["key"].get<std::string>());
     if (by_layer.is_array()) config["layer_types"] = layer_types(by_layer, types["names"], layers);
     if (by_layer.is_null() && types.contains("absent")) config["layer_types"] = Json(layers, types["absent"]);
+    const Json others = types.value("others", Json::object());
+    for (const auto& [key, name] : others.items()) {
+      const Json sizes = fields.list(key);
+      for (size_t i = 0; sizes.is_array() && i < std::min(sizes.size(), config["layer_types"].size()); ++i) {
+        if (sizes[i] > 0) config["layer_types"][i] = name;
+      }
+    }
   }
   Json rope = read_rope_scaling(gguf, table["rope_scaling"], row.value("rope_scaling", Json::object()), &fields,
                                 config.value("max_position_embeddings", Json()));
@@ -234,7 +274,8 @@ Error make_config(const GgufFile& gguf, const std::string& where, Json* out) {
     config["original_max_position_embeddings"] = rope.value("original_max_position_embeddings", Json());
   }
   if (!rope.is_null()) config["rope_scaling"] = std::move(rope);
-  if (const Json rotated = fields.get("rope.dimension_count"); rotated.is_number()) {
+  const Json rotated = fields.get("rope.dimension_count");
+  if (rotated.is_number() && std::ranges::count(row["ignored"], "rope.dimension_count") == 0) {
     const int64_t heads = std::max<int64_t>(1, count_of(config["num_attention_heads"]));
     const Json& head_dim = config["head_dim"];
     const int64_t width = head_dim.is_null() ? count_of(config["hidden_size"]) / heads : count_of(head_dim);
@@ -243,6 +284,8 @@ Error make_config(const GgufFile& gguf, const std::string& where, Json* out) {
     config["partial_rotary_factor"] = std::min(1.0, fraction);
   }
   if (fields.prefix == "gemma4.") add_gemma4(gguf, &fields, &config);
+  if (fields.prefix == "gemma3n.") add_gemma3n(&fields, &config);
+  if (fields.prefix == "deepseek2.") add_deepseek2(&config);
   if (const Json* id = general.find("tokenizer.ggml.bos_token_id")) config["bos_token_id"] = *id;
   config["eos_token_id"] = end_ids(gguf.metadata);
   config[kFamilyChanges] = table["description"];

@@ -43,7 +43,7 @@ Error make_generation_config(const Json& metadata, Json* out);
 // file has no tokenizer.
 Error make_tokenizer_texts(const Json& metadata, const std::string& where, std::map<std::string, std::string>* out);
 
-// --- gguf_stores.cpp: files by name, among those of a repository and in the stores of llama.cpp and Ollama, which are
+// --- Files by name, among those of a repository and in the stores of llama.cpp and Ollama, which are
 // only read.
 
 // The model among file names whose name ends in this tag: "Q4_K_M" for "Qwen3-0.6B-Q4_K_M.gguf", in any case of

@@ -223,6 +223,16 @@ Json chat_templates(JsonFields& file) {
   };
   add("default", "tokenizer.chat_template");
   for (const std::string& name : file.texts("tokenizer.chat_templates")) add(name, "tokenizer.chat_template." + name);
+  // A reranker's template is a text with {query} and {document}.
+  for (Json& item : list) {
+    std::string source = item["template"];
+    for (const std::string role : {"query", "document"}) {
+      const std::string content =
+          "{{ messages | selectattr('role', 'eq', '" + role + "') | map(attribute='content') | first }}";
+      if (item["name"] == "rerank") source = replaced(source, "{" + role + "}", content);
+    }
+    item["template"] = source;
+  }
   return list;
 }
 

@@ -76,6 +76,23 @@ TEST(Gguf, ReadsBothVersions) {
   }
 }
 
+// Gemma 3n's layers without sparse gates.
+TEST(Gguf, CutsMayBeMinusInfinity) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto read = [](const char* key, float cut, GgufFile* out) {
+    GgufWriter writer;
+    writer.add(key, std::vector<float>{0.5f, cut});
+    const std::string file = writer.file();
+    return parse_gguf(as_bytes(file), "file", out).message();
+  };
+  constexpr const char* kCuts = "gemma3n.activation_sparsity_scale";
+  GgufFile parsed;
+  EXPECT_EQ(read(kCuts, -kInfinity, &parsed), "");
+  EXPECT_EQ(parsed.metadata[kCuts], Json({0.5f, std::numeric_limits<float>::lowest()}));
+  EXPECT_NE(read(kCuts, kInfinity, &parsed).find("not a finite number: inf"), std::string::npos);
+  EXPECT_NE(read("gemma3n.rope.freq_base", -kInfinity, &parsed).find("not a finite number: -inf"), std::string::npos);
+}
+
 TEST(Gguf, PrefixesAreRefused) {
   const std::string file = valid_file().file();
   for (size_t bytes = 0; bytes < file.size(); ++bytes) {
