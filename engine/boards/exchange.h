@@ -1,10 +1,12 @@
 // Several boards that share one model: the columns of each board, and their messages. Rank 0, the first board, runs the
-// command and sends commands to the others (session/board_messages.h). mpi.h connects the processes.
+// command and sends commands to the others (session/board_messages.h).
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -127,5 +129,19 @@ Error agree(Exchange& exchange, const Error& own);
 
 // Compares one number per board. The error `otherwise` names a board whose number differs from rank 0's.
 Error agree_on(Exchange& exchange, uint64_t own, const std::string& otherwise);
+
+// --- mpi.cpp, the only file that has MPI: boards as processes of an MPI job,
+// `mpirun -n 4 --hostfile boards pinion chat --model DIR`.
+
+// Rank and number of the processes that Open MPI or MPICH started together, by the environment; without: one process.
+struct LaunchedProcess {
+  int32_t rank = 0;
+  int32_t count = 1;
+};
+LaunchedProcess launched_process();
+
+// Connects this process with the others, once. A board that detects a loss calls `on_lost`, then all processes end with
+// status 1. Errors: no MPI, or one without MPI_THREAD_SERIALIZED; more than kMaxBoards boards.
+Error join_boards(std::function<void(const Error&)> on_lost, std::unique_ptr<Exchange>* out);
 
 }  // namespace pinion

@@ -1,4 +1,4 @@
-#include "engine/boards/mpi.h"
+#include "engine/boards/exchange.h"
 
 #include <algorithm>
 #include <cstdlib>

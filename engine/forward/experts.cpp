@@ -36,32 +36,32 @@ struct Scores {
   double sum = 0.0;                                   // of the exponentials of all experts, if they are needed
 
   double of(size_t expert) const {
-    return rule.sigmoid ? double{sigmoid(logits[expert])} : portable_exp(double{logits[expert]} - largest);
+    return rule.config.sigmoid ? double{sigmoid(logits[expert])} : portable_exp(double{logits[expert]} - largest);
   }
   // Otherwise logits have the same order and cost no exponentials.
-  bool order_by_scores() const { return rule.correction || (rule.groups > 1 && rule.group_best > 1); }
+  bool order_by_scores() const { return rule.correction || (rule.config.groups > 1 && rule.config.group_best > 1); }
   float key(size_t expert) const {
     if (!order_by_scores()) return logits[expert];
-    return static_cast<float>(of(expert) / (rule.sigmoid ? 1.0 : sum)) +
+    return static_cast<float>(of(expert) / (rule.config.sigmoid ? 1.0 : sum)) +
            (rule.correction ? rule.correction[expert] : 0);
   }
 };
 
 void offer_group(const Scores& scores, int64_t group, Largest* out) {
-  const size_t size = scores.logits.size() / scores.rule.groups, first = group * size;
+  const size_t size = scores.logits.size() / scores.rule.config.groups, first = group * size;
   for (size_t i = first; i < first + size; ++i) out->offer(i, scores.key(i));
 }
 
 void choose_largest(const Scores& scores, Largest* out) {
-  const RoutingRule& rule = scores.rule;
-  if (rule.groups == 1) return offer_group(scores, 0, out);
+  const ExpertsConfig& c = scores.rule.config;
+  if (c.groups == 1) return offer_group(scores, 0, out);
   std::array<int32_t, kMaxExpertGroups> kept, best;
   std::array<float, kMaxExpertGroups> sums, keys;
-  Largest groups = {std::span(kept).first(rule.groups_kept), sums.data()};
-  for (int64_t group = 0; group < rule.groups; ++group) {
-    Largest largest = {std::span(best).first(rule.group_best), keys.data()};
+  Largest groups = {std::span(kept).first(c.groups_kept), sums.data()};
+  for (int64_t group = 0; group < c.groups; ++group) {
+    Largest largest = {std::span(best).first(c.group_best), keys.data()};
     offer_group(scores, group, &largest);
-    groups.offer(group, std::accumulate(keys.begin(), keys.begin() + rule.group_best, 0.0f));
+    groups.offer(group, std::accumulate(keys.begin(), keys.begin() + c.group_best, 0.0f));
   }
   std::ranges::sort(groups.indices);
   for (const int32_t group : groups.indices) offer_group(scores, group, out);
@@ -75,63 +75,13 @@ void weigh_sparsely(const Scores& scores, std::span<int32_t> experts, float* wei
     double sum = 0.0;
     for (int32_t i = 0; i < std::ssize(scores.logits); ++i) {
       const float logit = scores.logits[i];
-      const bool is_near = !((most - logit) / std::max(std::abs(logit), most) > scores.rule.near);
+      const bool is_near = !((most - logit) / std::max(std::abs(logit), most) > scores.rule.config.near);
       if (is_near && (n == 0 || i != experts[0])) sum += portable_exp(double{logit} - double{most});
     }
     weights[n] = static_cast<float>(1.0 / sum);
   }
   if (experts[1] < experts[0]) std::swap(experts[0], experts[1]), std::swap(weights[0], weights[1]);
 }
-
-}  // namespace
-
-void choose_experts(std::span<const float> logits, const RoutingRule& rule, std::span<int32_t> experts,
-                    float* weights) {
-  Largest chosen = {experts, weights};
-  Scores scores = {logits, rule};
-  const bool needs_sum = !rule.sigmoid && (scores.order_by_scores() || !rule.normalised);
-  for (size_t i = 0; needs_sum && i < logits.size(); ++i) scores.sum += scores.of(i);
-  choose_largest(scores, &chosen);
-  if (rule.near > 0.0f) return weigh_sparsely(scores, experts, weights);
-  std::ranges::sort(experts);
-  double sum = rule.sigmoid ? 1.0 : scores.sum;
-  if (rule.normalised) {
-    sum = 0.0;
-    for (const int32_t expert : experts) sum += scores.of(expert);
-  }
-  for (size_t i = 0; i < experts.size(); ++i) {
-    weights[i] = static_cast<float>(scores.of(experts[i]) / sum * double{rule.scale});
-    if (rule.scales) weights[i] *= rule.scales[experts[i]];
-  }
-}
-
-void ExpertGroups::make(ScratchSizer* sizer, int64_t choices, int64_t expert_count) {
-  if (sizer->allocates) experts.reserve(expert_count);
-  sizer->make(&tokens, choices);
-  sizer->make(&weights, choices);
-  sizer->make(&next, expert_count);
-}
-
-void group_by_expert(const Choices& choices, int64_t tokens, int64_t per_token, ExpertGroups* out) {
-  const int64_t count = tokens * per_token;
-  std::ranges::fill(out->next, 0);
-  for (int64_t i = 0; i < count; ++i) ++out->next[choices.experts[i]];
-  out->experts.clear();
-  int32_t first = 0;
-  for (size_t expert = 0; expert < out->next.size(); ++expert) {
-    const int32_t rows = out->next[expert];
-    if (rows > 0) out->experts.push_back({static_cast<int32_t>(expert), first, rows});
-    out->next[expert] = first;
-    first += rows;
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    const int32_t entry = out->next[choices.experts[i]]++;
-    out->tokens[entry] = static_cast<int32_t>(i / per_token);
-    out->weights[entry] = choices.weights[i];
-  }
-}
-
-namespace {
 
 // Maximum rows of padding after the packed rows of an expert.
 int64_t padding_rows(const Kernels& kernels) { return std::max(kernels.s8_shape.rows, kernels.f32_shape.rows) - 1; }
@@ -177,15 +127,7 @@ struct ExpertInputs {
 // Chooses experts by the logits in the scratch and groups the tokens by expert. Returns the choices.
 const Choices& choose(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& layer, LocalExpertScratch* local) {
   const ExpertsConfig& c = p.model.config.experts;
-  const RoutingRule rule = {.normalised = c.normalised,
-                            .sigmoid = c.sigmoid,
-                            .correction = layer[VectorRole::router_correction].weight,
-                            .scale = c.scale,
-                            .near = c.near,
-                            .scales = layer[VectorRole::expert_scale].weight,
-                            .groups = c.groups,
-                            .groups_kept = c.groups_kept,
-                            .group_best = c.group_best};
+  const RoutingRule rule = {c, layer[VectorRole::router_correction].weight, layer[VectorRole::expert_scale].weight};
   const int64_t tokens = p.rows;
   const auto choose_for = [&](int64_t token, Choices* out) {
     const std::span<const float> logits = std::span(s.router).subspan(token * c.count, c.count);
@@ -225,8 +167,6 @@ void pack_tokens(const Pass& p, const Layer& layer, const ExpertInputs& inputs) 
   });
 }
 
-const Expert& expert_of(const Layer& layer, const ExpertRows& group) { return layer.experts[group.expert]; }
-
 // Computes the activations of every entry. A task is the same panel of an expert's gate and up. On one board all
 // experts have the same number of rows.
 template <class InputOf>
@@ -238,7 +178,7 @@ void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const E
   Tile tile;
   const auto multiply_run = [&](int64_t index, PanelRange run) {
     const ExpertRows& group = groups.experts[index];
-    const Expert& expert = expert_of(layer, group);
+    const Expert& expert = layer.experts[group.expert];
     const Input in = input_of(index);
     for_each_row_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
       multiply_gated(kernels, expert[MatrixRole::gate], expert[MatrixRole::up], gating_of(p.model.config, layer), run,
@@ -293,7 +233,7 @@ void down(const Multiplier& m, const Pass& p, ExpertScratch& s, const Layer& lay
       const ExpertRows& group = groups.experts[i];
       const Input in = input_of(i);
       for_each_row_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
-        multiply(kernels, expert_of(layer, group)[MatrixRole::down], run, in, first, rows, scaled, &tile, values,
+        multiply(kernels, layer.experts[group.expert][MatrixRole::down], run, in, first, rows, scaled, &tile, values,
                  kPanelColumns);
         for (int64_t r = 0; r < rows; ++r) {
           const int64_t entry = group.first + first + r;
@@ -310,6 +250,52 @@ void down(const Multiplier& m, const Pass& p, ExpertScratch& s, const Layer& lay
 
 }  // namespace
 
+void choose_experts(std::span<const float> logits, const RoutingRule& rule, std::span<int32_t> experts,
+                    float* weights) {
+  Largest chosen = {experts, weights};
+  Scores scores = {logits, rule};
+  const bool needs_sum = !rule.config.sigmoid && (scores.order_by_scores() || !rule.config.normalised);
+  for (size_t i = 0; needs_sum && i < logits.size(); ++i) scores.sum += scores.of(i);
+  choose_largest(scores, &chosen);
+  if (rule.config.near > 0.0f) return weigh_sparsely(scores, experts, weights);
+  std::ranges::sort(experts);
+  double sum = rule.config.sigmoid ? 1.0 : scores.sum;
+  if (rule.config.normalised) {
+    sum = 0.0;
+    for (const int32_t expert : experts) sum += scores.of(expert);
+  }
+  for (size_t i = 0; i < experts.size(); ++i) {
+    weights[i] = static_cast<float>(scores.of(experts[i]) / sum * double{rule.config.scale});
+    if (rule.scales) weights[i] *= rule.scales[experts[i]];
+  }
+}
+
+void ExpertGroups::make(ScratchSizer* sizer, int64_t choices, int64_t expert_count) {
+  if (sizer->allocates) experts.reserve(expert_count);
+  sizer->make(&tokens, choices);
+  sizer->make(&weights, choices);
+  sizer->make(&next, expert_count);
+}
+
+void group_by_expert(const Choices& choices, int64_t tokens, int64_t per_token, ExpertGroups* out) {
+  const int64_t count = tokens * per_token;
+  std::ranges::fill(out->next, 0);
+  for (int64_t i = 0; i < count; ++i) ++out->next[choices.experts[i]];
+  out->experts.clear();
+  int32_t first = 0;
+  for (size_t expert = 0; expert < out->next.size(); ++expert) {
+    const int32_t rows = out->next[expert];
+    if (rows > 0) out->experts.push_back({static_cast<int32_t>(expert), first, rows});
+    out->next[expert] = first;
+    first += rows;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t entry = out->next[choices.experts[i]]++;
+    out->tokens[entry] = static_cast<int32_t>(i / per_token);
+    out->weights[entry] = choices.weights[i];
+  }
+}
+
 void route(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& layer, const Input& y) {
   project(begin_stage(worker, p, Stage::router), y,
           {{&layer[MatrixRole::router], s.router.data()}, {&layer[MatrixRole::shared_weight], s.shared_weight.data()}});
@@ -324,7 +310,7 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
   const Multiplier m = begin_stage(worker, p, Stage::router);
   const Choices& choices = choose(worker, p, s, layer, &local);
   InputForms forms;
-  for (const ExpertRows& group : groups.experts) forms.add(expert_of(layer, group).matrix);
+  for (const ExpertRows& group : groups.experts) forms.add(layer.experts[group.expert].matrix);
   const ExpertInputs in{m, groups, forms, c.hidden_size};
   const ExpertInputs activated{m, groups, forms, inner};
   const auto row = [&](int64_t entry) { return p.activations.activation.data() + entry * inner; };

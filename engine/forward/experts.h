@@ -20,22 +20,16 @@ struct Choices {
 };
 
 struct RoutingRule {
-  bool normalised = true;             // the weights of the chosen experts sum to `scale`
-  bool sigmoid = false;               // score = 1 / (1 + exp(-logit)); else exp(logit)
+  const ExpertsConfig& config;
   const float* correction = nullptr;  // [experts] added to the scores to choose experts, not to weigh them; or null
-  float scale = 1;                    // of the weights
-  float near = 0;                     // see ExpertsConfig; above 0 only with two experts
   const float* scales = nullptr;      // [experts] further factors of the weights; or null
-  // Consecutive experts form groups, at most kMaxExpertGroups. Only experts of the `groups_kept` best groups may be
-  // chosen. A group's score is the sum of its `group_best` largest scores, with corrections; ties go to the lower
-  // index.
-  int64_t groups = 1, groups_kept = 1, group_best = 1;
 };
 
-// Chooses the experts.size() experts with the largest logits (or corrected scores); ties go to the lower index. The
-// weight of an expert is its score times `scale`, divided by the sum of the chosen scores if `normalised`. Else
-// exponentials are divided by the sum of all exponentials, and sigmoids are not divided. Sums are computed in double in
-// ascending order of experts. experts.size() <= logits.size().
+// Chooses the experts.size() experts with the largest logits (or corrected scores); ties, of groups too, go to the
+// lower index. The weight of an expert is its score, 1 / (1 + exp(-logit)) or exp(logit), times `scale`, divided by the
+// sum of the chosen scores if `normalised`. Else exponentials are divided by the sum of all exponentials, and sigmoids
+// are not divided. Sums are computed in double in ascending order of experts. experts.size() <= logits.size(), and 2
+// with `near`.
 void choose_experts(std::span<const float> logits, const RoutingRule& rule, std::span<int32_t> experts, float* weights);
 
 // The entries of ExpertGroups that belong to one expert: [first, first + rows).

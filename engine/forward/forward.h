@@ -6,7 +6,6 @@
 #include "engine/forward/altup.h"
 #include "engine/forward/attention.h"
 #include "engine/forward/experts.h"
-#include "engine/forward/layer_inputs.h"
 #include "engine/forward/pass.h"
 #include "engine/forward/recurrent_layers.h"
 #include "engine/team/team.h"

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/model/layer.h"
+#include "engine/model/model.h"
 #include "engine/team/team.h"
 #include "kernels/kernels.h"
 #include "kernels/ops/tiles.h"

@@ -90,13 +90,6 @@ void mix_head(const Pass& p, RecurrentScratch& s, const Layer& layer, AdvanceHea
           rows->trial.data(), rows);
 }
 
-void mix_heads(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, AdvanceHead advance) {
-  const int64_t heads = p.model.config.recurrence.value_heads;
-  worker.for_each(std::ssize(p.segments) * heads, [&](int64_t task) {
-    mix_head(p, s, layer, advance, p.segments[task / heads], task % heads, &s.workers[worker.index]);
-  });
-}
-
 // Gated DeltaNet: convolution, norms of q and k, the delta rule, the output's norm and gate.
 void advance_delta(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segment& segment, int64_t head,
                    int64_t first, int64_t count, const StateWrites& writes, float* state, StateRows* rows) {
@@ -207,10 +200,14 @@ void mix_by_short_conv(Worker& worker, const Pass& p, RecurrentScratch& s, const
 // --- A layer
 
 void mix(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {
-  const RecurrenceKind kind = p.model.config.recurrence.kind;
-  if (kind == RecurrenceKind::short_conv) return mix_by_short_conv(worker, p, s, layer);
-  if (kind == RecurrenceKind::mamba2) convolve_all(worker, p, s, layer);
-  mix_heads(worker, p, s, layer, kind == RecurrenceKind::mamba2 ? advance_mamba : advance_delta);
+  const Recurrence& d = p.model.config.recurrence;
+  if (d.kind == RecurrenceKind::short_conv) return mix_by_short_conv(worker, p, s, layer);
+  if (d.kind == RecurrenceKind::mamba2) convolve_all(worker, p, s, layer);
+  const AdvanceHead advance = d.kind == RecurrenceKind::mamba2 ? advance_mamba : advance_delta;
+  worker.for_each(std::ssize(p.segments) * d.value_heads, [&](int64_t task) {
+    const Segment& segment = p.segments[task / d.value_heads];
+    mix_head(p, s, layer, advance, segment, task % d.value_heads, &s.workers[worker.index]);
+  });
 }
 
 // RMSNorm of each group of a row's columns. out may be x.

@@ -21,12 +21,6 @@ constexpr double kBehind = 0.9;  // see is_clearly_behind()
 constexpr int64_t kMaxCpus = 4096;
 constexpr int64_t kMaxChunk = 65536;
 
-bool is_same_set(Cpus a, Cpus b) {
-  std::ranges::sort(a);
-  std::ranges::sort(b);
-  return a == b;
-}
-
 Cpus first_cpus(std::span<const Core> cores) {
   Cpus cpus;
   for (const Core& core : cores) cpus.push_back(core.cpu);
@@ -88,7 +82,8 @@ std::vector<Cpus> candidate_teams(const Topology& topology) {
   std::vector<Cpus> teams = {default_team(topology)};
   const double limit = topology.cpu_quota > 0 ? std::max(1.0, topology.cpu_quota) : std::numeric_limits<double>::max();
   const auto add = [&](const Cpus& cpus) {
-    const bool is_known = std::ranges::any_of(teams, [&](const Cpus& team) { return is_same_set(team, cpus); });
+    const bool is_known =
+        std::ranges::any_of(teams, [&](const Cpus& team) { return std::ranges::is_permutation(team, cpus); });
     if (!is_known && !cpus.empty() && static_cast<double>(cpus.size()) <= limit) teams.push_back(cpus);
   };
   const std::span<const Core> all = cores;

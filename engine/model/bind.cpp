@@ -8,8 +8,11 @@
 #include <span>
 #include <string>
 
-#include "engine/model/vector_reader.h"
+#include "engine/model/model.h"
+#include "kernels/base/math.h"
 #include "kernels/base/text.h"
+#include "kernels/half.h"
+#include "loader/checkpoint/number_formats.h"
 #include "loader/pack/pack.h"
 #include "loader/quant/stored_weights.h"
 
@@ -24,6 +27,106 @@ bool is_saved_buffer(std::string_view name) {
   return name.starts_with(kPackedPrefix) ||
          std::ranges::any_of(split(kEndings, ' '), [&](std::string_view ending) { return name.ends_with(ending); });
 }
+
+// Reads a checkpoint's vectors and small matrices into floats that the model owns.
+struct VectorReader {
+  Model* model;
+  std::set<std::string> bound = {};  // names of all tensors that were read
+
+  Error bind(const std::string& name, std::initializer_list<int64_t> shape, TensorView* out) {
+    bound.insert(name);
+    if (Error e = model->checkpoint.bind(name, shape, out)) return e;
+    if (!out->data) return error("no such tensor in the packed model", where(name));
+    model->unpacked[name] = *out;
+    return {};
+  }
+  std::string where(const std::string& name) const { return model->checkpoint.where(name); }
+
+  std::span<float> new_vector(int64_t n) {
+    return {model->vectors.emplace_back(std::make_unique<float[]>(n)).get(), static_cast<size_t>(n)};
+  }
+
+  Error read(const TensorView& tensor, std::span<float>* out) {
+    *out = new_vector(tensor.elements());
+    read_floats(tensor, out->data());
+    return all_finite(*out) ? Error{} : error("NaN or infinity in the weights", where(tensor.name));
+  }
+
+  Error read_norm(std::string_view key, int64_t n, Vector* out) {
+    const std::string& module = model->config.name(key);
+    if (Error e = read_vector({{}, module + ".weight", n, VectorForm::norm}, out)) return e;
+    if (!model->config.norm_bias) return {};
+    return read_vector({.role = {}, .name = module + ".bias", .n = n, .is_bias = true}, out);
+  }
+
+  // Reorders numbers that the file stores one per row of a tensor to the order of a matrix's rows.
+  std::span<float> in_order(const RowOrder& order, std::span<float> stored) {
+    if (order.is_identity()) return stored;
+    const std::span<float> ordered = new_vector(order.selects_rows() ? order.rows : std::ssize(stored));
+    for (int64_t i = 0; i < std::ssize(ordered); ++i) ordered[i] = stored[order.file_row(i)];
+    return ordered;
+  }
+
+  Error bind_vector(const VectorTensor& spec, TensorView* out) {
+    const Recurrence& r = model->config.recurrence;
+    if (spec.form == VectorForm::convolution) return bind(spec.name, {r.channels(), 1, r.taps}, out);
+    if (spec.form == VectorForm::scalar) return bind(spec.name, {}, out);
+    const bool has_rows = spec.form == VectorForm::head_norm && model->config.qk_norm == QkNorm::layer_norm_heads;
+    if (has_rows || spec.form == VectorForm::matrix) return bind(spec.name, {spec.rows, spec.n / spec.rows}, out);
+    const TensorView* found = model->checkpoint.find(spec.name);
+    // ERNIE's corrections of the router have two dimensions.
+    if (found && found->shape == std::vector<int64_t>{1, spec.n}) return bind(spec.name, {1, spec.n}, out);
+    return bind(spec.name, {spec.n}, out);
+  }
+
+  // The weight for a number of the file.
+  float weight_of(VectorForm form, float value) const {
+    using enum VectorForm;
+    const double x{value};
+    if (form == rms_norm || form == norm || form == head_norm) return value + model->config.norm_offset;
+    if (form == logarithm) {
+      return model->config.recurrence.negative_rates ? -value : static_cast<float>(portable_exp(x));
+    }
+    if (form == softplus) {  // by an exponential that cannot overflow
+      return static_cast<float>(std::max(x, 0.0) + portable_log(1.0 + portable_exp(-std::abs(x))));
+    }
+    if (form == matrix) return to_float(to_bf16(value));
+    return form == altup_scale && !model->config.altup.scales ? 1.0f : value;
+  }
+
+  Error read_form(const VectorTensor& spec, std::span<float>* out) {
+    if (spec.name.find("{}") != spec.name.npos) {  // a tensor for each head
+      *out = new_vector(spec.n);
+      const int64_t dims = spec.n / spec.rows;
+      for (int64_t head = 0; head < spec.rows; ++head) {
+        std::span<float> row;
+        if (Error e = read_form({spec.role, module_name(spec.name, head), dims, VectorForm::norm}, &row)) return e;
+        std::ranges::copy(row, out->data() + head * dims);
+      }
+      return {};
+    }
+    TensorView tensor;
+    if (Error e = bind_vector(spec, &tensor)) return e;
+    if (Error e = read(tensor, out)) return e;
+    if (spec.form != VectorForm::convolution) {
+      for (float& value : *out) value = weight_of(spec.form, value);
+      return all_finite(*out) ? Error{} : error("out of range", where(spec.name), "logarithms of floats");
+    }
+    const Recurrence& r = model->config.recurrence;  // [channels, 1, taps] -> [taps][channels]
+    const std::vector<float> stored(out->begin(), out->end());
+    for (int64_t i = 0; i < std::ssize(stored); ++i) {
+      (*out)[i % r.taps * r.channels() + i / r.taps] = r.input_scale(i / r.taps) * stored[i];
+    }
+    return {};
+  }
+
+  Error read_vector(const VectorTensor& spec, Vector* out) {
+    std::span<float> values;
+    if (Error e = read_form(spec, &values)) return e;
+    (spec.is_bias ? out->bias : out->weight) = in_order(spec.order, values).data();
+    return {};
+  }
+};
 
 // Makes the jobs that pack the matrices.
 struct Binder : VectorReader {
@@ -63,14 +166,6 @@ struct Binder : VectorReader {
     }
   }
 
-  void add_job(PackJob job, const MatrixTensor& spec) {
-    if (spec.expert != kNoExpert) model->expert_bytes += packed_bytes({&job, 1});
-    jobs->push_back(std::move(job));
-    if (!spec.is_read_with_gate) return;
-    PackJob &gate = (*jobs)[jobs->size() - 2], &up = jobs->back();  // the list has gate directly before up
-    gate.interleaved = up.interleaved = interleave_of(gate, up);
-  }
-
   // The quantisation of a module. Quantised files often keep the MTP layer and a copy of the embedding as head in
   // floats without declaring it.
   std::optional<Quantization> quantization_of(const std::string& module) const {
@@ -80,45 +175,60 @@ struct Binder : VectorReader {
     return weight && is_float(weight->dtype) ? std::nullopt : model->config.quantization;
   }
 
-  // Reads the bias of matrices that share a tensor; leaves `out` empty if they have none.
-  Error bind_bias(std::span<const MatrixTensor> fused, int64_t rows, std::span<float>* out) {
-    if (!fused.front().has_bias) return {};
-    TensorView view;
-    if (Error e = bind(fused.front().module() + ".bias", {rows}, &view)) return e;
-    if (Error e = read_bias(view, 1.0f, out)) return e;
-    int64_t first = 0;
-    for (const MatrixTensor& spec : fused) {
-      for (float& value : out->subspan(first, spec.n)) value *= spec.bias_scale;
-      first += spec.n;
+  bool is_shared_expert(const MatrixTensor& spec) const {
+    return spec.expert != kNoExpert && (model->config.experts.stacked || model->config.experts.fused);
+  }
+
+  Error find_weight(const MatrixTensor& spec, const std::string& module, int64_t rows, LinearWeight* out) const {
+    if (spec.role == MatrixRole::head && !has_head()) {
+      out->weight = model->embedding;
+      return bind_updates(model->checkpoint, module, rows, spec.k, &out->updates, &out->tensors);
     }
+    if (const ExpertsConfig& experts = model->config.experts; is_shared_expert(spec)) {
+      const bool is_gate_up = spec.role != MatrixRole::down;
+      return bind_shared_experts(model->checkpoint, experts, module, is_gate_up, rows / experts.count, spec.k, out);
+    }
+    if (spec.pattern == model->config.name("k_b")) {
+      const int64_t heads = model->config.layer[spec.layer].heads;
+      return bind_columns(model->checkpoint, module + ".weight", heads, rows / heads, spec.k, out);
+    }
+    return bind_linear(model->checkpoint, quantization_of(module), module, rows, spec.k, out);
+  }
+
+  // The tensor of one matrix, or of several: the rows of fused ones (q, k, v), of all experts.
+  struct SharedTensor {
+    int64_t rows = 0;  // of all its matrices
+    int64_t next = 0;  // row at which the next matrix begins
+    LinearWeight weight = {};
+    std::span<float> biases = {};
+    Packing packing = {};
+  };
+
+  // Binds the tensor of a matrix.
+  Error bind_tensor(const MatrixTensor& spec, SharedTensor* out) {
+    const std::string module = spec.module();
+    if (Error e = find_weight(spec, module, out->rows, &out->weight)) return e;
+    bound.insert(out->weight.tensors.begin(), out->weight.tensors.end());
+    matrices.insert(module + ".weight");
+    if (Error e = spec.has_bias ? bind_biases(spec, module, out) : Error{}) return e;
+    if (!spec.is_exact) out->packing = packing_of(options, model->config, module, out->weight);
+    const std::string& stored_as = out->weight.stored_as;
+    const Packing& to = out->packing;
+    const bool is_kept = to.as_stored || (to.format == Format::bf16 && stored_as == kMxfp4);  // bf16 represents these
+    if (!stored_as.empty() && !is_kept) note_conversion(module, stored_as, to);
     return {};
   }
 
-  // Binds one tensor and splits its rows among its matrices: one, or several that are fused.
-  Error bind_matrix(std::span<const MatrixTensor> fused) {
-    const MatrixTensor& first_spec = fused.front();
-    const std::string module = first_spec.module();
-    int64_t rows = 0;
-    for (const MatrixTensor& spec : fused) rows += spec.n;
-    LinearWeight found;
-    if (Error e = bind_linear(model->checkpoint, quantization_of(module), module, rows, first_spec.k, &found)) return e;
-    bound.insert(found.tensors.begin(), found.tensors.end());
-    std::span<float> biases;
-    if (Error e = bind_bias(fused, rows, &biases)) return e;
-    matrices.insert(module + ".weight");
-    const Packing packing = first_spec.is_exact ? Packing{} : packing_of(options, model->config, module, found);
-    if (!found.stored_as.empty() && !packing.as_stored) note_conversion(module, found.stored_as, packing);
-    int64_t first = 0;
-    for (const MatrixTensor& spec : fused) {
-      add_rows(found, first, packing, spec);
-      matrix_of(*model, spec).alpha = spec.alpha;
-      if (first_spec.has_bias) {
-        const auto stored = spec.order.selects_rows() ? biases : biases.subspan(first, spec.n);
-        Linear& linear = matrix_of(*model, spec);
-        linear.bias = in_order(spec.order, stored).data() + linear.first;
-      }
-      first += spec.n;
-    }
+  Error bind_biases(const MatrixTensor& spec, const std::string& module, SharedTensor* out) {
+    TensorView view;
+    const ExpertsConfig& experts = model->config.experts;
+    const bool is_shared = is_shared_expert(spec), is_fused = is_shared && experts.fused;
+    const std::string name = module + (is_fused ? "_bias" : ".bias");
+    if (Error e =
+            is_shared ? bind(name, {experts.count, out->rows / experts.count}, &view) : bind(name, {out->rows}, &view))
+      return e;
+    if (Error e = read(view, &out->biases)) return e;
+    if (is_fused && spec.role != MatrixRole::down) split_gate_up(experts.inner_size, out->biases);
     return {};
   }
 
@@ -139,99 +249,34 @@ struct Binder : VectorReader {
     if (rows.count == 0) return;
     LinearWeight weight = spec.order.selects_rows() ? found : rows_of(found, first + rows.first, rows.count);
     const bool keeps_codes = packing.as_stored && traits_of(packing.format).bits == 4;
-    PackJob job = {weight.weight, packing.format, out, std::move(weight.scale),
-                   keeps_codes && is_block(weight.weight.dtype) ? code_reader_of(weight.weight)
-                                                                : reader_of(weight.coded, keeps_codes)};
+    PackJob job = {weight.weight, packing.format, out, std::move(weight.scale), reader_of(weight, keeps_codes)};
     job.rotation = packing.rotation;
     job.order = spec.order.slice(rows.first, rows.count);
     job.source_codes = found.stored_as;
     job.keeps_codes = packing.as_stored;
     job.updates = std::move(weight.updates);
-    add_job(std::move(job), spec);
+    if (spec.expert != kNoExpert) model->expert_bytes += packed_bytes({&job, 1});
+    jobs->push_back(std::move(job));
+    if (spec.is_read_with_gate) interleave_last_two(*jobs);
   }
 
-  // Binds matrices in their order. Consecutive ones with the same module name share a tensor (fused q/k/v).
+  // Binds matrices in their order, which is that of their rows in a shared tensor.
   Error bind_matrices(std::span<const MatrixTensor> specs) {
-    while (!specs.empty()) {
-      const std::string module = specs.front().module();
-      const auto end = std::ranges::find_if(specs, [&](const MatrixTensor& spec) { return spec.module() != module; });
-      const auto fused = specs.first(end - specs.begin());
-      if (Error e = bind_matrix(fused)) return e;
-      specs = specs.subspan(fused.size());
-    }
-    return {};
-  }
-
-  // Binds experts that share one gate_up and one down tensor (gpt-oss).
-  Error bind_fused(int64_t layer, std::span<const MatrixTensor> specs) {
-    const ModelConfig& c = model->config;
-    FusedExperts found;
-    if (Error e = bind_fused_experts(model->checkpoint, c, layer, &found)) return e;
-    std::span<float> gate_up_bias, down_bias;
-    const bool halves = c.experts.halves;
-    if (!halves) {
-      if (Error e = read_bias(found.gate_up.bias, 1.0f, &gate_up_bias)) return e;
-      split_gate_up(c.experts.inner_size, gate_up_bias);
-      if (Error e = read_bias(found.down.bias, c.branch_scale, &down_bias)) return e;
-    }
-    for (const FusedMatrix* m : {&found.gate_up, &found.down}) {
-      for (const TensorView* view : {&m->values, &m->scales, &m->bias}) bound.insert(view->name);
-      if (Error e = halves ? Error{} : keep(m->bias)) return e;
-      matrices.insert(m->module + ".weight");
-      const Format to = weight_format(options, m->module + ".weight", false);
-      const bool keeps_values = m->stored_as.empty() || to == Format::bf16;  // bf16 represents MXFP4 exactly
-      if (!keeps_values) note_conversion(m->module, m->stored_as, {.format = to});
-    }
+    std::map<std::string, SharedTensor> tensors;
+    for (const MatrixTensor& spec : specs) tensors[spec.module()].rows += spec.n;
     for (const MatrixTensor& spec : specs) {
-      const bool is_down = spec.role == MatrixRole::down;
-      const FusedMatrix& from = is_down ? found.down : found.gate_up;
-      const int64_t in_tensor = is_down ? 1 : 2, index = spec.role == MatrixRole::up ? 1 : 0;
-      const RowRange own = divide(*model, spec);
-      Linear& out = matrix_of(*model, spec);
-      const Format wanted = weight_format(options, from.module + ".weight", false);
-      const Packing to = packed_as({.format = wanted, .rotation = weight_rotation(options, wanted, spec.k)}, spec.k);
-      out.weight = {.format = to.format, .k = spec.k, .rotation = to.rotation};
-      if (!halves)
-        out.bias = (is_down ? down_bias : gate_up_bias).data() + (spec.expert * in_tensor + index) * spec.n + own.first;
-      if (own.count == 0) continue;
-      const int64_t step = halves ? 1 : in_tensor, first = halves ? index * spec.n : index;
-      const SteppedRows rows = {first + own.first * step, step, own.count};
-      PackJob job = expert_job(from, spec.expert, rows, to.format, &out.weight);
-      job.rotation = out.weight.rotation;
-      job.source_codes = from.stored_as;
-      add_job(std::move(job), spec);
-    }
-    return {};
-  }
-
-  Error bind_stacked_bias(const MatrixTensor& spec, int64_t experts, int64_t rows, std::span<float>* out) {
-    TensorView view;
-    if (!spec.has_bias) return {};
-    if (Error e = bind(spec.module() + ".bias", {experts, rows}, &view)) return e;
-    return read_bias(view, spec.bias_scale, out);
-  }
-
-  // Binds experts that are stacked in one tensor for each matrix, or for gate and up together.
-  Error bind_stacked(std::span<const MatrixTensor> specs) {
-    const int64_t count = model->config.experts.count, inner = model->config.experts.inner_size;
-    const bool is_fused = model->config.name("expert_gate") == model->config.name("expert_up");
-    std::map<std::string, LinearWeight> tensors;
-    std::map<std::string, std::span<float>> biases;
-    for (const MatrixTensor& spec : specs) {
-      const bool shares = is_fused && spec.role != MatrixRole::down;  // the tensor of gate and up
-      const int64_t rows = shares ? 2 * inner : spec.n, from = shares && spec.role == MatrixRole::up ? inner : 0;
-      const std::string module = spec.module();
-      const auto [found, is_new] = tensors.try_emplace(module);
-      LinearWeight& whole = found->second;
-      if (is_new) {
-        if (Error e = bind_stacked_experts(model->checkpoint, module, count, rows, spec.k, &whole)) return e;
-        bound.insert(whole.tensors.begin(), whole.tensors.end());
-        matrices.insert(module + ".weight");
-        if (Error e = bind_stacked_bias(spec, count, rows, &biases[module])) return e;
-      }
+      SharedTensor& tensor = tensors[spec.module()];
+      if (Error e = tensor.next == 0 ? bind_tensor(spec, &tensor) : Error{}) return e;
+      add_rows(tensor.weight, tensor.next, tensor.packing, spec);
       Linear& linear = matrix_of(*model, spec);
-      if (spec.has_bias) linear.bias = biases[module].data() + spec.expert * rows + from + divide(*model, spec).first;
-      add_rows(whole, spec.expert * rows + from, packing_of(options, model->config, module, whole), spec);
+      linear.alpha = spec.alpha;
+      if (spec.has_bias) {
+        const bool is_part = !spec.order.selects_rows();
+        const auto bias = in_order(spec.order, is_part ? tensor.biases.subspan(tensor.next, spec.n) : tensor.biases);
+        for (float& value : bias) value *= spec.bias_scale;
+        linear.bias = bias.data() + linear.first;
+      }
+      tensor.next += spec.n;
     }
     return {};
   }
@@ -241,17 +286,10 @@ struct Binder : VectorReader {
     Layer* out = &model->layers[index];
     init_layer(c, index, out);
     for (const VectorTensor& spec : layer_vectors(c, index)) {
-      if (Error e = read_layer_vector(spec, out)) return e;
+      if (Error e = read_vector(spec, &(*out)[spec.role])) return e;
     }
     balance_heads(c, index, &model->layers);
-    const std::vector<MatrixTensor> specs = layer_matrices(c, index);
-    const bool has_shared_tensors = c.experts.fused || c.experts.stacked;
-    const auto first_expert = std::ranges::find_if(
-        specs, [&](const MatrixTensor& spec) { return has_shared_tensors && spec.expert != kNoExpert; });
-    if (Error e = bind_matrices({specs.begin(), first_expert})) return e;
-    const std::span<const MatrixTensor> experts(first_expert, specs.end());
-    if (experts.empty()) return {};
-    return c.experts.fused ? bind_fused(index, experts) : bind_stacked(experts);
+    return bind_matrices(layer_matrices(c, index));
   }
 
   // The checkpoint has weights of the head, as floats or as codes.
@@ -297,24 +335,17 @@ struct Binder : VectorReader {
 
   Error bind_head() {
     const MatrixTensor spec = head_matrix(model->config);
+    for (const char* name : kPoolingTensors) {
+      const TensorView* tensor = model->checkpoint.find(name);
+      if (!tensor || (model->config.has_head && tensor->name == "score.weight")) continue;  // of a reward model
+      model->unpacked[tensor->name] = *tensor, bound.insert(tensor->name);
+    }
+    if (!model->config.has_head) return {};
     if (!model->config.tied_head && !has_head()) {
       return error("no head: the file was saved from the base model", where(spec.module() + ".weight"),
                    "a checkpoint of the whole model, or tie_word_embeddings true if the head is the embedding");
     }
-    if (has_head()) return bind_matrix({&spec, 1});
-    std::span<float> bias;
-    if (Error e = bind_bias({&spec, 1}, spec.n, &bias)) return e;
-    matrices.insert(spec.module() + ".weight");
-    LinearWeight embedding;
-    embedding.weight = model->embedding;
-    if (Error e =
-            bind_updates(model->checkpoint, spec.module(), spec.n, spec.k, &embedding.updates, &embedding.tensors)) {
-      return e;
-    }
-    bound.insert(embedding.tensors.begin(), embedding.tensors.end());
-    add_rows(embedding, 0, packing_of(options, model->config, spec.module(), embedding), spec);
-    if (spec.has_bias) model->head.bias = bias.data() + model->head.first;
-    return {};
+    return bind_matrices({&spec, 1});
   }
 
   // Binds the input of an MTP layer, which has no embedding of its own.
@@ -325,7 +356,7 @@ struct Binder : VectorReader {
       return error("no tensors of an MTP layer (`--speculate ngram` needs none)", where(std::string(kMtpPrefix) + "*"));
     }
     const MatrixTensor fc = mtp_matrix(c);
-    if (Error e = bind_matrix({&fc, 1})) return e;
+    if (Error e = bind_matrices({&fc, 1})) return e;
     if (Error e = read_norm("mtp_embedding_norm", c.hidden_size, &model->mtp.embedding_norm)) return e;
     return read_norm("mtp_hidden_norm", c.hidden_size, &model->mtp.hidden_norm);
   }

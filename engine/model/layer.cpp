@@ -1,4 +1,4 @@
-#include "engine/model/layer.h"
+#include "engine/model/model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -52,7 +52,12 @@ void init_layer(const ModelConfig& config, int64_t index, Layer* out) {
   if (out->has_experts) out->experts.resize(config.experts.count);
 }
 
-void balance_heads(const ModelConfig& config, Layer* layer) {
+void balance_heads(const ModelConfig& config, int64_t index, std::vector<Layer>* layers) {
+  Layer* layer = &(*layers)[index];
+  if (!layer->owns_kv()) {
+    layer->query_balance = (*layers)[layer->kv_layer].query_balance;
+    return;
+  }
   const float *q_norm = (*layer)[VectorRole::q_norm].weight, *k_norm = (*layer)[VectorRole::k_norm].weight;
   if (!q_norm || !k_norm) return;
   const int64_t dims = layer->head_dim;
@@ -73,12 +78,6 @@ void balance_heads(const ModelConfig& config, Layer* layer) {
       layer->query_balance.push_back(1 / layer->key_balance.back());
     }
   }
-}
-
-void balance_heads(const ModelConfig& config, int64_t index, std::vector<Layer>* layers) {
-  Layer* layer = &(*layers)[index];
-  if (layer->owns_kv()) return balance_heads(config, layer);
-  layer->query_balance = (*layers)[layer->kv_layer].query_balance;
 }
 
 }  // namespace pinion

@@ -157,6 +157,8 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::latent_q, "q_b", P::attention, S::q_latent, kv_heads, kAllHeads, kQueryRank, kQueryOrder},
     {M::latent_k, "kv_b", P::attention, S::kv_latent, kv_heads, kLatentKeys, kLatentRank, kLatentKeyOrder},
     {M::latent_v, "kv_b", P::attention, S::kv_latent, kv_heads, kAttended, kLatentRank, kLatentValueOrder},
+    {M::latent_k, "k_b", P::attention, S::kv_latent, kv_heads, kLatentKeys, kLatentRank},
+    {M::latent_v, "v_b", P::attention, S::kv_latent, kv_heads, kAttended, kLatentRank},
     {M::laurel_left, "laurel_left", P::attention, S::qkv, nothing, kLaurelRank, kHidden},
     {M::laurel_right, "laurel_right", P::attention, S::laurel, nothing, kHidden, kLaurelRank},
     {M::o, "o", P::attention, S::o, panels, kHidden, kAttended, {}, kOBias, {}, &O::o},
@@ -252,6 +254,7 @@ void add(Config c, LayerOf l, const MatrixRow& row, int64_t index, int64_t exper
   const bool ends_attention = row.stage == Stage::o || row.stage == Stage::state_out;
   const bool ends_branch = ends_attention || row.stage == Stage::down;
   if (ends_branch && c.name(ends_attention ? "attention_out_norm" : "mlp_out_norm").empty()) out *= c.branch_scale;
+  if (row.role == MatrixRole::head) out *= c.logit_scale;
   const bool has_bias = row.has_bias && row.has_bias(c), is_exact = row.stage == Stage::router;
   const bool follows_gate = row.role == MatrixRole::up && !list->empty() && list->back().role == MatrixRole::gate;
   list->push_back({row.role, row.stage, pattern, index, n, k, has_bias, out, alpha, is_exact, expert,
@@ -308,12 +311,7 @@ std::vector<MatrixTensor> all_matrices(const ModelConfig& config) {
   return all;
 }
 
-MatrixTensor head_matrix(const ModelConfig& config) {
-  MatrixTensor head = only_matrix(config, Part::head);
-  head.bias_scale = config.logit_scale;
-  return head;
-}
-
+MatrixTensor head_matrix(const ModelConfig& config) { return only_matrix(config, Part::head); }
 MatrixTensor mtp_matrix(const ModelConfig& config) { return only_matrix(config, Part::mtp); }
 
 Division division_of(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares) {

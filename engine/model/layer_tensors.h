@@ -43,44 +43,20 @@ enum class Stage : uint8_t {
   head,
 };
 
-struct StageTraits {
-  Stage stage;
-  std::string_view name;  // in reports
-  // For a single token every worker repeats the stage, which costs less than a barrier. More workers do not shorten it.
-  bool is_repeated = false;
-};
-constexpr StageTraits kStageTraits[] = {
-    {Stage::embed, "embed"},
-    {Stage::altup, "streams"},  // differs from the enumerator: published reports have this name
-    {Stage::attention_norm, "attention_norm", true},
-    {Stage::qkv, "qkv"},
-    {Stage::q_latent, "q_latent"},
-    {Stage::kv_latent, "kv_latent"},
-    {Stage::laurel, "laurel"},
-    {Stage::attention, "attention"},
-    {Stage::o_input, "o_input", true},
-    {Stage::o, "o"},
-    {Stage::state_out, "state_out"},
-    {Stage::mlp_norm, "mlp_norm", true},
-    {Stage::router, "router"},
-    {Stage::gate_up, "gate_up"},
-    {Stage::down_input, "down_input", true},
-    {Stage::down, "down"},
-    {Stage::layer_gate, "layer_gate"},
-    {Stage::layer_out, "layer_out"},
-    {Stage::final_norm, "final_norm", true},
-    {Stage::head, "head"},
-};
-constexpr size_t kStages = std::size(kStageTraits);
-static_assert(
-    [] {
-      size_t i = 0;
-      for (const StageTraits& traits : kStageTraits) {
-        if (static_cast<size_t>(traits.stage) != i++) return false;
-      }
-      return i == static_cast<size_t>(Stage::head) + 1;
-    }(),
-    "kStageTraits is indexed by Stage");
+constexpr size_t kStages = static_cast<size_t>(Stage::head) + 1;
+
+// In reports, by Stage. altup is "streams" in those that are published.
+constexpr std::string_view kStageNames[] = {"embed",     "streams",    "attention_norm", "qkv",        "q_latent",
+                                            "kv_latent", "laurel",     "attention",      "o_input",    "o",
+                                            "state_out", "mlp_norm",   "router",         "gate_up",    "down_input",
+                                            "down",      "layer_gate", "layer_out",      "final_norm", "head"};
+static_assert(std::size(kStageNames) == kStages);
+
+// Every worker repeats such a stage for a single token: that costs less than a barrier, and more workers do not help.
+constexpr bool is_repeated(Stage stage) {
+  using enum Stage;
+  return stage == attention_norm || stage == o_input || stage == mlp_norm || stage == down_input || stage == final_norm;
+}
 
 // The matrices of a layer, then those of the model from `head` on. Matrices of one stage share their input and are
 // consecutive. A layer has the matrices of attention (plain: q, k, v, o; latent: latent_* in place of k and v, and in

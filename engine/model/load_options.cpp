@@ -20,10 +20,6 @@ const std::string* kept_by(const LoadOptions& options, const std::string& name) 
 // GGUF tensors with more bits a weight, such as Q5_K and Q6_K, lose too much as w4.
 constexpr double kMaxW4Bits = 5.0;
 
-double bits_of(const TensorView& tensor) {
-  return 8.0 * static_cast<double>(tensor.bytes) / static_cast<double>(std::max<int64_t>(1, tensor.elements()));
-}
-
 }  // namespace
 
 Format weight_format(const LoadOptions& options, const std::string& name, bool is_head) {
@@ -64,10 +60,12 @@ Packing packing_of(const LoadOptions& options, const ModelConfig& config, const 
   if (options.ternary && !is_requested && !is_updated) {
     const bool has_bitnet_codes = weight.coded.format && weight.coded.scheme.stored_as == StoredAs::bitnet;
     if (has_bitnet_codes && weight.coded.k % kW2GroupK == 0) return {.format = Format::w2, .as_stored = true};
-    const bool is_coded = !weight.stored_as.empty() && !is_block(weight.weight.dtype);
+    const bool is_coded = weight.reader.read || (!weight.stored_as.empty() && !is_block(weight.weight.dtype));
     if (!is_coded && looks_ternary(weight.weight)) return {.format = Format::w2};
   }
   if (traits_of(packing.format).bits == 4) {
+    const TensorView& stored = weight.weight;
+    const double bits = 8.0 * static_cast<double>(stored.bytes) / static_cast<double>(stored.elements());
     if (weight.coded.format && weight.coded.scheme.bits == 4) {
       packing.requantised_because =
           is_updated ? "changed by an adapter" : find_w4_format(weight.coded, &packing.format);
@@ -75,7 +73,7 @@ Packing packing_of(const LoadOptions& options, const ModelConfig& config, const 
     } else if (const auto kept = kept_format(weight.weight.dtype); kept && !is_updated) {
       packing.format = *kept;
       packing.as_stored = true;
-    } else if (is_block(weight.weight.dtype) && bits_of(weight.weight) > kMaxW4Bits) {
+    } else if (is_block(weight.weight.dtype) && bits > kMaxW4Bits) {
       packing.format = Format::w8;
     } else if (!is_head && config.quantization && has_w4_codes(*config.quantization)) {
       packing.format = Format::w8;

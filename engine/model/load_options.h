@@ -22,10 +22,6 @@ enum class Quant : uint8_t {
   w4a8_plus,  // as w4a8, each group with a zero point: w4z
 };
 inline constexpr std::array<std::string_view, 4> kQuantNames = {"none", "w8a8", "w4a8", "w4a8+"};  // by Quant
-static_assert(kQuantNames[static_cast<size_t>(Quant::none)] == "none" &&
-              kQuantNames[static_cast<size_t>(Quant::w8a8)] == "w8a8" &&
-              kQuantNames[static_cast<size_t>(Quant::w4a8)] == "w4a8" &&
-              kQuantNames[static_cast<size_t>(Quant::w4a8_plus)] == "w4a8+");
 
 constexpr bool has_4_bits(Quant quant) { return quant == Quant::w4a8 || quant == Quant::w4a8_plus; }
 
@@ -51,7 +47,7 @@ struct LoadOptions {
   // Packs float matrices that are ternary, judged by some rows (quantize.h), as w2 in modes that quantise, unrounded.
   bool ternary = true;
   bool synthetic_ternary = false;  // makes the weights of synthetic_model ternary
-  // Weights are then quantised with error feedback (engine/runtime/calibration.h). Empty: from the weights alone.
+  // Weights are then quantised with error feedback (engine/runtime/load.h). Empty: from the weights alone.
   std::vector<CalibrationText> calibration = {};
   Team* team = nullptr;          // packs the weights; null: the caller's thread alone
   Exchange* exchange = nullptr;  // to the boards that load the other rows; null: this board loads all

@@ -1,9 +1,8 @@
-#include "engine/runtime/calibration.h"
+#include "engine/runtime/load.h"
 
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <set>
 
 #include "engine/forward/probes.h"
 #include "engine/session/session.h"
@@ -17,24 +16,33 @@ namespace {
 constexpr int64_t kMaxTextsAtOnce = 16;  // of those that the model continues; more take memory and are no faster
 constexpr int64_t kChunk = 256;          // tokens of a pass; it determines the order of sums, so it must not change
 
-using JobOf = std::map<const Matrix*, PackJob*>;
+// True for matrices that are quantised here: codes of files are kept.
+bool takes_feedback(const PackJob& job, Quant quant) {
+  if (has_4_bits(quant)) return traits_of(job.format).bits == 4 && !job.reader.read_w4;
+  return job.format == Format::w8 && job.source.dtype != DType::i8;
+}
 
-// Matrices of a layer with the same input. Matrices of experts are not included.
-struct SharedInput {
+// The job of a layer's matrix that takes feedback. Jobs of one stage have the same input.
+struct LayerJob {
+  PackJob* job;
+  int64_t layer;
   Stage stage;
-  std::vector<const Matrix*> matrices;
 };
 
-std::vector<SharedInput> inputs_of(const Layer& layer) {
-  std::vector<SharedInput> inputs;
-  for (const StageTraits& traits : kStageTraits) {
-    SharedInput input = {traits.stage, {}};
-    for (const Linear& linear : layer.of(traits.stage)) {
-      if (linear.weight.n > 0) input.matrices.push_back(&linear.weight);
-    }
-    if (!input.matrices.empty()) inputs.push_back(std::move(input));
+// Without matrices of experts, in the order of layers.
+std::vector<LayerJob> layer_jobs(const Model& model, std::span<PackJob> jobs) {
+  std::map<const Matrix*, PackJob*> by_matrix;
+  for (PackJob& job : jobs) {
+    if (takes_feedback(job, model.quant)) by_matrix[job.out] = &job;
   }
-  return inputs;
+  std::vector<LayerJob> list;
+  for (int64_t layer = 0; layer < std::ssize(model.layers); ++layer) {
+    for (const MatrixTensor& tensor : layer_matrices(model.config, layer)) {
+      const auto found = by_matrix.find(&matrix_of(model, tensor).weight);
+      if (tensor.expert == kNoExpert && found != by_matrix.end()) list.push_back({found->second, layer, tensor.stage});
+    }
+  }
+  return list;
 }
 
 using Report = std::function<void(int64_t tokens)>;  // receives the number of tokens that were evaluated
@@ -96,38 +104,26 @@ Error add_tokens(const Model& model, Team& team, std::span<CalibrationText> text
 }
 
 // Number of layers whose moments and feedback fit into a quarter of the free memory; at least 1.
-int64_t layers_at_once(const Model& model) {
-  int64_t layer_bytes = 1;  // of the largest layer
-  for (const Layer& layer : model.layers) {
-    int64_t bytes = 0;
-    for (const SharedInput& input : inputs_of(layer)) {
-      bytes += 2 * moments_elements(input.matrices[0]->k) * static_cast<int64_t>(sizeof(float));
-    }
-    layer_bytes = std::max(layer_bytes, bytes);
-  }
-  return std::clamp<int64_t>(available_memory_bytes() / 4 / layer_bytes, 1, std::ssize(model.layers));
+int64_t layers_at_once(const Model& model, std::span<const LayerJob> jobs) {
+  std::map<std::pair<int64_t, Stage>, int64_t> elements;  // of the moments, by layer and stage
+  std::vector<int64_t> bytes(model.layers.size());
+  for (const LayerJob& each : jobs) elements[{each.layer, each.stage}] = moments_elements(each.job->out->k);
+  for (const auto& [input, count] : elements) bytes[input.first] += 2 * count * static_cast<int64_t>(sizeof(float));
+  return std::clamp<int64_t>(available_memory_bytes() / 4 / std::max<int64_t>(1, std::ranges::max(bytes)), 1,
+                             std::ssize(bytes));
 }
 
-// True for matrices that are quantised here: codes of files are kept.
-bool takes_feedback(const PackJob& job, Quant quant) {
-  if (has_4_bits(quant)) return traits_of(job.format).bits == 4 && !job.reader.read_w4;
-  return job.format == Format::w8 && job.source.dtype != DType::i8;
-}
-
-// Zeroed sums for the inputs of matrices that take feedback.
-Moments moments_for(const Model& model, int64_t first, int64_t count, const JobOf& jobs) {
+// Zeroed sums for the inputs of these jobs.
+Moments moments_for(int64_t first, int64_t count, std::span<const LayerJob> jobs) {
   Moments moments;
   moments.first_layer = first;
   moments.layers.resize(count);
-  for (int64_t i = 0; i < count; ++i) {
-    for (const SharedInput& input : inputs_of(model.layers[first + i])) {
-      const auto takes = [&](const Matrix* matrix) { return takes_feedback(*jobs.at(matrix), model.quant); };
-      if (std::ranges::none_of(input.matrices, takes)) continue;
-      Moments::Sum& sum = moments.layers[i][static_cast<size_t>(input.stage)];
-      sum.k = input.matrices[0]->k;
-      sum.values.resize(moments_elements(sum.k));
-      moments.rows.resize(std::max(moments.rows.size(), static_cast<size_t>(kChunk * padded_n(sum.k))));
-    }
+  for (const LayerJob& each : jobs) {
+    Moments::Sum& sum = moments.layers[each.layer - first][static_cast<size_t>(each.stage)];
+    if (sum.k > 0) continue;
+    sum.k = each.job->out->k;
+    sum.values.resize(moments_elements(sum.k));
+    moments.rows.resize(std::max(moments.rows.size(), static_cast<size_t>(kChunk * padded_n(sum.k))));
   }
   return moments;
 }
@@ -146,30 +142,6 @@ std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* mome
     worker.barrier();
   });
   return feedback;
-}
-
-// Points each job at its layer's feedback.
-void set_feedback(Quant quant, std::span<const Layer> layers, std::span<const std::array<Feedback, kStages>> feedback,
-                  const JobOf& jobs) {
-  for (size_t i = 0; i < layers.size(); ++i) {
-    for (const SharedInput& input : inputs_of(layers[i])) {
-      for (const Matrix* matrix : input.matrices) {
-        PackJob* job = jobs.at(matrix);
-        if (takes_feedback(*job, quant)) job->feedback = &feedback[i][static_cast<size_t>(input.stage)];
-      }
-    }
-  }
-}
-
-// Number of jobs up to the end of these layers. Jobs are in the order of layers.
-int64_t jobs_end(std::span<const PackJob> jobs, std::span<const Layer> layers, const JobOf& by_matrix) {
-  const PackJob* last = jobs.data();
-  for (const Layer& layer : layers) {
-    for (const SharedInput& input : inputs_of(layer)) {
-      for (const Matrix* matrix : input.matrices) last = std::max<const PackJob*>(last, by_matrix.at(matrix));
-    }
-  }
-  return last - jobs.data() + 1;
 }
 
 }  // namespace
@@ -211,15 +183,7 @@ int64_t calibration_bytes(const Model& model) {
   return (count_parameters(model.config).all + model.embedding.elements()) * static_cast<int64_t>(sizeof(bf16));
 }
 
-bool calibrates(const Model& model, std::span<const PackJob> jobs) {
-  std::set<const Matrix*> feedback;
-  for (const PackJob& job : jobs) {
-    if (takes_feedback(job, model.quant)) feedback.insert(job.out);
-  }
-  return std::ranges::any_of(model.layers, [&](const Layer& layer) {
-    return std::ranges::any_of(layer.matrix, [&](const Linear& linear) { return feedback.contains(&linear.weight); });
-  });
-}
+bool calibrates(const Model& model, std::span<PackJob> jobs) { return !layer_jobs(model, jobs).empty(); }
 
 Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> exact, std::span<PackJob> jobs, Model* model) {
   Team alone({});
@@ -228,11 +192,10 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> exact, 
   const SchedulerOptions windows = {.kv = KvType::f32, .context = capacity, .pass_rows = kChunk};
   std::unique_ptr<Session> session;
   if (Error e = open_session(*exact, team, windows, &session)) return e;
-  JobOf by_matrix;
-  for (PackJob& job : jobs) by_matrix[job.out] = &job;
+  const std::vector<LayerJob> of_layers = layer_jobs(*model, jobs);
 
   std::vector<CalibrationText> texts = options.calibration;
-  const int64_t layers = std::ssize(model->layers), at_once = layers_at_once(*model);
+  const int64_t layers = std::ssize(model->layers), at_once = layers_at_once(*model, of_layers);
   const int64_t runs = (layers + at_once - 1) / at_once;
   int64_t done = 0;
   const auto report = [&](int64_t tokens) {
@@ -246,8 +209,9 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> exact, 
   for (int64_t first = 0; first < layers; first += at_once) {
     const int64_t count = std::min(at_once, layers - first);
     const bool is_last_run = first + count == layers;
-    const auto run_layers = std::span<const Layer>(model->layers).subspan(first, count);
-    Moments moments = moments_for(*model, first, count, by_matrix);
+    const auto begin = std::ranges::lower_bound(of_layers, first, {}, &LayerJob::layer);
+    const std::span run(begin, std::ranges::lower_bound(begin, of_layers.end(), first + count, {}, &LayerJob::layer));
+    Moments moments = moments_for(first, count, run);
     moments.rotate = options.rotate;
     trace.moments = &moments;
     if (Error e = run_texts(*session, texts, report)) return e;
@@ -256,9 +220,10 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> exact, 
       exact.reset();
     }
     const auto feedback = feedback_of(team, &moments);
-    set_feedback(model->quant, run_layers, feedback, by_matrix);
-
-    const int64_t end = is_last_run ? std::ssize(jobs) : jobs_end(jobs, run_layers, by_matrix);
+    for (const auto& [job, layer, stage] : run) job->feedback = &feedback[layer - first][static_cast<size_t>(stage)];
+    int64_t end = packed_jobs;  // the last layer's other jobs are packed later
+    if (!run.empty()) end = run.back().job - jobs.data() + 1;
+    if (is_last_run) end = std::ssize(jobs);
     const auto ready = jobs.subspan(packed_jobs, end - packed_jobs);
     std::byte* to = model->arena.data + packed_bytes(jobs.first(packed_jobs));
     if (Error e = pack_all(workers_of(&team), ready, to, {.source_mapped = true})) return e;

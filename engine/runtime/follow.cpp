@@ -42,14 +42,6 @@ void read_segments(MessageReader& message, FollowerRunner& runner) {
   }
 }
 
-void run_received_pass(FollowerRunner& runner) {
-  int64_t rows = 0;
-  for (const Segment& segment : runner.segments) rows += segment.logit_rows;
-  const size_t floats = rows * runner.model->config.vocab_size;
-  if (runner.logits.size() < floats) runner.logits.resize(floats);
-  run_pass(runner, runner.segments, runner.logits.data());
-}
-
 }  // namespace
 
 void execute(Follower& follower, BoardCommand command, MessageReader message) {
@@ -64,7 +56,11 @@ void execute(Follower& follower, BoardCommand command, MessageReader message) {
   } else if (command == BoardCommand::pass) {
     runner->profile = message.read<bool>() ? &runner->profile_since_report : nullptr;
     read_segments(message, *runner);
-    run_received_pass(*runner);
+    int64_t rows = 0;
+    for (const Segment& segment : runner->segments) rows += segment.logit_rows;
+    const size_t floats = rows * runner->model->config.vocab_size;
+    if (runner->logits.size() < floats) runner->logits.resize(floats);
+    run_pass(*runner, runner->segments, runner->logits.data());
   } else if (command == BoardCommand::profile) {
     profiles_of_all(*follower.model->exchange, runner->profile_since_report);
     reset_profile(*runner);

@@ -7,69 +7,71 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
+#include <map>
 #include <set>
 #include <span>
 #include <system_error>
 
 #include "engine/forward/matmul.h"
 #include "engine/model/load_options.h"
-#include "engine/runtime/calibration.h"
-#include "engine/runtime/packed_model.h"
 #include "engine/session/generation_config.h"
 #include "engine/team/memory.h"
 #include "kernels/base/clock.h"
 #include "kernels/layout.h"
+#include "loader/checkpoint/model_folder.h"
 #include "loader/pack/pack_cache.h"
 #include "loader/quant/stored_weights.h"
 
 namespace pinion {
+namespace {
 
-Error bind_model(const std::string& folder, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
-  model->quant = options.quant;
-  model->exchange = options.exchange;
-  GenerationDefaults generation;
-  if (Error e = read_model_config(folder, &model->config)) return e;
-  if (options.mtp) {
-    if (Error e = mtp_config(model->config, &model->config)) return e;
+// The options that change packed matrices, besides the mode and a calibration.
+std::string options_text(const LoadOptions& options) {
+  std::vector<std::string> changes = options.keep;
+  if (options.head) changes.push_back(std::string("head ") + traits_of(*options.head).name);
+  if (!options.rotate) changes.emplace_back("not rotated");
+  for (const std::filesystem::path path : options.lora) {
+    changes.push_back("adapter " + (path / "").parent_path().filename().string());
   }
-  if (Error e = check_head_format(options, model->config)) return e;
-  if (Error e = check_calibration(options, model->config)) return e;
-  if (Error e = read_generation_config(folder, &generation)) return e;
-  if (Error e = open_checkpoint(folder, &model->checkpoint)) return e;
-  PackRecord& record = model->checkpoint.pack_record;
-  if (Error e = read_pack_record(folder, &record)) return e;
-  if (!record.empty()) {
-    if (Error e = check_packed_options(folder, record, options)) return e;
-    model->calibration = record["calibration"];
-  }
-  if (!options.lora.empty() && model->checkpoint.is_gguf_file) {
-    return error("not supported with a GGUF file: give the folder of the adapter's base model", "--lora");
-  }
-  for (size_t i = 0; i < options.lora.size(); ++i) {
-    if (Error e = add_adapter(options.lora[i], static_cast<int64_t>(i), &model->checkpoint)) return e;
-  }
-  if (const std::vector<std::string>& overlaid = model->checkpoint.overlaid; !overlaid.empty()) {
-    model->notes.push_back(error("tensors in several shards; the index decides", folder, {},
-                                 overlaid[0] + and_more(std::ssize(overlaid) - 1)));
-  }
-  if (Error e = select_tensors(model->config.tensors, &model->checkpoint)) return e;
-  if (Error e = align_names(&model->config, &model->checkpoint)) return e;
-  find_stacked_experts(model->checkpoint, &model->config);
-  std::set<int64_t> ends(model->config.eos_ids.begin(), model->config.eos_ids.end());
-  ends.insert(generation.eos_ids.begin(), generation.eos_ids.end());
-  model->eos_ids.assign(ends.begin(), ends.end());
-  if (Error e = bind_tensors(options, model, jobs)) return with_assumed_sizes(model->config, e);
-  model->weight_bytes = packed_bytes(*jobs);
-  model->layout = layout_text(*jobs);
-  if (!record.empty()) return find_packed(folder, options.mtp, model);
-  if (calibrates(*model, *jobs)) model->calibration = calibration_name(options.calibration);
-  if (!options.cache_folder.empty()) {
-    model->cache = pack_cache_of(options.cache_folder, model->checkpoint, *jobs, model->calibration);
-  }
-  return {};
+  return joined(changes);
 }
 
-namespace {
+TensorView packed_tensor(const char* name, const Model& model) {
+  return {name, DType::u8, {model.weight_bytes}, model.packed().data(), model.weight_bytes};
+}
+
+// Refuses options with which a packed model was not packed.
+Error check_packed_options(const std::string& folder, PackRecord record, const LoadOptions& options) {
+  constexpr const char* kAdvice = "packed otherwise; pack its source for this";
+  const std::string quant(kQuantNames[static_cast<size_t>(options.quant)]), given = options_text(options);
+  const std::string calibration = calibration_name(options.calibration);
+  if (!options.lora.empty()) return error(kAdvice, folder + ": --lora", "none", options.lora[0]);
+  if (options.exchange) return error("a packed model is for one board; several boards need its source", folder);
+  if (quant != record["quant"]) return error(kAdvice, folder + ": --quant", record["quant"], quant);
+  if (!given.empty() && !options.mtp && given != record["options"]) {
+    return error(kAdvice, folder + ": --keep, --head, --no-rotate",
+                 record["options"].empty() ? "none" : record["options"], given);
+  }
+  if (calibration.empty() || calibration == record["calibration"]) return {};
+  return error(kAdvice, folder + ": --calibrate", record["calibration"], calibration);
+}
+
+// Finds the matrices of a packed model, whose layout must be that of the config.
+Error find_packed(const std::string& folder, bool is_mtp, Model* model) {
+  Checkpoint& checkpoint = model->checkpoint;
+  const char* name = is_mtp ? kPackedMtp : kPacked;
+  const TensorView *first = checkpoint.find(kPacked), *packed = checkpoint.find(name), *seal = checkpoint.find(kSeal);
+  const bool fits = first && packed && seal && packed->bytes == model->weight_bytes &&
+                    checkpoint.pack_record[name] == model->layout &&
+                    reinterpret_cast<uintptr_t>(packed->data) % kAlignmentBytes == 0;
+  if (!fits) return error("config.json does not fit the packed matrices; copy the folder or pack again", folder);
+  const auto* file = reinterpret_cast<const char*>(checkpoint.files[0].contents().data());
+  model->mapped = packed->contents();
+  model->cache = {
+      folder + "/" + kSingleFile, {file, reinterpret_cast<const char*>(first->data)}, seal->data - first->data};
+  return {};
+}
 
 // Adds the file of a tensor to an error of packing.
 Error with_file(const Checkpoint& checkpoint, Error e) {
@@ -79,6 +81,12 @@ Error with_file(const Checkpoint& checkpoint, Error e) {
 
 Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* model) {
   const Checkpoint& checkpoint = model->checkpoint;
+  if (!model->calibration.empty()) {  // the unquantised model must fit beside the packed weights
+    const std::string advice = options.exchange ? " (not with --calibrate none)" : "";
+    const int64_t bytes = model->weight_bytes + calibration_bytes(*model);
+    if (Error e = check_memory(bytes, free_memory(), "too little memory to calibrate", checkpoint.folder, advice))
+      return e;
+  }
   if (Error e = allocate_arena(model->weight_bytes, &model->arena)) return e;
   if (Error e = place_all(jobs, model->arena.data)) return with_file(checkpoint, e);
   if (options.team && options.numa_first_touch) touch_first(*options.team, *model, model->arena.data);
@@ -126,16 +134,6 @@ bool repair_or_remove(const LoadOptions& options, std::span<const PackJob> jobs,
   return false;
 }
 
-// Compares cached weights with their hashes before use. Returns false if they are unusable.
-bool check_cached(const LoadOptions& options, std::span<const PackJob> jobs, const Model& model) {
-  const std::vector<int64_t> damaged = damaged_segments(workers_of(options.team), model.cache, model.cached);
-  const bool is_right =
-      damaged.empty() || repair_or_remove(options, jobs, damaged, model.cache, model.cached, options.warn);
-  if (is_right) mark_checked(model.cache, model.cached);
-  if (options.team) Team::unpin_caller();
-  return is_right;
-}
-
 // Pause after a segment, whose check takes 0.1 ms of a core that the team may need. None when the process ends.
 constexpr std::chrono::milliseconds kRest{10};
 
@@ -158,27 +156,24 @@ void check_in_use(const std::string& folder, LoadOptions options, const Model& m
     mark_checked(model.cache, model.cached);
 }
 
-// Maps the cached weights. Returns false if there are none, so that the weights must be packed.
-bool find_cached(const LoadOptions& options, std::span<const PackJob> jobs, Model* model) {
-  if (model->cache.path.empty()) return false;
-  remove_unfinished(options.cache_folder);
-  if (open_pack_cache(model->cache, &model->cached)) return false;
-  if (options.check_cache && !check_cached(options, jobs, *model)) model->cached = {};
-  return model->from_cache();
-}
-
-void write_or_warn(const LoadOptions& options, const Model& model) {
-  Error e = write_to_cache(model);
-  if (!e) return;
-  e.actual += "; continuing, but the next start packs again";
-  report_to(options.warn, e);
-}
-
-// The unquantised model must fit beside the packed weights.
-Error check_calibration_memory(const LoadOptions& options, const Model& model) {
-  if (model.calibration.empty()) return {};
-  return check_memory(model.weight_bytes + calibration_bytes(model), free_memory(), "too little memory to calibrate",
-                      model.checkpoint.folder, options.exchange ? " (not with --calibrate none)" : "");
+// Maps the weights of a packed model, which is never repaired or changed, or of the cache. Without an error and without
+// them, the weights must be packed.
+Error find_cached(const LoadOptions& options, std::span<const PackJob> jobs, Model* model) {
+  const bool is_packed = !model->mapped.empty();
+  if (model->cache.path.empty()) return {};
+  if (!is_packed) remove_unfinished(options.cache_folder);
+  if (Error e = open_pack_cache(model->cache, &model->cached)) return is_packed ? e : Error{};
+  if (!options.check_cache) return {};
+  const std::vector<int64_t> damaged = damaged_segments(workers_of(options.team), model->cache, model->cached);
+  const bool is_right = damaged.empty() || (!is_packed && repair_or_remove(options, jobs, damaged, model->cache,
+                                                                           model->cached, options.warn));
+  if (options.team) Team::unpin_caller();
+  if (is_right && !is_packed) mark_checked(model->cache, model->cached);
+  if (is_right) return {};
+  model->cached = {};
+  if (!is_packed) return {};
+  return error("damaged; copy the folder or pack again", model->cache.path.string(), {},
+               std::to_string(damaged.size()) + " MiB");
 }
 
 // ASan's allocator breaks if the process forks while another thread allocates. Chat templates render in a forked child.
@@ -204,50 +199,68 @@ void set_idle_priority() {
 
 constexpr int64_t kMinPageBytes = 4096;
 
-// Touches the panels of one worker's tasks.
-struct Toucher {
-  const Worker& worker;
-  std::byte* arena;
-
-  void touch(const Matrix& m, int64_t panel) const {
-    std::byte* to = arena + (panel_of(m, panel) - arena);  // writable, unlike the matrix's pointer
-    const std::byte* end = to + panel_bytes(m.format, m.k);
-    while (to < end) {
-      *static_cast<volatile std::byte*>(to) = std::byte{0};
-      to += kMinPageBytes - reinterpret_cast<intptr_t>(to) % kMinPageBytes;
-    }
-  }
-
-  // Touches this worker's part of matrices whose panels form one range of tasks.
-  void touch_stage(std::span<const Projection> matrices) const {
-    for_each_projection(matrices, worker.own_tasks(panels_of(matrices)),
-                        [&](const Projection& projection, PanelRange run) {
-                          for (int64_t i = 0; i < run.count; ++i) touch(projection.linear->weight, run.first + i);
-                        });
-  }
-
-  void touch_alone(const Linear& linear) const {
-    const Projection projection = {&linear};
-    touch_stage({&projection, 1});
-  }
-
-  void touch_layer(const Layer& layer) const {
-    // The panels of a stage's matrices form one range of tasks, except that one task has the same panel of gate and up.
-    for (const StageTraits& traits : kStageTraits) {
-      std::vector<Projection> matrices;
-      for (const Linear& linear : layer.of(traits.stage)) {
-        traits.stage == Stage::gate_up ? touch_alone(linear) : matrices.push_back({&linear});
+// Touches a worker's part of matrices whose panels form one range of tasks.
+void touch_part(const Worker& worker, std::span<const Projection> matrices, std::byte* arena) {
+  const auto touch = [&](const Projection& projection, PanelRange run) {
+    const Matrix& m = projection.linear->weight;
+    for (int64_t i = run.first; i < run.first + run.count; ++i) {
+      std::byte* to = arena + (panel_of(m, i) - arena);  // writable, unlike the matrix's pointer
+      const std::byte* end = to + panel_bytes(m.format, m.k);
+      while (to < end) {
+        *static_cast<volatile std::byte*>(to) = std::byte{0};
+        to += kMinPageBytes - reinterpret_cast<intptr_t>(to) % kMinPageBytes;
       }
-      touch_stage(matrices);
     }
-    // Any worker may read a panel of an expert, so each matrix is divided among all workers.
-    for (const Expert& expert : layer.experts) {
-      std::ranges::for_each(expert.matrix, [&](const Linear& linear) { touch_alone(linear); });
-    }
-  }
-};
+  };
+  for_each_projection(matrices, worker.own_tasks(panels_of(matrices)), touch);
+}
 
 }  // namespace
+
+Error bind_model(const std::string& folder, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
+  model->quant = options.quant;
+  model->exchange = options.exchange;
+  GenerationDefaults generation;
+  if (Error e = read_model_config(folder, &model->config)) return e;
+  if (options.mtp) {
+    if (Error e = mtp_config(model->config, &model->config)) return e;
+  }
+  if (Error e = check_head_format(options, model->config)) return e;
+  if (Error e = check_calibration(options, model->config)) return e;
+  if (Error e = read_generation_config(folder, &generation)) return e;
+  if (Error e = open_checkpoint(folder, &model->checkpoint)) return e;
+  PackRecord& record = model->checkpoint.pack_record;
+  if (Error e = read_pack_record(folder, &record)) return e;
+  if (!record.empty()) {
+    if (Error e = check_packed_options(folder, record, options)) return e;
+    model->calibration = record["calibration"];
+  }
+  if (!options.lora.empty() && model->checkpoint.is_gguf_file) {
+    return error("not supported with a GGUF file: give the folder of the adapter's base model", "--lora");
+  }
+  for (size_t i = 0; i < options.lora.size(); ++i) {
+    if (Error e = add_adapter(options.lora[i], static_cast<int64_t>(i), &model->checkpoint)) return e;
+  }
+  if (const std::vector<std::string>& overlaid = model->checkpoint.overlaid; !overlaid.empty()) {
+    model->notes.push_back(error("tensors in several shards; the index decides", folder, {},
+                                 overlaid[0] + and_more(std::ssize(overlaid) - 1)));
+  }
+  if (Error e = select_tensors(model->config.tensors, &model->checkpoint)) return e;
+  if (Error e = align_names(&model->config, &model->checkpoint)) return e;
+  find_stacked_experts(model->checkpoint, &model->config);
+  std::set<int64_t> ends(model->config.eos_ids.begin(), model->config.eos_ids.end());
+  ends.insert(generation.eos_ids.begin(), generation.eos_ids.end());
+  model->eos_ids.assign(ends.begin(), ends.end());
+  if (Error e = bind_tensors(options, model, jobs)) return with_assumed_sizes(model->config, e);
+  model->weight_bytes = packed_bytes(*jobs);
+  model->layout = layout_text(*jobs);
+  if (!record.empty()) return find_packed(folder, options.mtp, model);
+  if (calibrates(*model, *jobs)) model->calibration = calibration_name(options.calibration);
+  if (!options.cache_folder.empty()) {
+    model->cache = pack_cache_of(options.cache_folder, model->checkpoint, *jobs, model->calibration);
+  }
+  return {};
+}
 
 Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out) {
   const double start = now_seconds();
@@ -258,29 +271,28 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   if (Error e = check_memory(model->weight_bytes, free_memory(), "too little memory for the weights", folder, advice)) {
     return e;
   }
-  if (Error e = open_packed(options, model.get())) return e;
-  if (model->from_cache() || find_cached(options, jobs, model.get())) {
+  if (Error e = find_cached(options, jobs, model.get())) return e;
+  if (model->from_cache()) {
     const std::span<const std::byte> packed = model->packed();
     if (Error e = place_all(jobs, packed.data())) return e;
     prefer_huge_pages(packed);
     prefetch_pages(packed);
   } else {
-    Error e = check_calibration_memory(options, *model);
-    if (!e) e = pack_model(options, jobs, model.get());
+    Error e = pack_model(options, jobs, model.get());
     if (options.team) Team::unpin_caller();
-    if (e.what == kNotTernary && options.ternary && !options.exchange) {
-      report_to(options.warn, error("not ternary, unlike other matrices; quantising all instead", e.where));
-      LoadOptions quantised = options;
-      quantised.ternary = false;
-      return load_model(folder, quantised, out);
-    }
-    if (e && !model->calibration.empty() && !options.exchange) {
-      e.actual += "; packing without calibration";
+    const bool is_mixed = e.what == kNotTernary && options.ternary;
+    if (e && (is_mixed || !model->calibration.empty()) && !options.exchange) {
+      LoadOptions simpler = options;
+      if (is_mixed) {
+        e = error("not ternary, unlike other matrices; quantising all instead", e.where);
+        simpler.ternary = false;
+      } else {
+        e.actual += "; packing without calibration";
+        simpler.calibration.clear();
+      }
       report_to(options.warn, e);
       model.reset();  // frees its memory
-      LoadOptions plain = options;
-      plain.calibration.clear();
-      return load_model(folder, plain, out);
+      return load_model(folder, simpler, out);
     }
     if (e) return e;
   }
@@ -322,12 +334,30 @@ Error write_to_cache(const Model& model) {
   return write_pack_cache(model.cache, model.arena.data);
 }
 
+Error write_packed_model(const std::string& path, PackRecord record, const LoadOptions& options, const Model& model,
+                         const Model* mtp, const WriteProgress& progress) {
+  if (model.checkpoint.is_packed()) record = model.checkpoint.pack_record;
+  record.insert({{"options", options_text(options)}, {"calibration", model.calibration}, {kPacked, model.layout}});
+  std::map<std::string, TensorView> others = model.unpacked;
+  std::vector<TensorView> tensors = {packed_tensor(kPacked, model)};
+  if (mtp) {
+    record[kPackedMtp] = mtp->layout;
+    others.insert(mtp->unpacked.begin(), mtp->unpacked.end());
+    tensors.push_back(packed_tensor(kPackedMtp, *mtp));
+  }
+  for (const auto& [name, tensor] : others) tensors.push_back(tensor);
+  return write_packed_model(path, record, std::move(tensors), progress);
+}
+
 std::jthread keep_cache_in_background(const std::string& folder, const LoadOptions& options, const Model& model) {
   if (model.cache.path.empty() || !model.mapped.empty()) return {};
   if (model.from_cache() && was_checked(model.cache, model.cached)) return {};
   const bool checks = model.from_cache();
   const auto work = [=, &model](const std::stop_token& ends) {
-    checks ? check_in_use(folder, options, model, ends) : write_or_warn(options, model);
+    if (checks) return check_in_use(folder, options, model, ends);
+    Error e = write_to_cache(model);
+    e.actual += "; continuing, but the next start packs again";
+    if (e) report_to(options.warn, e);
   };
   if (kWorksInForeground) {
     work({});
@@ -357,9 +387,24 @@ Error find_in_cache(const std::string& folder, const LoadOptions& options, PackC
 
 void touch_first(Team& team, const Model& model, std::byte* arena) {
   team.run([&](Worker& worker) {
-    const Toucher toucher = {worker, arena};
-    for (const Layer& layer : model.layers) toucher.touch_layer(layer);
-    model.each_outer_matrix([&](const Linear& linear) { toucher.touch_alone(linear); });
+    const auto touch_alone = [&](const Linear& linear) {
+      const Projection projection = {&linear};
+      touch_part(worker, {&projection, 1}, arena);
+    };
+    for (const Layer& layer : model.layers) {
+      // The panels of a stage's matrices form one range of tasks, except that one task has the same panel of gate and
+      // up.
+      for (size_t i = 0; i < kStages; ++i) {
+        std::vector<Projection> matrices;
+        for (const Linear& linear : layer.of(Stage(i))) {
+          Stage(i) == Stage::gate_up ? touch_alone(linear) : matrices.push_back({&linear});
+        }
+        touch_part(worker, matrices, arena);
+      }
+      // Any worker may read a panel of an expert, so each matrix is divided among all workers.
+      for (const Expert& expert : layer.experts) std::ranges::for_each(expert.matrix, touch_alone);
+    }
+    model.each_outer_matrix(touch_alone);
   });
 }
 

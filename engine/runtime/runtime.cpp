@@ -14,12 +14,12 @@ namespace {
 // Hash of formats, shapes and the final norm: differs on boards that loaded different models.
 uint64_t fingerprint(const Model& model) {
   uint64_t hash = hash_floats(kHashSeed, {model.final_norm.weight, static_cast<size_t>(model.config.hidden_size)});
-  const auto add = [&](const Linear& linear) {
+  for (const MatrixTensor& tensor : all_matrices(model.config)) {
+    const Linear& linear = matrix_of(model, tensor);
     const int64_t shape[] = {static_cast<int64_t>(linear.weight.format), linear.rows.count, linear.weight.k,
                              linear.weight.rotation};
     hash = hash_words(hash, std::as_bytes(std::span(shape)));
-  };
-  for (const MatrixTensor& tensor : all_matrices(model.config)) add(matrix_of(model, tensor));
+  }
   return hash;
 }
 

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/model/layer.h"
 #include "engine/model/load_options.h"
+#include "engine/model/model.h"
 #include "engine/runtime/load.h"
 #include "engine/team/memory.h"
 #include "engine/team/team.h"
@@ -94,33 +94,30 @@ const float* constant_vector(Model* model, int64_t n, float value) {
   return values;
 }
 
-// Sets the format and shape that loading would give a matrix of floats. Assigns no memory.
-void shape_matrix(const MatrixTensor& spec, const LoadOptions& options, Model* model) {
+// Adds the job that would pack a matrix of floats, without numbers.
+void add_job(const MatrixTensor& spec, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
   const bool is_head = spec.role == MatrixRole::head;
   Format format = spec.is_exact ? Format::bf16 : weight_format(options, spec.module() + ".weight", is_head);
   const bool is_given = format == Format::bf16 || (is_head && options.head);
   if (options.synthetic_ternary && !is_given && spec.k % kW2GroupK == 0) format = Format::w2;
   Linear& out = matrix_of(*model, spec);
-  const int64_t n = divide(*model, spec).count;
-  out.weight = {.format = format, .n = n, .k = spec.k, .rotation = weight_rotation(options, format, spec.k)};
+  const int64_t n = divide(*model, spec).count, rotation = weight_rotation(options, format, spec.k);
+  out.weight = {.format = format, .k = spec.k, .rotation = rotation};
   out.alpha = spec.alpha;
   if (spec.has_bias) out.bias = constant_vector(model, spec.n, 0.01f);
-  const int64_t bytes = packed_bytes(format, n, spec.k);
-  model->weight_bytes += bytes;
-  if (spec.expert != kNoExpert) model->expert_bytes += bytes;
+  if (n == 0) return;
+  if (spec.expert != kNoExpert) model->expert_bytes += packed_bytes(format, n, spec.k);
+  jobs->push_back({.source = {spec.module(), DType::bf16, {n, spec.k}},
+                   .format = format,
+                   .out = &out.weight,
+                   .rotation = rotation});
+  if (spec.is_read_with_gate) interleave_last_two(*jobs);
 }
 
-// Shapes all matrices, returned in the order of packing, and fills all vectors.
-std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
+// Lists the jobs of all matrices, in the order of packing, and fills all vectors.
+std::vector<PackJob> shape_model(const LoadOptions& options, Model* model) {
   const ModelConfig& c = model->config;
-  std::vector<Matrix*> matrices;
-  const auto add = [&](const MatrixTensor& spec) {
-    shape_matrix(spec, options, model);
-    matrices.push_back(&matrix_of(*model, spec).weight);
-    if (!spec.is_read_with_gate) return;
-    Matrix &gate = *matrices[matrices.size() - 2], &up = *matrices.back();
-    gate.interleaved = up.interleaved = interleave_of(gate, up);
-  };
+  std::vector<PackJob> jobs;
   model->layers.resize(c.layers);
   for (int64_t i = 0; i < c.layers; ++i) {
     Layer* layer = &model->layers[i];
@@ -130,15 +127,16 @@ std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
       (spec.is_bias ? vector.bias : vector.weight) = constant_vector(model, spec.n, spec.synthetic);
     }
     balance_heads(c, i, &model->layers);
-    for (const MatrixTensor& spec : layer_matrices(c, i)) add(spec);
+    for (const MatrixTensor& spec : layer_matrices(c, i)) add_job(spec, options, model, &jobs);
   }
   model->final_norm.weight = constant_vector(model, c.hidden_size, 1.0f);
   if (c.norm_bias) model->final_norm.bias = constant_vector(model, c.hidden_size, 0.1f);
   if (c.layer_input.size > 0) model->layer_inputs.norm.weight = constant_vector(model, c.layer_input.size, 1.0f);
   model->altup = {std::vector<Linear>(altup_projections(c)), std::vector<Linear>(altup_projections(c))};
-  for (const MatrixTensor& spec : model_matrices(c)) add(spec);
-  add(head_matrix(c));
-  return matrices;
+  for (const MatrixTensor& spec : model_matrices(c)) add_job(spec, options, model, &jobs);
+  add_job(head_matrix(c), options, model, &jobs);
+  model->weight_bytes = packed_bytes(jobs);
+  return jobs;
 }
 
 }  // namespace
@@ -154,23 +152,19 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
   model->quant = options.quant;
   model->exchange = options.exchange;
 
-  std::vector<Matrix*> matrices = shape_model(options, model.get());
+  const std::vector<PackJob> jobs = shape_model(options, model.get());
   const int64_t embedding_bytes = c.vocab_size * c.hidden_size * 2;
   const int64_t layer_rows = c.layer_input.vocab_size * c.layers, layer_bytes = layer_rows * c.layer_input.size * 2;
   const int64_t bytes = model->weight_bytes + embedding_bytes + layer_bytes;
   if (Error e = check_memory(bytes, free_memory(), "too little memory for the weights", config_path)) return e;
   if (Error e = allocate_arena(bytes, &model->arena)) return e;
+  if (Error e = place_all(jobs, model->arena.data)) return e;
   const Workers workers = workers_of(options.team);
   int64_t offset = 0;
-  for (std::span<Matrix*> left = matrices; !left.empty();) {
-    const auto interleaved = left.first(left[0]->interleaved);
-    place_interleaved(interleaved, model->arena.data + offset);
-    for (const Matrix* m : interleaved) {
-      fill_matrix(workers, *m, static_cast<uint64_t>(offset));
-      offset += packed_bytes(m->format, m->n, m->k);
-      if (options.progress) options.progress(offset, model->weight_bytes);
-    }
-    left = left.subspan(interleaved.size());
+  for (const PackJob& job : jobs) {
+    fill_matrix(workers, *job.out, static_cast<uint64_t>(offset));
+    offset += packed_bytes({&job, 1});
+    if (options.progress) options.progress(offset, model->weight_bytes);
   }
   const auto random_rows = [&](const char* name, int64_t rows, int64_t width) {
     std::byte* data = model->arena.data + offset;

@@ -180,28 +180,6 @@ void list_cores(hwloc_topology* machine, const std::string& root, const hwloc_bi
   out->kinds = number_kinds(traits, out->cores);
 }
 
-Error load_machine(TopologyHandle* out) {
-  hwloc_topology_t machine = nullptr;
-  if (hwloc_topology_init(&machine) != 0) return error("hwloc cannot start", "topology", {}, std::strerror(errno));
-  out->reset(machine);
-  hwloc_topology_set_all_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_ALL);
-  hwloc_topology_set_io_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_NONE);
-  if (hwloc_topology_load(machine) != 0) {
-    return error("hwloc cannot read this machine", "topology", {}, std::strerror(errno));
-  }
-  return {};
-}
-
-Error describe(hwloc_topology* machine, const std::string& root, const hwloc_bitmap_s* usable, Topology* out) {
-  *out = {};
-  list_cores(machine, root, usable, out);
-  if (out->cores.empty()) return error("no CPU available to this process", "topology");
-  out->last_level_cache_bytes = last_level_cache_bytes(machine, usable);
-  out->memory_nodes = memory_nodes(machine, usable);
-  out->cpu_quota = cgroup_quota(root);
-  return {};
-}
-
 // Time per task relative to the fastest kind; 0: unknown. A kernel without capacities reports the same for every core.
 double known_slowness(const Topology& topology, const Core& core) {
   if (core.kind == 0) return 1;
@@ -261,26 +239,30 @@ SmeUnits parse_smidr(std::string_view smidr, int32_t cpu, int32_t cluster) {
   return {group_of(kAffinity, affinity), static_cast<int32_t>(bit_field(value, 56, 4)) + 1};
 }
 
-Error read_topology(Topology* out) {
-  TopologyHandle machine;
-  if (Error e = load_machine(&machine)) return e;
-  const Bitmap usable(hwloc_bitmap_alloc());
-  if (hwloc_get_cpubind(machine.get(), usable.get(), HWLOC_CPUBIND_PROCESS) != 0) {
-    hwloc_bitmap_copy(usable.get(), hwloc_topology_get_allowed_cpuset(machine.get()));
+Error read_topology(Topology* out, const std::string& root, std::span<const int32_t> cpus) {
+  if (!root.empty()) setenv("HWLOC_FSROOT", root.c_str(), 1);
+  hwloc_topology* started = nullptr;
+  bool is_read = hwloc_topology_init(&started) == 0;
+  const TopologyHandle machine(started);
+  if (is_read) {
+    hwloc_topology_set_all_types_filter(started, HWLOC_TYPE_FILTER_KEEP_ALL);
+    hwloc_topology_set_io_types_filter(started, HWLOC_TYPE_FILTER_KEEP_NONE);
+    is_read = hwloc_topology_load(started) == 0;
   }
-  return describe(machine.get(), "", usable.get(), out);
-}
-
-Error read_recorded_topology(const std::string& root, std::span<const int32_t> cpus, Topology* out) {
-  TopologyHandle machine;
-  setenv("HWLOC_FSROOT", root.c_str(), 1);
-  const Error e = load_machine(&machine);
-  unsetenv("HWLOC_FSROOT");
-  if (e) return e;
+  const int code = errno;
+  if (!root.empty()) unsetenv("HWLOC_FSROOT");
+  if (!is_read) return error("hwloc cannot read this machine", "topology", {}, std::strerror(code));
   const Bitmap usable(hwloc_bitmap_alloc());
   for (const int32_t cpu : cpus) hwloc_bitmap_set(usable.get(), static_cast<unsigned>(cpu));
-  if (cpus.empty()) hwloc_bitmap_copy(usable.get(), hwloc_topology_get_allowed_cpuset(machine.get()));
-  return describe(machine.get(), root, usable.get(), out);
+  const bool is_bound = root.empty() && hwloc_get_cpubind(started, usable.get(), HWLOC_CPUBIND_PROCESS) == 0;
+  if (cpus.empty() && !is_bound) hwloc_bitmap_copy(usable.get(), hwloc_topology_get_allowed_cpuset(started));
+  *out = {};
+  list_cores(started, root, usable.get(), out);
+  if (out->cores.empty()) return error("no CPU available to this process", "topology");
+  out->last_level_cache_bytes = last_level_cache_bytes(started, usable.get());
+  out->memory_nodes = memory_nodes(started, usable.get());
+  out->cpu_quota = cgroup_quota(root);
+  return {};
 }
 
 std::vector<Core> fastest_first(const Topology& topology) {

@@ -50,11 +50,9 @@ std::string cpu_name();  // "AMD EPYC 7B13"; the board's name if the CPU has non
 // The first word of a small file, as in sysfs; empty without one.
 std::string read_word(const std::string& path);
 
-// This machine, from hwloc and sysfs.
-Error read_topology(Topology* out);
-
-// A copy of another machine's /sys and /proc at `root`. cpus: usable; empty: all. Sets a variable while hwloc reads.
-Error read_recorded_topology(const std::string& root, std::span<const int32_t> cpus, Topology* out);
+// This machine, from hwloc and sysfs. root: a copy of another machine's /sys and /proc, of which `cpus` are usable or,
+// if there are none, all; a variable is set while hwloc reads it.
+Error read_topology(Topology* out, const std::string& root = {}, std::span<const int32_t> cpus = {});
 
 // Sorted by kind, fastest first, then by number.
 std::vector<Core> fastest_first(const Topology& topology);

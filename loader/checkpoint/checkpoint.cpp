@@ -95,10 +95,15 @@ std::string dtype_list(std::span<const DType> dtypes) {
   return text;
 }
 
-// Converters to GGUF drop and add dimensions of size 1.
-std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
-  std::erase(shape, 1);
-  return shape;
+// Converters to GGUF drop and add dimensions of size 1, and group the rows of matrices and the numbers of vectors.
+bool is_regrouped(const TensorView& tensor, std::vector<int64_t> shape) {
+  std::vector<int64_t> stored = tensor.shape;
+  const bool has_numbers = !shape.empty() && !stored.empty();
+  if (!has_numbers || tensor.elements() != TensorView{{}, {}, shape}.elements()) return stored == shape;
+  if (stored.back() == shape.back()) return true;
+  if (is_block(tensor.dtype)) return false;  // rows of blocks have their own length
+  for (std::vector<int64_t>* sizes : {&stored, &shape}) std::erase(*sizes, 1);
+  return shape.size() <= 1 || stored == shape;
 }
 
 }  // namespace
@@ -118,6 +123,9 @@ Error open_checkpoint(const fs::path& folder, Checkpoint* out) {
     GgufFile gguf;
     if (Error e = open_gguf(folder, &result.files, &gguf)) return e;
     result.tensors = std::move(gguf.tensors);
+    for (TensorView& tensor : result.tensors) {
+      if (tensor.name.ends_with(".ffn_norm")) tensor.name += ".weight";  // as Falcon-H1's converter calls it
+    }
     result.is_gguf_file = true;
   } else if (!fs::is_directory(folder, code)) {
     return error("no such folder", folder.string());
@@ -180,8 +188,7 @@ Error Checkpoint::bind(std::string_view name, std::initializer_list<int64_t> sha
     return error("no such tensor; this file hides " + std::string(kIndexFile) + ": remove one of the two", where(name));
   }
   if (!tensor) return error("no such tensor", where(name));
-  const bool may_lack_ones = is_gguf_file && !is_block(tensor->dtype);  // rows of blocks have their own length
-  if (may_lack_ones ? without_ones(tensor->shape) != without_ones(shape) : !std::ranges::equal(tensor->shape, shape)) {
+  if (is_gguf_file ? !is_regrouped(*tensor, shape) : !std::ranges::equal(tensor->shape, shape)) {
     return error("shape differs", where(name), shape_text(shape), shape_text(tensor->shape));
   }
   const bool fits = std::ranges::equal(dtypes, kFloatTypes) ? is_float(tensor->dtype)

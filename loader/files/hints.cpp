@@ -44,6 +44,11 @@ constexpr ForeignFile kNames[] = {
     {"*.pt", kPickle},
 };
 
+std::string_view hint_in(std::span<const ForeignFile> files, const auto& is_sign) {
+  const auto row = std::ranges::find_if(files, is_sign, &ForeignFile::sign);
+  return row == files.end() ? "" : row->hint;
+}
+
 // "gen" for "generate", "benchmark" for "bench". A single letter is too short to count.
 bool is_prefix(std::string_view start, std::string_view word) { return start.size() > 1 && word.starts_with(start); }
 
@@ -55,15 +60,11 @@ std::string_view without_dashes(std::string_view name) {
 }  // namespace
 
 std::string_view foreign_content(std::string_view contents) {
-  const auto row =
-      std::ranges::find_if(kContents, [&](const ForeignFile& file) { return contents.starts_with(file.sign); });
-  return row == std::end(kContents) ? "" : row->hint;
+  return hint_in(kContents, [&](const char* begin) { return contents.starts_with(begin); });
 }
 
 std::string_view foreign_name(const std::string& name) {
-  const auto row =
-      std::ranges::find_if(kNames, [&](const ForeignFile& file) { return fnmatch(file.sign, name.c_str(), 0) == 0; });
-  return row == std::end(kNames) ? "" : row->hint;
+  return hint_in(kNames, [&](const char* pattern) { return fnmatch(pattern, name.c_str(), 0) == 0; });
 }
 
 Error with_foreign_hint(Error failure, std::string_view contents) {
@@ -91,7 +92,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-std::string nearest(std::string_view typed, std::span<const std::string> known) {
+std::string did_you_mean(std::string_view typed, std::span<const std::string> known) {
   const std::string_view word = without_dashes(typed);
   size_t limit = (word.size() + 2) / 3 + 1;  // one edit in three letters is near
   std::string found;
@@ -101,14 +102,9 @@ std::string nearest(std::string_view typed, std::span<const std::string> known) 
     const size_t distance = is_extension ? 1 : edit_distance(word, candidate);
     if (distance >= limit) continue;
     limit = distance;
-    found = name;
+    found = "; did you mean " + name + "?";
   }
   return found;
-}
-
-std::string did_you_mean(std::string_view typed, std::span<const std::string> known) {
-  const std::string meant = nearest(typed, known);
-  return meant.empty() ? "" : "; did you mean " + meant + "?";
 }
 
 }  // namespace pinion

@@ -24,10 +24,8 @@ bool is_printable(std::string_view name);
 // Letters to insert, remove or replace to turn `a` into `b` (Levenshtein 1966).
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// The known word within a few edits of the typed one, or a prefix or extension of it; empty if none is near.
-std::string nearest(std::string_view typed, std::span<const std::string> known);
-
-// "; did you mean WORD?", or nothing.
+// "; did you mean WORD?", with the known word within a few edits of the typed one, or a prefix or extension of it;
+// nothing if none is near.
 std::string did_you_mean(std::string_view typed, std::span<const std::string> known);
 
 }  // namespace pinion

@@ -61,11 +61,6 @@ void add_mapping(const void* address, int64_t bytes, const std::filesystem::path
   mapping->begin = reinterpret_cast<uintptr_t>(address);
 }
 
-void remove_mapping(const void* address) {
-  const std::lock_guard lock(mappings_mutex);
-  if (Mapping* mapping = find_mapping(reinterpret_cast<uintptr_t>(address))) mapping->begin = 0;
-}
-
 // The pages that the range touches, or only those inside it.
 void advise(std::span<const std::byte> range, bool only_inside, int advice) {
   const uintptr_t page = sysconf(_SC_PAGESIZE), start = reinterpret_cast<uintptr_t>(range.data());
@@ -91,7 +86,8 @@ bool transfer(Call call, int number, std::span<Byte> bytes, int64_t offset, int 
 }  // namespace
 
 void Unmap::operator()(const std::byte* address) const {
-  remove_mapping(address);
+  const std::lock_guard lock(mappings_mutex);
+  if (Mapping* mapping = find_mapping(reinterpret_cast<uintptr_t>(address))) mapping->begin = 0;
   munmap(const_cast<std::byte*>(address), bytes);
 }
 

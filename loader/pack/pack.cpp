@@ -100,7 +100,7 @@ bool is_scale(float value) { return value > 0.0f && std::isfinite(value * 128.0f
 struct PackScratch {
   std::vector<float> values;       // [kStripRows][k]
   std::vector<int8_t> int8_codes;  // [kStripRows][k], if the rows are reordered
-  W4Rows codes, row_codes;
+  W4Rows codes;
 };
 
 // Splits rows [n, n + rows) of the matrix into runs of source rows. f(first, count, at): matrix rows from n + at on are
@@ -165,23 +165,13 @@ int64_t pack_int8_rows(const PackJob& job, int64_t n, const RowStrip& strip, Pac
   return pack_floats(job.format, strip, values, job.rotation);
 }
 
-void append(const W4Rows& rows, W4Rows* out) {
-  const auto add = [](const auto& from, auto* to) { to->insert(to->end(), from.begin(), from.end()); };
-  add(rows.codes, &out->codes);
-  add(rows.zero_points, &out->zero_points);
-  add(rows.group_scales, &out->group_scales);
-  add(rows.scales, &out->scales);
-}
-
 // Reads rows [n, n + rows), rows > 0, as 4-bit codes. Returns the first invalid row of the strip, or -1.
-int64_t read_w4_strip(const PackJob& job, int64_t n, int64_t rows, PackScratch* scratch) {
-  if (job.order.is_identity()) return job.reader.read_w4(n, rows, &scratch->codes);
-  scratch->codes = {};
+int64_t read_w4_strip(const PackJob& job, int64_t n, int64_t rows, W4Rows* out) {
+  out->codes.clear(), out->zero_points.clear(), out->group_scales.clear(), out->scales.clear();
   int64_t bad = -1;
   for_each_run(job, n, rows, [&](int64_t first, int64_t count, int64_t at) {
-    if (bad >= 0) return;
-    if (job.reader.read_w4(first, count, &scratch->row_codes) >= 0) bad = at;
-    append(scratch->row_codes, &scratch->codes);
+    const int64_t row = bad < 0 ? job.reader.read_w4(first, count, out) : -1;
+    if (row >= 0) bad = at + row;
   });
   return bad;
 }
@@ -192,7 +182,7 @@ int64_t pack_rows(const PackJob& job, int64_t n, PackScratch* scratch) {
   strip.feedback = job.feedback;
   float* values = scratch->values.data();
   if (traits_of(job.format).bits == 4 && job.reader.read_w4) {
-    const int64_t bad = strip.rows > 0 ? read_w4_strip(job, n, strip.rows, scratch) : -1;
+    const int64_t bad = strip.rows > 0 ? read_w4_strip(job, n, strip.rows, &scratch->codes) : -1;
     if (bad < 0) pack_w4_codes(job.format, strip, scratch->codes);
     return bad;
   }
@@ -231,37 +221,24 @@ Error bad_row_error(const PackJob& job, int64_t row) {
   return error("invalid scale", at(job.scale), "a positive number", formatted("%g", static_cast<double>(value)));
 }
 
-// Reports progress ten times a second, from the thread that created it.
-struct Reporter {
-  const PackOptions& options;
-  int64_t total_bytes = 0;
-  std::atomic<int64_t> done_bytes = 0;
-  std::thread::id caller = std::this_thread::get_id();
-  int64_t last_ns = now_ns();
-
-  void tick() {
-    if (!options.progress || std::this_thread::get_id() != caller) return;
-    const int64_t now = now_ns();
-    if (now - last_ns < 100'000'000) return;
-    last_ns = now;
-    options.progress(done_bytes, total_bytes);
-  }
-};
-
 // Workers take the tasks in file order, so that a disk is read from front to back. No task starts after a failed one.
-void run_tasks(const Workers& workers, std::vector<Task>& tasks, Reporter& reporter) {
+void run_tasks(const Workers& workers, std::vector<Task>& tasks, const PackOptions& options, int64_t total_bytes) {
   const int64_t ahead = 2 * workers.count;
-  std::atomic<int64_t> next = 0;
+  std::atomic<int64_t> next = 0, done_bytes = 0;
   std::atomic<bool> failed = false;
+  const std::thread::id caller = std::this_thread::get_id();
+  int64_t reported_ns = now_ns();  // only the caller reports
   run_pieces(workers, std::ssize(tasks), [&](int64_t) {
     if (failed) return;
     const int64_t i = next++;
-    if (reporter.options.source_mapped && i + ahead < std::ssize(tasks)) prefetch_pages(tasks[i + ahead].pages(false));
+    if (options.source_mapped && i + ahead < std::ssize(tasks)) prefetch_pages(tasks[i + ahead].pages(false));
     pack_task(tasks[i]);
     if (tasks[i].bad_row >= 0) failed = true;
-    if (reporter.options.source_mapped) release_pages(tasks[i].pages(true));
-    reporter.done_bytes += std::ssize(tasks[i].source());
-    reporter.tick();
+    if (options.source_mapped) release_pages(tasks[i].pages(true));
+    done_bytes += std::ssize(tasks[i].source());
+    if (!options.progress || std::this_thread::get_id() != caller || now_ns() - reported_ns < 100'000'000) return;
+    reported_ns = now_ns();
+    options.progress(done_bytes, total_bytes);
   });
 }
 
@@ -273,32 +250,25 @@ int64_t packed_bytes(std::span<const PackJob> jobs) {
   return bytes;
 }
 
-void place_interleaved(std::span<Matrix* const> matrices, const std::byte* first) {
-  const Format format = matrices.front()->format;
-  const int64_t n = matrices.front()->n, k = matrices.front()->k;
-  const std::byte* columns = first + std::ssize(matrices) * panel_count(n) * panel_bytes(format, k);
-  for (Matrix* matrix : matrices) {
-    matrix->interleaved = std::ssize(matrices);
-    matrix->panels = first;
-    first += panel_bytes(format, k);
-    if (traits_of(format).has_scales) matrix->scale = reinterpret_cast<const float*>(columns);
-    if (traits_of(format).has_sums) {
-      matrix->column_sum = reinterpret_cast<const int32_t*>(columns + padded_n(n) * sizeof(float));
-    }
-    columns += padded_n(n) * column_data_bytes(format);
-  }
-}
-
 Error place_all(std::span<const PackJob> jobs, const std::byte* first) {
-  std::vector<Matrix*> together;
   for (const PackJob& job : jobs) {
     if (Error e = check_job(job)) return e;
-    *job.out = {.format = job.format, .n = job.rows(), .k = job.source.shape[1], .rotation = job.rotation};
-    together.push_back(job.out);
-    if (std::ssize(together) < job.interleaved) continue;
-    place_interleaved(together, first);
-    first += job.interleaved * packed_bytes(job.format, job.out->n, job.out->k);
-    together.clear();
+  }
+  for (std::span<const PackJob> left = jobs; !left.empty(); left = left.subspan(left.front().interleaved)) {
+    const std::span<const PackJob> together = left.first(left.front().interleaved);  // panels, then the columns' data
+    const Format format = together.front().format;
+    const int64_t n = together.front().rows(), k = together.front().source.shape[1], count = std::ssize(together);
+    const std::byte* columns = first + count * panel_count(n) * panel_bytes(format, k);
+    for (const PackJob& job : together) {
+      *job.out = {.format = format, .n = n, .k = k, .panels = first, .interleaved = count, .rotation = job.rotation};
+      first += panel_bytes(format, k);
+      if (traits_of(format).has_scales) job.out->scale = reinterpret_cast<const float*>(columns);
+      if (traits_of(format).has_sums) {
+        job.out->column_sum = reinterpret_cast<const int32_t*>(columns + padded_n(n) * sizeof(float));
+      }
+      columns += padded_n(n) * column_data_bytes(format);
+    }
+    first = columns;
   }
   return {};
 }
@@ -306,13 +276,13 @@ Error place_all(std::span<const PackJob> jobs, const std::byte* first) {
 Error pack_all(const Workers& workers, std::span<const PackJob> jobs, std::byte* destination,
                const PackOptions& options) {
   std::vector<Task> tasks;
-  Reporter reporter{options};
+  int64_t total_bytes = 0;
   if (Error e = place_all(jobs, destination)) return e;
   for (const PackJob& job : jobs) {
     split_job(job, &tasks);
-    reporter.total_bytes += job.source.bytes * job.rows() / job.source.shape[0];
+    total_bytes += job.source.bytes * job.rows() / job.source.shape[0];
   }
-  run_tasks(workers, tasks, reporter);
+  run_tasks(workers, tasks, options, total_bytes);
 
   // Tasks start in order and always finish, so the first bad row is the same for any number of workers.
   const auto bad = std::ranges::find_if(tasks, [](const Task& task) { return task.bad_row >= 0; });
@@ -320,7 +290,7 @@ Error pack_all(const Workers& workers, std::span<const PackJob> jobs, std::byte*
   if (options.source_mapped) {
     for (const PackJob& job : jobs) release_pages(job.source.contents());
   }
-  if (options.progress) options.progress(reporter.total_bytes, reporter.total_bytes);
+  if (options.progress) options.progress(total_bytes, total_bytes);
   return {};
 }
 

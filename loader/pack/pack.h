@@ -74,7 +74,7 @@ struct RowReader {
   // The reason for a NaN in the row, if the file shows one. May be empty.
   std::function<Error(int64_t row)> explain_nan;
   bool scattered = false;  // the numbers of a row are spread over the whole source
-  // If w4 or w4z can keep the codes: the same rows as codes. Returns the first invalid row, or -1.
+  // If w4 or w4z can keep the codes: appends the same rows as codes. Returns the first invalid row, or -1.
   std::function<int64_t(int64_t first, int64_t count, W4Rows* rows)> read_w4 = {};
 };
 
@@ -118,15 +118,11 @@ struct PackOptions {
 // Bytes of all packed matrices: the size of `destination`.
 int64_t packed_bytes(std::span<const PackJob> jobs);
 
-// 2 if the panels of gate and up can be interleaved (same format, same rotation), else 1. For jobs and matrices.
-template <class T>
-constexpr int64_t interleave_of(const T& gate, const T& up) {
-  return gate.format == up.format && gate.rotation == up.rotation ? 2 : 1;
+// Interleaves the panels of the last two jobs, a gate and its up, if they have the same format and rotation.
+inline void interleave_last_two(std::span<PackJob> jobs) {
+  PackJob &gate = jobs[jobs.size() - 2], &up = jobs.back();
+  gate.interleaved = up.interleaved = gate.format == up.format && gate.rotation == up.rotation ? 2 : 1;
 }
-
-// Sets the addresses of matrices of one format and shape that share the memory from `first` on: interleaved panels,
-// then the scales and sums of each. Sets their `interleaved`.
-void place_interleaved(std::span<Matrix* const> matrices, const std::byte* first);
 
 // Describes each job's matrix in its `out`, one after another from `first` on (kAlignmentBytes aligned), as pack_all
 // writes them. An error names a source of another shape or type.

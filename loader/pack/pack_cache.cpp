@@ -1,13 +1,11 @@
 #include "loader/pack/pack_cache.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -115,39 +113,32 @@ bool is_cache_name(std::string_view name) {
 
 // "0123456789abcdef.packed.a1B2c3"
 bool is_temporary_name(std::string_view name) {
-  if (name.size() < kTemporarySuffix.size()) return false;
-  const std::string_view unique = name.substr(name.size() - kTemporarySuffix.size());
-  return unique[0] == '.' && unique.find('.', 1) == unique.npos &&
-         is_cache_name(name.substr(0, name.size() - kTemporarySuffix.size()));
+  const size_t end = std::min(name.rfind('.'), name.size());
+  return name.size() - end == kTemporarySuffix.size() && is_cache_name(name.substr(0, end));
 }
 
 struct CacheFile {
   fs::path path;
-  int64_t bytes = 0;
-  int64_t used_seconds = 0;  // since 1970
+  int64_t bytes, used_seconds;  // since 1970
 };
 
-// True if the file begins with kMagic or, if that is allowed, is empty: a writer may die before it writes the header.
-bool is_cache_file(const fs::path& path, bool may_be_empty, CacheFile* out) {
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  struct stat status = {};
-  if (!file.is_open() || fstat(file.number, &status) != 0 || !S_ISREG(status.st_mode)) return false;
-  std::array<char, kMagic.size()> first = {};
-  const bool has_magic = read(file.number, first.data(), first.size()) == std::ssize(kMagic) &&
-                         std::string_view(first.data(), first.size()) == kMagic;
-  *out = {path, status.st_size, std::max(status.st_atime, status.st_mtime)};
-  return has_magic || (may_be_empty && status.st_size == 0);
-}
-
-// f(file) for each cache file of the folder whose name matches; unfinished ones may be empty.
-template <class F>
-void for_each_file(const fs::path& folder, bool (*matches)(std::string_view name), F&& f) {
+// The finished or unfinished files of a folder, which begin with kMagic. An unfinished one may be empty: a writer may
+// die before it writes the header.
+std::vector<CacheFile> cache_files(const fs::path& folder, bool unfinished) {
+  std::vector<CacheFile> files;
   std::error_code code;
   for (fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {
-    CacheFile file;
-    if (!matches(it->path().filename().native())) continue;
-    if (is_cache_file(it->path(), matches == is_temporary_name, &file)) f(file);
+    const std::string name = it->path().filename().native();
+    if (!(unfinished ? is_temporary_name(name) : is_cache_name(name))) continue;
+    const FileDescriptor file(open(it->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    struct stat status = {};
+    if (!file.is_open() || fstat(file.number, &status) != 0 || !S_ISREG(status.st_mode)) continue;
+    std::string first(kMagic.size(), '\0');
+    const bool has_magic = file.read(std::as_writable_bytes(std::span(first)), 0) && first == kMagic;
+    const bool is_cache = has_magic || (unfinished && status.st_size == 0);
+    if (is_cache) files.push_back({it->path(), status.st_size, std::max(status.st_atime, status.st_mtime)});
   }
+  return files;
 }
 
 Error make_room(const PackCache& cache, int64_t max_bytes) {
@@ -156,13 +147,10 @@ Error make_room(const PackCache& cache, int64_t max_bytes) {
   fs::create_directories(folder, code);
   if (code) return error("cannot make the folder", folder.string(), {}, code.message());
   remove_unfinished(folder);
-  std::vector<CacheFile> files;
+  std::vector<CacheFile> files = cache_files(folder, false);
+  std::erase_if(files, [&](const CacheFile& file) { return file.path == cache.path; });
   int64_t used_bytes = 0;
-  for_each_file(folder, is_cache_name, [&](const CacheFile& file) {
-    if (file.path == cache.path) return;
-    files.push_back(file);
-    used_bytes += file.bytes;
-  });
+  for (const CacheFile& file : files) used_bytes += file.bytes;
   std::ranges::sort(files, {}, &CacheFile::used_seconds);  // the least recently used first
   const fs::space_info space = fs::space(folder, code);
   if (code) return error("cannot read the free space", folder.string(), {}, code.message());
@@ -256,7 +244,7 @@ std::span<const std::byte> seal_in(const PackCache& cache, const MappedFile& fil
 }
 
 void remove_unfinished(const fs::path& folder) {
-  for_each_file(folder, is_temporary_name, [](const CacheFile& file) { remove_if_abandoned(file.path); });
+  for (const CacheFile& file : cache_files(folder, true)) remove_if_abandoned(file.path);
 }
 
 Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t max_bytes) {

@@ -1,6 +1,6 @@
 // The tensors and the bits of each format of codes, without the multiplication. Codes of rows [first, first + rows) go
-// to out [rows][k], from 0 on; signed ones are shifted by half of the range. Zero points go to out [rows][groups]: the
-// middle of the codes if none are stored, NaN if ambiguous. `first` counts rows of the stored matrix.
+// to out [rows][k], from 0 on; signed ones are shifted by half of the range. Stored zero points go to out
+// [rows][groups], NaN if ambiguous. `first` counts rows of the stored matrix.
 #include "loader/quant/stored_weights.h"
 
 #include <algorithm>
@@ -55,11 +55,6 @@ void spread(uint32_t word, int bits, uint8_t* out) {
 int64_t awq_index(int64_t column) {
   constexpr uint8_t kIndices[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   return kIndices[column % 8];
-}
-
-// out [count]: the zero point of symmetric codes.
-void fill_middle(const CodedMatrix& m, int64_t count, float* out) {
-  std::fill_n(out, count, static_cast<float>(1 << (m.scheme.bits - 1)));
 }
 
 // out [rows][groups]: f(row, group).
@@ -135,11 +130,9 @@ void read_bitnet_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_
 }
 
 void read_byte_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
-  const int64_t count = rows * m.groups();
-  if (!m.zero.data) return fill_middle(m, count, out);
   const auto* zero_points = reinterpret_cast<const int8_t*>(m.zero.data) + first * m.groups();
   const int middle = 1 << (m.scheme.bits - 1);
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < rows * m.groups(); ++i) {
     const int zero = zero_points[i] + middle;
     out[i] = zero < 0 || zero >= 2 * middle ? NAN : static_cast<float>(zero);
   }
@@ -147,7 +140,6 @@ void read_byte_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, fl
 
 void read_packed_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
   const int64_t groups = m.groups(), per_word = m.codes_per_word();
-  if (!m.zero.data) return fill_middle(m, rows * groups, out);
   for_each_zero_point(m, first, rows, out, [&](int64_t row, int64_t g) {
     return code(word(m.zero, row / per_word * groups + g), row % per_word, m.scheme.bits);
   });
@@ -169,10 +161,6 @@ void read_awq_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, flo
   for_each_zero_point(m, first, rows, out, [&](int64_t column, int64_t g) {
     return code(word(m.zero, g * row_words + column / 8), awq_index(column), m.scheme.bits);
   });
-}
-
-void read_bitnet_zero_points(const CodedMatrix& m, int64_t /*first*/, int64_t rows, float* out) {
-  std::fill_n(out, rows * m.groups(), 1.0f);
 }
 
 void read_fp8_row(const CodedMatrix& m, int64_t row, const float* scales, float* out) {
@@ -344,7 +332,7 @@ constexpr CodeFormat kCodeFormats[] = {
     {StoredAs::gptq, "GPTQ", true, bind_gptq, nullptr, read_gptq_codes, read_gptq_zero_points},
     {StoredAs::awq, "AWQ", true, bind_awq, nullptr, read_awq_codes, read_awq_zero_points},
     {StoredAs::nvfp4, "NVFP4", false, bind_nvfp4, read_nvfp4_row, nullptr, nullptr},
-    {StoredAs::bitnet, "BitNet", false, bind_bitnet, nullptr, read_bitnet_codes, read_bitnet_zero_points},
+    {StoredAs::bitnet, "BitNet", false, bind_bitnet, nullptr, read_bitnet_codes, nullptr},
 };
 
 static_assert(std::size(kCodeFormats) == static_cast<size_t>(StoredAs::bitnet) + 1, "one row for each format");

@@ -5,31 +5,99 @@
 namespace pinion {
 namespace {
 
-Error bind_matrix(const Checkpoint& checkpoint, const ExpertsConfig& experts, FusedMatrix* m) {
-  if (experts.halves) return checkpoint.bind(m->module, {experts.count, m->k, m->n}, &m->values);
-  if (Error e = checkpoint.bind(m->module + "_bias", {experts.count, m->n}, &m->bias)) return e;
-  if (!experts.mxfp4) return checkpoint.bind(m->module, {experts.count, m->k, m->n}, &m->values);
-  if (m->k % kMxGroup != 0) {
-    return error("MXFP4 needs whole groups of inputs", checkpoint.folder + ": " + m->module,
-                 "a multiple of " + std::to_string(kMxGroup), std::to_string(m->k));
+// Rows of experts as a file of fused experts has them.
+struct FusedRows {
+  int64_t rows, k;  // of an expert
+  bool alternates;  // gate and up
+
+  // Row of all experts' rows in the file.
+  int64_t file_row(int64_t row) const {
+    const int64_t half = rows / 2, in_expert = row % rows;
+    return alternates ? row - in_expert + in_expert % half * 2 + in_expert / half : row;
   }
-  const int64_t groups = m->k / kMxGroup;
-  m->stored_as = "MXFP4";
-  if (Error e = checkpoint.bind(m->module + "_blocks", {experts.count, m->n, groups, kMxGroupBytes}, {DType::u8},
-                                &m->values)) {
-    return e;
+};
+
+Error bind_mxfp4(const Checkpoint& checkpoint, int64_t experts, const std::string& module, const FusedRows& fused,
+                 LinearWeight* out) {
+  const int64_t groups = fused.k / kMxGroup;
+  if (fused.k % kMxGroup != 0) {
+    return error("MXFP4 needs whole groups of inputs", checkpoint.folder + ": " + module,
+                 "a multiple of " + std::to_string(kMxGroup), std::to_string(fused.k));
   }
-  return checkpoint.bind(m->module + "_scales", {experts.count, m->n, groups}, {DType::u8}, &m->scales);
+  TensorView codes, scales;
+  out->tensors = {module + "_blocks", module + "_scales"};
+  const std::initializer_list<int64_t> shape = {experts, fused.rows, groups, kMxGroupBytes};
+  if (Error e = checkpoint.bind(out->tensors[0], shape, {DType::u8}, &codes)) return e;
+  if (Error e = checkpoint.bind(out->tensors[1], {experts, fused.rows, groups}, {DType::u8}, &scales)) return e;
+  out->weight = codes;
+  out->weight.name = module;
+  out->stored_as = out->reader.stored_as = kMxfp4;
+  out->reader.read = [=, all_codes = codes.data, all_scales = scales.data](int64_t first, int64_t count,
+                                                                           float* numbers) {
+    for (int64_t r = first; r < first + count; ++r, numbers += fused.k) {
+      const int64_t group = fused.file_row(r) * groups;
+      read_mxfp4(all_codes + group * kMxGroupBytes, all_scales + group, groups, numbers);
+    }
+  };
+  return {};
+}
+
+// Columns of an expert's numbers [k, rows] are rows of its matrix.
+Error bind_transposed(const Checkpoint& checkpoint, int64_t experts, const std::string& module, const FusedRows& fused,
+                      LinearWeight* out) {
+  out->tensors = {module};
+  if (Error e = checkpoint.bind(module, {experts, fused.k, fused.rows}, &out->weight)) return e;
+  out->reader = {.stored_as = "columns", .read = {}, .explain_nan = {}, .scattered = true};
+  out->reader.read = [=, values = out->weight](int64_t first, int64_t count, float* numbers) {
+    const int64_t k = fused.k, step = fused.alternates ? 2 : 1;
+    for (int64_t here = 0; count > 0; first += here, count -= here, numbers += here * k) {
+      const int64_t expert = first / fused.rows, column = fused.file_row(first) % fused.rows;
+      here = std::min(count, (fused.rows - column + step - 1) / step);  // in this expert, or half of it
+      const bool is_whole = is_block(values.dtype);
+      const int64_t begin = is_whole ? 0 : column, width = is_whole ? fused.rows : (here - 1) * step + 1;
+      std::vector<float> line(width);
+      for (int64_t i = 0; i < k; ++i) {
+        read_floats(values, (expert * k + i) * fused.rows + begin, width, line.data());
+        for (int64_t r = 0; r < here; ++r) numbers[r * k + i] = line[column - begin + r * step];
+      }
+    }
+  };
+  return {};
+}
+
+Error bind_stacked(const Checkpoint& checkpoint, int64_t experts, const std::string& module, const FusedRows& stacked,
+                   LinearWeight* out) {
+  out->tensors = {checkpoint.find(module) ? module : module + ".weight"};
+  if (Error e = checkpoint.bind(out->tensors[0], {experts, stacked.rows, stacked.k}, &out->weight)) return e;
+  if (is_block(out->weight.dtype)) out->stored_as = dtype_name(out->weight.dtype);
+  return {};
 }
 
 }  // namespace
 
-Error bind_fused_experts(const Checkpoint& checkpoint, const ModelConfig& config, int64_t layer, FusedExperts* out) {
-  const int64_t hidden = config.hidden_size, inner = config.experts.inner_size;
-  out->gate_up = {module_name(config.name("expert_gate"), layer), 2 * inner, hidden, {}, {}, {}};
-  out->down = {module_name(config.name("expert_down"), layer), hidden, inner, {}, {}, {}};
-  if (Error e = bind_matrix(checkpoint, config.experts, &out->gate_up)) return e;
-  return bind_matrix(checkpoint, config.experts, &out->down);
+Error bind_shared_experts(const Checkpoint& checkpoint, const ExpertsConfig& experts, const std::string& module,
+                          bool is_gate_up, int64_t rows, int64_t k, LinearWeight* out) {
+  *out = {};
+  const FusedRows fused = {rows, k, is_gate_up && !experts.halves};
+  const auto bind = experts.stacked ? bind_stacked : experts.mxfp4 ? bind_mxfp4 : bind_transposed;
+  if (Error e = bind(checkpoint, experts.count, module, fused, out)) return e;
+  if (out->reader.read) {
+    out->reader.explain_nan = [=](int64_t row) {
+      return error("NaN or infinity in the weights",
+                   module + "[" + std::to_string(row / rows) + "] row " + std::to_string(fused.file_row(row) % rows));
+    };
+  }
+  out->weight.shape = {experts.count * rows, k};
+  return {};
+}
+
+Error bind_columns(const Checkpoint& checkpoint, const std::string& name, int64_t heads, int64_t rows, int64_t k,
+                   LinearWeight* out) {
+  *out = {};
+  if (Error e = bind_transposed(checkpoint, heads, name, {rows, k, false}, out)) return e;
+  if (is_block(out->weight.dtype)) out->stored_as = dtype_name(out->weight.dtype);
+  out->weight.shape = {heads * rows, k};
+  return {};
 }
 
 void find_stacked_experts(const Checkpoint& checkpoint, ModelConfig* config) {
@@ -48,63 +116,12 @@ void find_stacked_experts(const Checkpoint& checkpoint, ModelConfig* config) {
   config->names["expert_down"] = down;
 }
 
-Error bind_stacked_experts(const Checkpoint& checkpoint, const std::string& module, int64_t experts, int64_t rows,
-                           int64_t k, LinearWeight* out) {
-  const std::string name = checkpoint.find(module) ? module : module + ".weight";
-  *out = {};
-  if (Error e = checkpoint.bind(name, {experts, rows, k}, &out->weight)) return e;
-  out->weight.shape = {experts * rows, k};
-  if (is_block(out->weight.dtype)) out->stored_as = dtype_name(out->weight.dtype);
-  out->tensors = {name};
-  return {};
-}
-
 void split_gate_up(int64_t inner, std::span<float> numbers) {
   const std::vector<float> stored(numbers.begin(), numbers.end());
   for (int64_t i = 0; i < std::ssize(stored); i++) {
     const int64_t column = i % (2 * inner);
     numbers[i - column + column % 2 * inner + column / 2] = stored[i];
   }
-}
-
-PackJob expert_job(const FusedMatrix& matrix, int64_t expert, const SteppedRows& rows, Format format, Matrix* out) {
-  const int64_t first = rows.first, step = rows.step, count = rows.count;
-  const int64_t bytes = matrix.values.bytes / matrix.values.shape[0];
-  PackJob job = {.source = {}, .format = format, .out = out};
-  job.source = {matrix.module + "[" + std::to_string(expert) + "]",
-                matrix.values.dtype,
-                {count, matrix.k},
-                matrix.values.data + expert * bytes,
-                bytes};
-  if (step > 1) {
-    job.source.name += " rows " + std::to_string(first) + ", " + std::to_string(first + step) + ", ...";
-  } else if (count < matrix.n) {
-    job.source.name += "[" + std::to_string(first) + ":" + std::to_string(first + count) + "]";
-  }
-  const int64_t k = matrix.k, groups = k / kMxGroup;
-  if (matrix.scales.data) {
-    const std::byte *codes = job.source.data, *scales = matrix.scales.data + expert * matrix.n * groups;
-    job.reader.stored_as = matrix.stored_as;
-    job.reader.read = [=](int64_t row, int64_t rows_read, float* numbers) {
-      for (int64_t r = row; r < row + rows_read; ++r, numbers += k) {
-        const int64_t group = (first + r * step) * groups;
-        read_mxfp4(codes + group * kMxGroupBytes, scales + group, groups, numbers);
-      }
-    };
-    return job;
-  }
-  // Columns of the expert's numbers [k, n] are rows of its matrix.
-  job.reader.stored_as = "columns";
-  job.reader.scattered = true;
-  job.reader.read = [=, values = matrix.values, n = matrix.n](int64_t row, int64_t columns, float* numbers) {
-    const int64_t width = (columns - 1) * step + 1;
-    std::vector<float> line(width);
-    for (int64_t i = 0; i < k; ++i) {
-      read_floats(values, (expert * k + i) * n + first + row * step, width, line.data());
-      for (int64_t r = 0; r < columns; ++r) numbers[r * k + i] = line[r * step];
-    }
-  };
-  return job;
 }
 
 }  // namespace pinion

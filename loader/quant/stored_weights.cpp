@@ -91,11 +91,13 @@ void read_scales(const CodedMatrix& m, int64_t first, int64_t rows, float* out) 
   for (int64_t i = 0; m.scheme.divides && i < rows * groups; ++i) out[i] = 1.0f / out[i];
 }
 
-// Integer codes [rows][k] and zero points [rows][groups] of the same rows. All zero points of a row with an
-// out-of-range code are NaN.
+// Integer codes [rows][k] and zero points [rows][groups] of the same rows: the middle of the codes if none are stored.
+// All zero points of a row with an out-of-range code are NaN.
 void read_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* codes, float* zero_points) {
   m.format->read_codes(m, first, rows, codes);
-  m.format->read_zero_points(m, first, rows, zero_points);
+  const int middle = m.scheme.stored_as == StoredAs::bitnet ? 1 : 1 << (m.scheme.bits - 1);
+  std::fill_n(zero_points, rows * m.groups(), static_cast<float>(middle));
+  if (m.zero.data) m.format->read_zero_points(m, first, rows, zero_points);
   if (m.scheme.stored_as != StoredAs::bytes) return;
   for (int64_t r = 0; r < rows; ++r) {
     uint8_t all = 0;
@@ -119,34 +121,84 @@ bool all_scales_fit(const CodedMatrix& m) {
   return true;
 }
 
-// Rows of a matrix with a format of find_w4_format, from first_row on. Returns the first row with an invalid scale or
-// zero point, or -1.
+// Appends rows of a matrix with a format of find_w4_format, from first_row on. Returns the first row with an invalid
+// scale or zero point, or -1.
 int64_t read_w4_rows(const CodedMatrix& m, int64_t first, int64_t rows, W4Rows* out) {
   first += m.first_row;
-  const int64_t groups = m.groups(), packed_groups = padded_k(m.k) / kGroupK;
+  const int64_t groups = m.groups();
   std::vector<float> zero_points(rows * groups), scales(rows * groups);
   std::vector<uint8_t> codes(rows * m.k);
   read_codes(m, first, rows, codes.data(), zero_points.data());
   read_scales(m, first, rows, scales.data());
-  out->codes.resize(rows * packed_groups * kGroupK);
-  out->zero_points.resize(rows * packed_groups);
-  out->group_scales.resize(rows * packed_groups);
-  out->scales.resize(rows);
   for (int64_t r = 0; r < rows; ++r) {
-    out->scales[r] = column_scale(m.scale.dtype, std::span(scales).subspan(r * groups, groups));
-    uint8_t* to = out->codes.data() + r * packed_groups * kGroupK;
-    for (int64_t g = 0; g < packed_groups; ++g, to += kGroupK) {
-      const int64_t k = g * kGroupK, source = r * groups + k / m.group_size(), i = r * packed_groups + g;
+    const float column = column_scale(m.scale.dtype, std::span(scales).subspan(r * groups, groups));
+    out->scales.push_back(column);
+    for (int64_t k = 0; k < padded_k(m.k); k += kGroupK) {
+      const int64_t source = r * groups + k / m.group_size();
       const float zero = zero_points[source], scale = scales[source];
       if (!std::isfinite(zero) || !std::isfinite(scale)) return r;
-      out->zero_points[i] = static_cast<uint8_t>(zero * kZeroSteps);
-      out->group_scales[i] = to_f16(scale / out->scales[r]);
-      const int64_t count = std::min(kGroupK, m.k - k);
-      std::copy_n(codes.data() + r * m.k + k, count, to);
-      std::fill(to + count, to + kGroupK, static_cast<uint8_t>(std::min(zero, 15.0f)));
+      out->zero_points.push_back(static_cast<uint8_t>(zero * kZeroSteps));
+      out->group_scales.push_back(to_f16(scale / column));
+      const auto begin = codes.begin() + r * m.k + k;
+      out->codes.insert(out->codes.end(), begin, begin + std::min(kGroupK, m.k - k));
+      out->codes.resize(out->group_scales.size() * kGroupK, static_cast<uint8_t>(std::min(zero, 15.0f)));
     }
   }
   return -1;
+}
+
+// Reads the rows of a tensor with a type of kept_format.
+RowReader block_reader_of(const TensorView& rows) {
+  const BlockFormat& format = *block_format(rows.dtype);
+  const auto read = [rows, &format](int64_t first, int64_t count, W4Rows* out) -> int64_t {
+    const int64_t k = rows.shape[1], blocks = k / format.elements;
+    std::vector<uint8_t> codes(k);
+    std::vector<W4Block> groups(k / kGroupK);
+    const auto is_finite = [](const W4Block& g) { return std::isfinite(g.scale) && std::isfinite(g.minimum); };
+    for (int64_t r = 0; r < count; ++r) {
+      format.read_codes(rows.data + (first + r) * blocks * format.bytes, blocks, codes.data(), groups.data());
+      if (!std::ranges::all_of(groups, is_finite)) return r;
+      append_w4_row(groups, codes.data(), out);
+    }
+    return -1;
+  };
+  return {.stored_as = std::string(format.name) + ", as it is", .read = {}, .explain_nan = {}, .read_w4 = read};
+}
+
+// True if the module's tensors are codes.
+bool has_codes(const ModuleTensors& tensors, StoredAs stored_as) {
+  if (stored_as != StoredAs::fp8 && stored_as != StoredAs::bitnet) return tensors.find(".qweight");
+  const TensorView* tensor = tensors.find(".weight");
+  return tensor && tensor->dtype == (stored_as == StoredAs::fp8 ? DType::f8_e4m3 : DType::u8);
+}
+
+Error bind_stored(const Checkpoint& checkpoint, const std::optional<Quantization>& quantization,
+                  const std::string& module, int64_t n, int64_t k, LinearWeight* out) {
+  const ModuleTensors tensors = {checkpoint, module, &out->tensors};
+  const CodeScheme* scheme = nullptr;
+  if (quantization && quantization->by_tensors) {
+    const CodeScheme& only = quantization->groups[0].scheme;
+    if (has_codes(tensors, only.stored_as)) scheme = &only;
+  } else if (quantization) {
+    if (Error e = find_scheme(*quantization, module, &scheme)) return e;
+  }
+  if (!scheme) {
+    if (Error e = tensors.bind(".weight", {n, k}, kFloatTypes, &out->weight)) return e;
+    if (is_block(out->weight.dtype)) out->stored_as = dtype_name(out->weight.dtype);
+    return {};
+  }
+  const CodeFormat& format = format_of(*scheme);
+  out->stored_as = description(format, *scheme);
+  if (scheme->stored_as == StoredAs::int8) {
+    if (Error e = tensors.bind(".weight", {n, k}, {DType::i8}, &out->weight)) return e;
+    return bind_row_scales(tensors, ".weight_scale", n, &out->scale);
+  }
+  CodedMatrix& coded = out->coded;
+  coded.format = &format, coded.scheme = *scheme, coded.n = n, coded.k = k;
+  if (Error e = format.bind(tensors, &coded)) return e;
+  out->weight = coded.codes;
+  out->weight.shape = {n, k};
+  return {};
 }
 
 }  // namespace
@@ -187,7 +239,7 @@ void read_rows(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
 Error explain_nan(const CodedMatrix& m, int64_t row) {
   row += m.first_row;
   if (m.scheme.stored_as == StoredAs::bytes) return explain_bytes(m, row);
-  if (!m.format->read_zero_points) return {};
+  if (!m.zero.data) return {};
   std::vector<float> zero_points(m.groups());
   m.format->read_zero_points(m, row, 1, zero_points.data());
   if (std::ranges::none_of(zero_points, [](float zero) { return std::isnan(zero); })) return {};
@@ -207,84 +259,11 @@ std::string find_w4_format(const CodedMatrix& m, Format* out) {
   return {};
 }
 
-RowReader reader_of(const CodedMatrix& matrix, bool keep_codes) {
-  if (!matrix.format) return {};
-  RowReader reader = {
-      .stored_as = description(*matrix.format, matrix.scheme),
-      .read = [matrix](int64_t first, int64_t count, float* rows) { read_rows(matrix, first, count, rows); },
-      .explain_nan = [matrix](int64_t row) { return explain_nan(matrix, row); },
-      .scattered = matrix.format->by_column};
-  if (!keep_codes) return reader;
-  reader.stored_as += ", as it is";
-  reader.read_w4 = [matrix](int64_t first, int64_t count, W4Rows* rows) {
-    return read_w4_rows(matrix, first, count, rows);
-  };
-  return reader;
-}
-
 std::optional<Format> kept_format(DType dtype) {
   const BlockFormat* format = block_format(dtype);
   if (!format || !format->read_codes) return {};
   return dtype == DType::q4_0 ? Format::w4 : Format::w4z;
 }
-
-RowReader code_reader_of(const TensorView& rows) {
-  const BlockFormat& format = *block_format(rows.dtype);
-  const auto read = [rows, &format](int64_t first, int64_t count, W4Rows* out) -> int64_t {
-    const int64_t k = rows.shape[1], blocks = k / format.elements;
-    std::vector<uint8_t> codes(k);
-    std::vector<W4Block> groups(k / kGroupK);
-    const auto is_finite = [](const W4Block& g) { return std::isfinite(g.scale) && std::isfinite(g.minimum); };
-    *out = {};
-    for (int64_t r = 0; r < count; ++r) {
-      format.read_codes(rows.data + (first + r) * blocks * format.bytes, blocks, codes.data(), groups.data());
-      if (!std::ranges::all_of(groups, is_finite)) return r;
-      append_w4_row(groups, codes.data(), out);
-    }
-    return -1;
-  };
-  return {.stored_as = std::string(format.name) + ", as it is", .read = {}, .explain_nan = {}, .read_w4 = read};
-}
-
-namespace {
-
-// True if the module's tensors are codes.
-bool has_codes(const ModuleTensors& tensors, StoredAs stored_as) {
-  if (stored_as != StoredAs::fp8 && stored_as != StoredAs::bitnet) return tensors.find(".qweight");
-  const TensorView* tensor = tensors.find(".weight");
-  return tensor && tensor->dtype == (stored_as == StoredAs::fp8 ? DType::f8_e4m3 : DType::u8);
-}
-
-Error bind_stored(const Checkpoint& checkpoint, const std::optional<Quantization>& quantization,
-                  const std::string& module, int64_t n, int64_t k, LinearWeight* out) {
-  const ModuleTensors tensors = {checkpoint, module, &out->tensors};
-  const CodeScheme* scheme = nullptr;
-  if (quantization && quantization->by_tensors) {
-    const CodeScheme& only = quantization->groups[0].scheme;
-    if (has_codes(tensors, only.stored_as)) scheme = &only;
-  } else if (quantization) {
-    if (Error e = find_scheme(*quantization, module, &scheme)) return e;
-  }
-  if (!scheme) {
-    if (Error e = tensors.bind(".weight", {n, k}, kFloatTypes, &out->weight)) return e;
-    if (is_block(out->weight.dtype)) out->stored_as = dtype_name(out->weight.dtype);
-    return {};
-  }
-  const CodeFormat& format = format_of(*scheme);
-  out->stored_as = description(format, *scheme);
-  if (scheme->stored_as == StoredAs::int8) {
-    if (Error e = tensors.bind(".weight", {n, k}, {DType::i8}, &out->weight)) return e;
-    return bind_row_scales(tensors, ".weight_scale", n, &out->scale);
-  }
-  CodedMatrix& coded = out->coded;
-  coded.format = &format, coded.scheme = *scheme, coded.n = n, coded.k = k;
-  if (Error e = format.bind(tensors, &coded)) return e;
-  out->weight = coded.codes;
-  out->weight.shape = {n, k};
-  return {};
-}
-
-}  // namespace
 
 Error bind_linear(const Checkpoint& checkpoint, const std::optional<Quantization>& quantization,
                   const std::string& module, int64_t n, int64_t k, LinearWeight* out) {
@@ -307,7 +286,30 @@ LinearWeight rows_of(const LinearWeight& whole, int64_t first, int64_t count) {
   if (rows.scale.elements() > 1) cut(&rows.scale);
   for (LowRankUpdate& update : rows.updates) cut(&update.b);
   rows.coded.first_row += first;
+  if (whole.reader.read) {
+    rows.reader.read = [=, read = whole.reader.read](int64_t from, int64_t n_read, float* out) {
+      read(first + from, n_read, out);
+    };
+    rows.reader.explain_nan = [=, explain = whole.reader.explain_nan](int64_t row) { return explain(first + row); };
+  }
   return rows;
+}
+
+RowReader reader_of(const LinearWeight& weight, bool keep_codes) {
+  const CodedMatrix& matrix = weight.coded;
+  if (keep_codes && is_block(weight.weight.dtype)) return block_reader_of(weight.weight);
+  if (!matrix.format) return weight.reader;
+  RowReader reader = {
+      .stored_as = description(*matrix.format, matrix.scheme),
+      .read = [matrix](int64_t first, int64_t count, float* rows) { read_rows(matrix, first, count, rows); },
+      .explain_nan = [matrix](int64_t row) { return explain_nan(matrix, row); },
+      .scattered = matrix.format->by_column};
+  if (!keep_codes) return reader;
+  reader.stored_as += ", as it is";
+  reader.read_w4 = [matrix](int64_t first, int64_t count, W4Rows* rows) {
+    return read_w4_rows(matrix, first, count, rows);
+  };
+  return reader;
 }
 
 }  // namespace pinion

@@ -38,6 +38,7 @@
 namespace pinion {
 
 struct CodedMatrix;
+struct ExpertsConfig;
 struct ModelConfig;
 
 // The tensors of one module, by the suffixes of their names.
@@ -72,7 +73,7 @@ struct CodeFormat {
   Error (*bind)(const ModuleTensors& tensors, CodedMatrix* out);
   // One row of codes that are numbers, times their scales; null if codes are integers.
   void (*read_numbers)(const CodedMatrix& matrix, int64_t row, const float* scales, float* out);
-  // Integer codes and their zero points (code_formats.cpp); null if codes are numbers.
+  // Integer codes and their stored zero points (code_formats.cpp); null if there are none.
   void (*read_codes)(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* out);
   void (*read_zero_points)(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
 };
@@ -144,15 +145,8 @@ Error explain_nan(const CodedMatrix& matrix, int64_t row);
 // mapped files.
 std::string find_w4_format(const CodedMatrix& matrix, Format* out);
 
-// A reader for pack_all; an empty reader if the matrix has no format. keep_codes: find_w4_format has found a
-// format.
-RowReader reader_of(const CodedMatrix& matrix, bool keep_codes);
-
 // The format that keeps the codes of a GGUF type: w4 for Q4_0, w4z for types with minima. Others have none.
 std::optional<Format> kept_format(DType dtype);
-
-// Reads the rows of a tensor with such a type.
-RowReader code_reader_of(const TensorView& rows);
 
 // The weight of a linear layer.
 struct LinearWeight {
@@ -160,6 +154,7 @@ struct LinearWeight {
   TensorView weight;                   // [n, k]; of codes: their name and bytes
   TensorView scale;                    // of int8 codes: n numbers or one; data is null for other formats
   CodedMatrix coded;                   // codes of other formats
+  RowReader reader = {};               // of other layouts
   std::vector<LowRankUpdate> updates;  // by adapters
   std::vector<std::string> tensors;    // names of all tensors that belong to it
 };
@@ -172,6 +167,9 @@ Error bind_linear(const Checkpoint& checkpoint, const std::optional<Quantization
 // Rows [first, first + count), as a weight.
 LinearWeight rows_of(const LinearWeight& whole, int64_t first, int64_t count);
 
+// A reader for pack_all; empty for floats. keep_codes: find_w4_format or kept_format has found a format.
+RowReader reader_of(const LinearWeight& weight, bool keep_codes);
+
 // --- fused_experts.cpp: experts that share tensors. Fused (gpt-oss): each matrix is transposed, the columns of gate
 // and up are interleaved,
 //   gate_up_proj [experts, hidden, 2 * inner]    gate_up_proj_bias [experts, 2 * inner]
@@ -183,42 +181,22 @@ LinearWeight rows_of(const LinearWeight& whole, int64_t first, int64_t count);
 // Halves (Qwen3-VL): floats without biases, and the columns of gate precede those of up.
 // Stacked (Granite, Qwen 3.5): NAME.weight or NAME [experts, rows, k], not transposed.
 
-// One matrix W [n, k] of every expert.
-struct FusedMatrix {
-  std::string module;
-  int64_t n = 0;
-  int64_t k = 0;
-  TensorView values;           // numbers or codes
-  TensorView scales;           // of codes; data is null for numbers
-  TensorView bias;             // [experts, n]
-  std::string stored_as = {};  // "MXFP4"; empty: floating point
-};
-
-struct FusedExperts {
-  FusedMatrix gate_up;  // rows of gate and up alternate
-  FusedMatrix down;
-};
-
-// Finds a layer's fused tensors and checks their types and shapes.
-Error bind_fused_experts(const Checkpoint& checkpoint, const ModelConfig& config, int64_t layer, FusedExperts* out);
-
 // In some families, files have stacked experts, or single ones if these are quantised. Sets the names to those in the
 // file.
 void find_stacked_experts(const Checkpoint& checkpoint, ModelConfig* config);
 
-// All stacked experts as one weight [experts * rows, k].
-Error bind_stacked_experts(const Checkpoint& checkpoint, const std::string& module, int64_t experts, int64_t rows,
-                           int64_t k, LinearWeight* out);
+inline constexpr const char* kMxfp4 = "MXFP4";  // LinearWeight::stored_as
+
+// A matrix of all experts, or gate and up, as one weight [experts * rows, k]. Gate's rows precede up's in each expert,
+// and one call of its reader reads either.
+Error bind_shared_experts(const Checkpoint& checkpoint, const ExpertsConfig& experts, const std::string& module,
+                          bool is_gate_up, int64_t rows, int64_t k, LinearWeight* out);
+
+// A matrix of all heads, [heads * rows, k], whose columns the tensor [heads, k, rows] stores (k_b in GGUF files).
+Error bind_columns(const Checkpoint& checkpoint, const std::string& name, int64_t heads, int64_t rows, int64_t k,
+                   LinearWeight* out);
 
 // Reorders interleaved numbers [experts][2 * inner] so that gate's precede up's in each expert.
 void split_gate_up(int64_t inner, std::span<float> numbers);
-
-// Rows first, first + step, ..., `count` of them.
-struct SteppedRows {
-  int64_t first, step, count;
-};
-
-// Packs these rows of an expert's matrix, whose tensors must outlive the job.
-PackJob expert_job(const FusedMatrix& matrix, int64_t expert, const SteppedRows& rows, Format format, Matrix* out);
 
 }  // namespace pinion
