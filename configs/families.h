@@ -30,6 +30,7 @@ namespace pinion {
 //   adjusts_intermediate_size    true: block_auto_adjust_ff_dim and related fields change it (LFM2)
 //   extra_layers                 FIELD with the number of layers after the model's own, which are skipped
 //   skipped_tensors, renamed_tensors, skipped_endings      see TensorSelection
+//   attends_both_ways            FIELD: true: tokens attend to later ones, too; the window counts both sides (Gemma)
 //
 // Norms, activations, scales:
 //   norm                         layer: LayerNorm; default: RMSNorm
@@ -61,7 +62,8 @@ namespace pinion {
 //   qkv_limit                    FIELD: q, k and v are clamped
 //   attention_gate               true: q holds a gate next to each query. In modules: a matrix of the gates
 //   latent_attention             true: see LatentConfig. modules then have kv_a, kv_a_norm and kv_b instead of k and v,
-//                                and q_a, q_a_norm and q_b for queries with a latent of their own
+//                                and q_a, q_a_norm and q_b for queries with a latent of their own. GGUF files have k_b,
+//                                each head's [rank, n], and v_b instead of kv_b
 //   full_layer_heads             true: layers without a window have other heads: global_head_dim and, with
 //                                attention_k_eq_v, num_global_key_value_heads; then they have no v, since their values
 //                                are keys before norm and rope
@@ -151,21 +153,25 @@ std::string_view beginnings_text();
 
 // configs/gguf.json: how GGUF files differ from the folders of the same models. NAME is a key of the metadata without
 // the architecture, TENSOR the name of a tensor.
-//   fields          field of config.json -> NAME, for all architectures
+//   fields          field of config.json -> NAME, for all architectures; or a formula, see value_of in
+//                   loader/gguf/gguf_config.cpp
+//   rows            field of config.json -> TENSOR with that number of rows, if the file has it
 //   config          fields of config.json that the metadata may lack; llama.cpp's defaults
 //   required        lists of NAMEs of which a file must have one
 //   fixed           NAMEs that may have one value only
 //   ignored         NAMEs without effect on the logits
 //   rope_scaling    NAME -> field of config.json's rope_scaling; sampling: key -> field of generation_config.json
 //   description     differences of every family's description
-//   architectures   by general.architecture; ARCHITECTURE:experts has experts, ARCHITECTURE:windows a sliding window
+//   architectures   by general.architecture; ARCHITECTURE:experts has experts, ARCHITECTURE:windows a sliding window,
+//                   ARCHITECTURE:nope a false rope.scaling.finetuned, ARCHITECTURE:corrected a router with corrections
 //     config        fields of config.json that the metadata lack: architectures, model_type ...
-//     fields, fixed, ignored    as above, for this architecture
+//     fields, required, fixed, ignored    as above, for this architecture. If rope.dimension_count is ignored, whole
+//                   heads are rotated, or as many elements as a field says
 //     fields_by_layers    fields for models with so many layers
 //     rope_scaling  entries of that object that the metadata may lack
 //     flags         field of config.json -> TENSOR that is present, or !TENSOR that is absent, if the field is true
 //     layer_types   the list `key` gives layer_types: names[0] where it is true or above 0, else names[1]; `absent` for
-//                   all layers without the list
+//                   all layers without the list; `others`: {NAME: the type of layers where that list is above 0}
 //     description   differences of the family's description; modules that the family has not are left out
 std::string_view gguf_text();
 
@@ -176,5 +182,35 @@ std::string_view gguf_pretokenizers_text();
 // configs/quantization.json: fields and their supported values, in a quantization_config by method (`ignored`: without
 // effect; `notes`: of the tools on their work) and in a LoRA adapter's adapter_config.json ([]: any value).
 std::string_view quantization_text();
+
+// configs/regex_sets.json: sets of characters by name, as members of a class of PCRE2; ^ before them: all others.
+//   posix         [:name:] in a class. All are spelled out, since releases of PCRE2 differ
+//   categories    names of \p{name} that PCRE2 and `posix` lack, without case, blanks, - and _
+std::string_view regex_sets_text();
+
+// configs/string_formats.json: patterns of strings of JSON schemas.
+//   patterns      of formats, where XGrammar's are too loose: RFC 3339 (dates respect the length of months and leap
+//                 years, times have no leap seconds), RFC 6901
+//   automata      the same, for automata only: email is RFC 5321 without quotes, which XGrammar's pattern has and its
+//                 automata do not
+//   stricter      patterns of Zod that no automaton here expresses (assertions, too many states, Unicode), and stricter
+//                 ones
+std::string_view string_formats_text();
+
+// configs/tokenizers.json: data that the files of tokenizers do not repeat.
+//   patterns          of components of tokenizer.json by their type, and of Llama 3's list of ranks. ByteLevel has
+//                     GPT-2's. Whitespace has the \w of a Rust library, which counts joiners as word characters
+//                     (Unicode's UTS 18). Punctuation has the characters of Unicode 8, so younger ones are excluded
+//   special_tokens    of Llama 3's list of ranks, before numbered names, and of tekken.json up to version v7, if it
+//                     lists none
+std::string_view tokenizers_text();
+
+// configs/tool_formats.json: the formats in which model families write tool calls, see ToolFormatRow, whose members
+// have the names of the fields. An absent field is empty. A chat template has the first format of which it contains all
+// texts of one list in `templates`, so more specific texts come first. A row without a body is a format that is not
+// supported.
+//   tags          the members of XmlTags in their order
+//   force         force_before and force_after
+std::string_view tool_formats_text();
 
 }  // namespace pinion

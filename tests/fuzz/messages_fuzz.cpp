@@ -10,7 +10,6 @@
 #include "loader/files/json.h"
 #include "tests/fuzz/check.h"
 #include "tokenizer/templates/chat_template.h"
-#include "tokenizer/templates/special_token_escape.h"
 
 using namespace pinion;
 using Ordered = nlohmann::ordered_json;

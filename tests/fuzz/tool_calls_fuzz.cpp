@@ -21,8 +21,6 @@ using namespace pinion;
 using Json = nlohmann::ordered_json;
 using Kind = ToolEvent::Kind;
 
-constexpr auto kFormats = static_cast<size_t>(ToolFormat::kLast) + 1;
-
 // Bytes from 128 on stand for these, the others for themselves.
 constexpr std::string_view kWords[] = {"<think>",
                                        "</think>",
@@ -196,8 +194,8 @@ void check_calls(const std::vector<ToolEvent>& events) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 3) return 0;
   ToolCallOptions options;
-  options.format = ToolFormat(data[0] % kFormats);
-  const ToolFormatRow& row = tool_format_row(options.format);
+  const ToolFormatRow& row = tool_formats()[data[0] % tool_formats().size()];
+  options.format = row.name;
   const std::string text = text_of(row, {reinterpret_cast<const char*>(data) + 3, size - 3});
   options.inside_thought = data[1] & 1;
   if (data[1] & 2) options.tools = tools();
@@ -221,7 +219,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return (options.forced_prefix + text).find(word) != std::string::npos;
   };
   const bool is_plain =
-      !options.inside_thought && options.format != ToolFormat::kHarmony &&
+      !options.inside_thought && options.format != "harmony" &&
       std::ranges::none_of(thinking_marks(), [&](const ThinkingMarks& marks) { return has(marks.open); }) &&
       std::ranges::none_of(marks_of(row), has) &&
       std::ranges::none_of(events, [](const ToolEvent& e) { return e.kind != Kind::kContent; });

@@ -33,6 +33,7 @@ TEST(Jinja, JsonEqualsPythons) {
 
 TEST(Jinja, TextIsUnicode) {
   EXPECT_EQ(rendered("{{ 'äöü' | length }}{{ [1, 2] | count }}{{ 'äb' | first }}{{ [3] | first }}"), "32ä3");
+  EXPECT_EQ(rendered("{{ 'ŉ և ᾳ ß' | upper }} {{ 'ﬁn ᾳ և ß ŉ'.title() }}"), "ʼN ԵՒ ΑΙ SS Fin ᾼ Եւ Ss ʼN");
   EXPECT_EQ(rendered("[{{ v | trim }}]", {{"v", "\u00a0\x1f a\u3000b \u2028\n"}}), "[a\u3000b]");
   EXPECT_EQ(rendered("[{{ v | trim }}]", {{"v", " \n"}}), "[]");
   EXPECT_EQ(rendered("{{ x is " + std::string(200000, ' ') + "undefined }}"), "True");

@@ -1,5 +1,5 @@
 // Escapes of special tokens that users type.
-#include "tokenizer/templates/special_token_escape.h"
+#include "tokenizer/templates/chat_template.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -12,7 +12,7 @@
 #include "loader/files/json.h"
 #include "tests/temp_folder.h"
 #include "tests/tokenizer/encoded.h"
-#include "tokenizer/templates/special_token_escape.h"
+#include "tokenizer/templates/chat_template.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {

@@ -10,7 +10,7 @@ namespace pinion {
 namespace {
 
 TEST(ToolCalls, HermesJson) {
-  const auto hermes = [](std::string_view text) { return parsed(ToolFormat::kHermes, text); };
+  const auto hermes = [](std::string_view text) { return parsed("hermes", text); };
   EXPECT_EQ(hermes("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"a\"}}\n</tool_call>"),
             "#0 f{\"s\": \"a\"};");
   EXPECT_EQ(hermes("Now.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n"
@@ -22,7 +22,7 @@ TEST(ToolCalls, HermesJson) {
 }
 
 TEST(ToolCalls, AnyOrderOfJsonFields) {
-  const auto hermes = [](std::string_view text) { return parsed(ToolFormat::kHermes, text); };
+  const auto hermes = [](std::string_view text) { return parsed("hermes", text); };
   EXPECT_EQ(
       hermes("<tool_call>{\"arguments\": {\"s\": \"a\"}, \"x\": [{}], \"id\": \"k1\", \"name\": \"f\"}</tool_call>"),
       "#0 f:k1{\"s\": \"a\"};");
@@ -41,13 +41,12 @@ TEST(ToolCalls, AnyOrderOfJsonFields) {
 TEST(ToolCalls, StringsMayContainMarks) {
   EXPECT_EQ(
       parsed(
-          ToolFormat::kHermes,
+          "hermes",
           R"(<tool_call>{"name": "f", "arguments": {"s": "</tool_call> <think> {\"\\ \u00e9 \ud83d\ude00 ü 😀"}}</tool_call>.)"),
       R"(#0 f{"s": "</tool_call> <think> {\"\\ \u00e9 \ud83d\ude00 ü 😀"};.)");
   // Models write newlines in strings, JSON does not allow them.
-  EXPECT_EQ(
-      parsed(ToolFormat::kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"a\n\tb\x01\"}}</tool_call>"),
-      R"(#0 f{"s": "a\n\tb\u0001"};)");
+  EXPECT_EQ(parsed("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"a\n\tb\x01\"}}</tool_call>"),
+            R"(#0 f{"s": "a\n\tb\u0001"};)");
 }
 
 TEST(ToolCalls, InvalidCallsAreContentWithoutMarks) {
@@ -76,10 +75,10 @@ TEST(ToolCalls, InvalidCallsAreContentWithoutMarks) {
            "<tool_call>{\"name\": \"f\", \"arguments\": {\"o\": {\"a\": [1</tool_call>",
            "Done.</tool_call>",
        }) {
-    EXPECT_EQ(parsed(ToolFormat::kHermes, text), without(text, {"<tool_call>", "</tool_call>"}));
+    EXPECT_EQ(parsed("hermes", text), without(text, {"<tool_call>", "</tool_call>"}));
   }
-  EXPECT_EQ(parsed(ToolFormat::kHermes, "<tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call>"), "#0 g{};");
-  EXPECT_EQ(parsed(ToolFormat::kHermes,
+  EXPECT_EQ(parsed("hermes", "<tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call>"), "#0 g{};");
+  EXPECT_EQ(parsed("hermes",
                    "<tool_call>{\"name\": \"f\", \"arguments\": {\"i\": x</tool_call>"
                    "<tool_call>{\"name\": \"g\"}</tool_call>"),
             "{\"name\": \"f\", \"arguments\": {\"i\": x#0 g{};");
@@ -92,7 +91,7 @@ TEST(ToolCalls, MendsOneMissingCloser) {
     return text.size() < 12 ? text : text.substr(6, text.size() - 9);
   };
   const auto hermes = [&](const std::string& json) {
-    return arguments(ToolFormat::kHermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": " + json, "\n</tool_call>");
+    return arguments("hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": " + json, "\n</tool_call>");
   };
   EXPECT_EQ(hermes("{\"s\": \"a\""), "{\"s\": \"a\"}");  // two braces, but one of the arguments
   EXPECT_EQ(hermes("{\"s\": \"a\"}"), "{\"s\": \"a\"}");
@@ -103,7 +102,7 @@ TEST(ToolCalls, MendsOneMissingCloser) {
 }
 
 TEST(ToolCalls, BrokenCallsEnd) {
-  const auto hermes = [](std::string_view text) { return parsed(ToolFormat::kHermes, text); };
+  const auto hermes = [](std::string_view text) { return parsed("hermes", text); };
   // Long calls are sent before they are complete.
   const std::string call = "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"", text(kMaxHeldCallBytes, 'a');
   EXPECT_EQ(hermes(call + text), "#0 f{\"s\": \"" + text + "!");
@@ -123,16 +122,14 @@ TEST(ToolCalls, NestingIsLimited) {
   const auto nested = [&](size_t depth) {
     return open + std::string(depth, '[') + std::string(depth, ']') + "}}</tool_call>";
   };
-  EXPECT_TRUE(parsed(ToolFormat::kHermes, nested(127)).ends_with("]};"));
-  EXPECT_EQ(parsed(ToolFormat::kHermes, nested(128)),
-            open.substr(11) + std::string(128, '[') + std::string(128, ']') + "}}");
+  EXPECT_TRUE(parsed("hermes", nested(127)).ends_with("]};"));
+  EXPECT_EQ(parsed("hermes", nested(128)), open.substr(11) + std::string(128, '[') + std::string(128, ']') + "}}");
 }
 
 TEST(ToolCalls, NoFormatGivesOnlyThoughts) {
   const std::string call = "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>";
-  EXPECT_EQ(parsed(ToolFormat::kNone, "<think>\nWhy?\n</think>\n\n" + call), "(Why?)" + call);
-  EXPECT_EQ(parsed(options_of(ToolFormat::kHermes, true), "Why " + call + "?\n</think>\n\n" + call),
-            "(Why " + call + "?)#0 g{};");
+  EXPECT_EQ(parsed("", "<think>\nWhy?\n</think>\n\n" + call), "(Why?)" + call);
+  EXPECT_EQ(parsed(options_of("hermes", true), "Why " + call + "?\n</think>\n\n" + call), "(Why " + call + "?)#0 g{};");
 }
 
 // The prompt ends in the beginning of the answer: only the rest gives events, except for a call that is unfinished.
@@ -142,7 +139,7 @@ TEST(ToolCalls, BegunAnswers) {
     options.begun = begun;
     return parsed(options, text);
   };
-  const auto hermes = [&](const char* begun, std::string_view text) { return rest(ToolFormat::kHermes, begun, text); };
+  const auto hermes = [&](const char* begun, std::string_view text) { return rest("hermes", begun, text); };
   EXPECT_EQ(hermes("I am", " here."), " here.");
   EXPECT_EQ(hermes("I am\n", "\nSo"), "\nSo");
   EXPECT_EQ(hermes("I am\n", "<think>so</think>So"), "(so)So");
@@ -160,23 +157,22 @@ TEST(ToolCalls, BegunAnswers) {
   EXPECT_EQ(hermes("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\"", ": \"a\"}}\n</tool_call>"),
             "#0 f{\"s\": \"a\"};");
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"g\"}</tool_call>", "<tool_call>{\"name\": \"f\"}</tool_call>"), "#0 f{};");
-  EXPECT_EQ(rest(ToolFormat::kLlama, "{", "\"a\": 1}"), "\"a\": 1}");
-  EXPECT_EQ(rest(ToolFormat::kLlama, "{\"name\": \"f\", ", "\"parameters\": {}}"), "#0 f{};");
-  EXPECT_EQ(rest(ToolFormat::kHarmony, "<|channel|>final<|message|>I am", " here.<|return|>"), " here.");
-  EXPECT_EQ(rest(ToolFormat::kHarmony, "<|channel|>analysis<|message|>I",
-                 " am<|end|><|start|>assistant<|channel|>final<|message|>So"),
-            "( am)So");
-  EXPECT_EQ(rest(ToolFormat::kNone, "<think>", "\nhm</think>a"), "(hm)a");
+  EXPECT_EQ(rest("llama", "{", "\"a\": 1}"), "\"a\": 1}");
+  EXPECT_EQ(rest("llama", "{\"name\": \"f\", ", "\"parameters\": {}}"), "#0 f{};");
+  EXPECT_EQ(rest("harmony", "<|channel|>final<|message|>I am", " here.<|return|>"), " here.");
+  EXPECT_EQ(
+      rest("harmony", "<|channel|>analysis<|message|>I", " am<|end|><|start|>assistant<|channel|>final<|message|>So"),
+      "( am)So");
+  EXPECT_EQ(rest("", "<think>", "\nhm</think>a"), "(hm)a");
 }
 
 TEST(ToolCalls, NoToolListAllowsAnyName) {
   const std::string call = "<tool_call>{\"name\": \"any\", \"arguments\": {}}</tool_call>";
-  EXPECT_EQ(parsed({.format = ToolFormat::kHermes}, call), "#0 any{};");
-  EXPECT_EQ(parsed({.format = ToolFormat::kHermes, .tools = Json::array()}, call),
-            without(call, {"<tool_call>", "</tool_call>"}));
-  EXPECT_EQ(parsed({.format = ToolFormat::kQwenXml},
-                   "<tool_call><function=any><parameter=k>1</parameter></function></tool_call>"),
-            "#0 any{\"k\": \"1\"};");
+  EXPECT_EQ(parsed({.format = "hermes"}, call), "#0 any{};");
+  EXPECT_EQ(parsed({.format = "hermes", .tools = Json::array()}, call), without(call, {"<tool_call>", "</tool_call>"}));
+  EXPECT_EQ(
+      parsed({.format = "qwen_xml"}, "<tool_call><function=any><parameter=k>1</parameter></function></tool_call>"),
+      "#0 any{\"k\": \"1\"};");
 }
 
 // The events of the last chunk.
@@ -188,8 +184,8 @@ std::string last_events(ToolFormat format, std::initializer_list<std::string_vie
 }
 
 TEST(ToolCalls, EmitsEventsEarly) {
-  EXPECT_EQ(last_events(ToolFormat::kHermes, {"a < b <tool"}), "a < b ");
-  EXPECT_EQ(last_events(ToolFormat::kHermes, {"<tool", "s>"}), "<tools>");
+  EXPECT_EQ(last_events("hermes", {"a < b <tool"}), "a < b ");
+  EXPECT_EQ(last_events("hermes", {"<tool", "s>"}), "<tools>");
   const std::string text(kMaxHeldCallBytes, 'a');
   const auto long_call = [&](ToolFormat format, const std::string& begin, const std::string& more) {
     EXPECT_EQ(last_events(format, {begin}), "");  // short so far, so it may become content
@@ -197,30 +193,30 @@ TEST(ToolCalls, EmitsEventsEarly) {
     return last_events(format, {begin, text, more});
   };
   const std::string hermes = "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"";
-  EXPECT_EQ(long_call(ToolFormat::kHermes, hermes, "cd\""), "cd\"");
-  EXPECT_EQ(long_call(ToolFormat::kHermes, hermes, "\"}"), "\"};");
-  EXPECT_EQ(long_call(ToolFormat::kQwenXml, "<tool_call>\n<function=f>\n<parameter=s>\n", "b\nc</par"), "b\\nc");
-  EXPECT_EQ(long_call(ToolFormat::kFunctionGemma, "<start_function_call>call:f{s:<escape>", "b<esc"), "b");
-  EXPECT_EQ(long_call(ToolFormat::kMistralArgs, "[TOOL_CALLS]f[ARGS]{\"s\": \"", "b"), "b");
-  EXPECT_EQ(long_call(ToolFormat::kLlama, "{\"name\": \"f\", \"parameters\": {\"s\": \"", "b"), "b");
-  EXPECT_EQ(last_events(ToolFormat::kHermes, {hermes, "a\"", "}"}), "#0 f{\"s\": \"a\"};");
-  EXPECT_EQ(last_events(ToolFormat::kQwenXml, {"<function=f><parameter=i>", "\n12", "\n</parameter>\n</"}), "");
-  EXPECT_EQ(last_events(ToolFormat::kQwenXml, {"<function=f><parameter=i>", "\n12", "\n</parameter>\n</function>"}),
+  EXPECT_EQ(long_call("hermes", hermes, "cd\""), "cd\"");
+  EXPECT_EQ(long_call("hermes", hermes, "\"}"), "\"};");
+  EXPECT_EQ(long_call("qwen_xml", "<tool_call>\n<function=f>\n<parameter=s>\n", "b\nc</par"), "b\\nc");
+  EXPECT_EQ(long_call("function_gemma", "<start_function_call>call:f{s:<escape>", "b<esc"), "b");
+  EXPECT_EQ(long_call("mistral_args", "[TOOL_CALLS]f[ARGS]{\"s\": \"", "b"), "b");
+  EXPECT_EQ(long_call("llama", "{\"name\": \"f\", \"parameters\": {\"s\": \"", "b"), "b");
+  EXPECT_EQ(last_events("hermes", {hermes, "a\"", "}"}), "#0 f{\"s\": \"a\"};");
+  EXPECT_EQ(last_events("qwen_xml", {"<function=f><parameter=i>", "\n12", "\n</parameter>\n</"}), "");
+  EXPECT_EQ(last_events("qwen_xml", {"<function=f><parameter=i>", "\n12", "\n</parameter>\n</function>"}),
             "#0 f{\"i\": 12};");
-  EXPECT_EQ(last_events(ToolFormat::kLlama, {"{\"answer\": 4"}), "{\"answer\": 4");
-  EXPECT_EQ(last_events(ToolFormat::kHarmony, {"<|channel|>analysis<|message|>a <|e"}), "(a )");
+  EXPECT_EQ(last_events("llama", {"{\"answer\": 4"}), "{\"answer\": 4");
+  EXPECT_EQ(last_events("harmony", {"<|channel|>analysis<|message|>a <|e"}), "(a )");
 }
 
 TEST(ToolCalls, TruncatedTextsLoseNothing) {
   const std::pair<ToolFormat, std::string> texts[] = {
-      {ToolFormat::kHermes, "A\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"a\"}}\n</tool_call>"},
-      {ToolFormat::kQwenXml, "A\n<tool_call>\n<function=f>\n<parameter=i>\n1\n</parameter>\n</function>\n</tool_call>"},
-      {ToolFormat::kLlama, " {\"name\": \"f\", \"parameters\": {\"s\": \"a\"}}; "},
-      {ToolFormat::kMistral, "A[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"s\": \"a\"}}]"},
-      {ToolFormat::kMistralArgs, "A[TOOL_CALLS]f[CALL_ID]b[ARGS]{\"s\": \"a\"}"},
-      {ToolFormat::kFunctionGemma, "A<start_function_call>call:f{s:<escape>a<escape>}<end_function_call>"},
-      {ToolFormat::kPhi4Mini, "A<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"s\": \"a\"}}]<|/tool_call|>"},
-      {ToolFormat::kHarmony, "<|channel|>commentary to=functions.f<|message|>{\"s\": \"a\"}<|call|>"},
+      {"hermes", "A\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"a\"}}\n</tool_call>"},
+      {"qwen_xml", "A\n<tool_call>\n<function=f>\n<parameter=i>\n1\n</parameter>\n</function>\n</tool_call>"},
+      {"llama", " {\"name\": \"f\", \"parameters\": {\"s\": \"a\"}}; "},
+      {"mistral", "A[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"s\": \"a\"}}]"},
+      {"mistral_args", "A[TOOL_CALLS]f[CALL_ID]b[ARGS]{\"s\": \"a\"}"},
+      {"function_gemma", "A<start_function_call>call:f{s:<escape>a<escape>}<end_function_call>"},
+      {"phi4_mini", "A<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"s\": \"a\"}}]<|/tool_call|>"},
+      {"harmony", "<|channel|>commentary to=functions.f<|message|>{\"s\": \"a\"}<|call|>"},
   };
   // Each prefix is a complete call, or content without marks: never half a call.
   for (const auto& [format, text] : texts) {
@@ -245,7 +241,7 @@ TEST(ToolCalls, TruncatedTextsLoseNothing) {
 TEST(ToolCalls, HeldTextIsBounded) {
   const std::string open = "<tool_call>{\"arguments\": {\"s\": \"", close = "\"}, \"name\": \"f\"}</tool_call>";
   const auto text = [&](size_t bytes) { return open + std::string(bytes - open.size(), 'a') + close; };
-  const ToolCallOptions hermes = options_of(ToolFormat::kHermes);
+  const ToolCallOptions hermes = options_of("hermes");
   const std::string longest = text(kMaxHeldBytes + 11 - close.size()), longer = text(kMaxHeldBytes + 1);
   EXPECT_TRUE(parsed(hermes, longest, 1, 1000).starts_with("#0 f{\"s\": \"aa"));
   const std::string content = without(longer, {"<tool_call>", "</tool_call>"});
@@ -261,7 +257,7 @@ TEST(ToolCalls, HeldTextIsBounded) {
   const auto number = [](size_t digits) {
     return "<function=f><parameter=i>" + std::string(digits, '1') + "</parameter></function>";
   };
-  const ToolCallOptions xml = options_of(ToolFormat::kQwenXml);
+  const ToolCallOptions xml = options_of("qwen_xml");
   EXPECT_EQ(parsed(xml, number(300), 1, 1), "#0 f{\"i\": " + std::string(300, '1') + "};");
   EXPECT_TRUE(parsed(xml, number(kMaxHeldBytes + 1), 1, 1000).starts_with("#0 f{\"i\": \"1"));
 }
@@ -278,18 +274,18 @@ TEST(ToolCalls, LongTextsTakeLinearTime) {
     EXPECT_GE(shown_text, kept_bytes) << begin << word;
     EXPECT_LE(shown_text, 2 * kBytes) << begin << word;
   };
-  take(ToolFormat::kHermes, "a", "<tool_call>{", kBytes / 12);
-  take(ToolFormat::kHermes, "<tool_call>", " ");
-  take(ToolFormat::kHermes, "<tool_call>{\"arguments\": \"", "a");
-  take(ToolFormat::kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {}}", " ");
-  take(ToolFormat::kQwenXml, "<function=f><parameter=o>", "</parameter>\n");
-  take(ToolFormat::kQwenXml, "<function=f><parameter=s>", "</parameter>\n");
-  take(ToolFormat::kFunctionGemma, "<start_function_call>call:f{s:<escape>", "<escape");
-  take(ToolFormat::kMistral, "", "[TOOL_CALLS]", 0);
-  take(ToolFormat::kHarmony, "", "<|start|>", 0);
-  take(ToolFormat::kHermes, "", "<tool_call>{\"name\": \"f\", \"arguments\": {x]]]]</tool_call>",
+  take("hermes", "a", "<tool_call>{", kBytes / 12);
+  take("hermes", "<tool_call>", " ");
+  take("hermes", "<tool_call>{\"arguments\": \"", "a");
+  take("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}}", " ");
+  take("qwen_xml", "<function=f><parameter=o>", "</parameter>\n");
+  take("qwen_xml", "<function=f><parameter=s>", "</parameter>\n");
+  take("function_gemma", "<start_function_call>call:f{s:<escape>", "<escape");
+  take("mistral", "", "[TOOL_CALLS]", 0);
+  take("harmony", "", "<|start|>", 0);
+  take("hermes", "", "<tool_call>{\"name\": \"f\", \"arguments\": {x]]]]</tool_call>",
        kBytes / 3);  // not mended
-  take(ToolFormat::kNone, "a", "\n");
+  take("", "a", "\n");
 }
 
 }  // namespace

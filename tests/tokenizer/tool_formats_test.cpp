@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string>
 
+#include "configs/families.h"
 #include "tests/tokenizer/tool_call_text.h"
 
 namespace pinion {
@@ -13,8 +14,8 @@ namespace {
 
 TEST(ToolFormats, QwenXmlTypes) {
   const auto value = [](const std::string& key, const std::string& text) {
-    const std::string shown_text = parsed(ToolFormat::kQwenXml, "<tool_call>\n<function=f>\n<parameter=" + key + ">\n" +
-                                                                    text + "\n</parameter>\n</function>\n</tool_call>");
+    const std::string shown_text = parsed("qwen_xml", "<tool_call>\n<function=f>\n<parameter=" + key + ">\n" + text +
+                                                          "\n</parameter>\n</function>\n</tool_call>");
     const std::string before = "#0 f{\"" + key + "\": ", behind = "};";
     EXPECT_TRUE(shown_text.starts_with(before) && shown_text.ends_with(behind)) << shown_text;
     return shown_text.substr(before.size(), shown_text.size() - before.size() - behind.size());
@@ -49,7 +50,7 @@ TEST(ToolFormats, QwenXmlTypes) {
 }
 
 TEST(ToolFormats, QwenXmlSeveralCalls) {
-  const auto xml = [](std::string_view text) { return parsed(ToolFormat::kQwenXml, text); };
+  const auto xml = [](std::string_view text) { return parsed("qwen_xml", text); };
   EXPECT_EQ(xml("</think>\n\nNow.\n\n<tool_call>\n<function=g>\n</function>\n</tool_call>\n<tool_call>\n<function=f>\n"
                 "<parameter=i>\n3\n</parameter>\n<parameter=s>\nü\n</parameter>\n</function>\n</tool_call>\n\nDone."),
             "</think>\n\nNow.#0 g{};#1 f{\"i\": 3, \"s\": \"ü\"};Done.");
@@ -69,7 +70,7 @@ TEST(ToolFormats, QwenXmlSeveralCalls) {
 
 TEST(ToolFormats, CdataKeepsText) {
   const auto value = [](const std::string& text) {
-    return parsed(ToolFormat::kMiniCpm5, "<function name=\"f\"><param name=\"s\">" + text + "</param></function>");
+    return parsed("minicpm5", "<function name=\"f\"><param name=\"s\">" + text + "</param></function>");
   };
   EXPECT_EQ(value("<![CDATA[\n</param> ]]\n]]>"), "#0 f{\"s\": \"\\n</param> ]]\\n\"};");
   EXPECT_EQ(value("a]]>"), "#0 f{\"s\": \"a]]>\"};");
@@ -78,7 +79,7 @@ TEST(ToolFormats, CdataKeepsText) {
 }
 
 TEST(ToolFormats, LlamaCallsWithoutMarks) {
-  const auto llama = [](std::string_view text) { return parsed(ToolFormat::kLlama, text); };
+  const auto llama = [](std::string_view text) { return parsed("llama", text); };
   EXPECT_EQ(llama("{\"name\": \"f\", \"parameters\": {\"s\": \"a\"}}"), "#0 f{\"s\": \"a\"};");
   EXPECT_EQ(
       llama("\n {\"type\": \"function\", \"name\": \"f\", \"parameters\": {}};\n{\"name\": \"g\", \"parameters\": {}}"),
@@ -105,7 +106,7 @@ TEST(ToolFormats, LlamaCallsWithoutMarks) {
 }
 
 TEST(ToolFormats, MistralListsAndNames) {
-  for (const ToolFormat format : {ToolFormat::kMistral, ToolFormat::kMistralArgs}) {
+  for (const ToolFormat format : std::initializer_list<ToolFormat>{"mistral", "mistral_args"}) {
     const auto mistral = [&](std::string_view text) { return parsed(format, text); };
     EXPECT_EQ(mistral("Now.[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"s\": \"]\"}, \"id\": \"late\"}, "
                       "{\"id\": \"abcdefghi\", \"name\": \"g\", \"arguments\": {}}]"),
@@ -128,7 +129,7 @@ TEST(ToolFormats, MistralListsAndNames) {
              "[TOOL_CALLS]f[CALL_ID]a[CALL_ID]b[ARGS]{}",
              "[TOOL_CALLS][{\"name\": \"h\", \"arguments\": {}}]",
          }) {
-      const bool has_args = format == ToolFormat::kMistralArgs;
+      const bool has_args = format == "mistral_args";
       const std::string content = without(text, {"[TOOL_CALLS]"});
       EXPECT_EQ(mistral(text), has_args ? without(content, {"[ARGS]", "[CALL_ID]"}) : content);
     }
@@ -136,7 +137,7 @@ TEST(ToolFormats, MistralListsAndNames) {
 }
 
 TEST(ToolFormats, GemmaQuotes) {
-  const auto gemma = [](std::string_view text) { return parsed(ToolFormat::kFunctionGemma, text); };
+  const auto gemma = [](std::string_view text) { return parsed("function_gemma", text); };
   EXPECT_EQ(gemma("<start_function_call>call:f{s:<escape>a \"b\", {c}\n<escape>,i:3}<end_function_call>"),
             R"(#0 f{"s": "a \"b\", {c}\n", "i": 3};)");
   EXPECT_EQ(
@@ -158,7 +159,7 @@ TEST(ToolFormats, GemmaQuotes) {
 }
 
 TEST(ToolFormats, HarmonyChannels) {
-  const auto harmony = [](std::string_view text) { return parsed(ToolFormat::kHarmony, text); };
+  const auto harmony = [](std::string_view text) { return parsed("harmony", text); };
   EXPECT_EQ(
       harmony(
           "<|channel|>analysis<|message|>Why?<|end|><|start|>assistant<|channel|>final<|message|>So <|b|>.<|return|>"),
@@ -190,15 +191,13 @@ TEST(ToolFormats, HarmonyChannels) {
 }
 
 TEST(ToolFormats, GraniteAndPhiCallsAreLists) {
-  EXPECT_EQ(parsed(ToolFormat::kGranite,
+  EXPECT_EQ(parsed("granite",
                    "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"i\": 1}}, {\"arguments\": {}, \"name\": \"g\"}]"),
             "#0 f{\"i\": 1};#1 g{};");
-  EXPECT_EQ(parsed(ToolFormat::kGranite, "<tool_call>[{\"name\": \"g\", \"arguments\": {}}]\n\nDone."), "#0 g{};Done.");
-  EXPECT_EQ(
-      parsed(ToolFormat::kPhi4Mini, "Now.<|tool_call|>[{\"name\": \"g\", \"arguments\": {}}]<|/tool_call|> Done."),
-      "Now.#0 g{}; Done.");
-  EXPECT_EQ(parsed(ToolFormat::kPhi4Mini, "<|tool_call|>{\"name\": \"g\", \"arguments\": {}}<|/tool_call|>"),
-            "#0 g{};");
+  EXPECT_EQ(parsed("granite", "<tool_call>[{\"name\": \"g\", \"arguments\": {}}]\n\nDone."), "#0 g{};Done.");
+  EXPECT_EQ(parsed("phi4_mini", "Now.<|tool_call|>[{\"name\": \"g\", \"arguments\": {}}]<|/tool_call|> Done."),
+            "Now.#0 g{}; Done.");
+  EXPECT_EQ(parsed("phi4_mini", "<|tool_call|>{\"name\": \"g\", \"arguments\": {}}<|/tool_call|>"), "#0 g{};");
 }
 
 TEST(ToolFormats, PromptsForceCalls) {
@@ -209,21 +208,21 @@ TEST(ToolFormats, PromptsForceCalls) {
     return parsed(options, text);
   };
   for (const ToolFormat format :
-       {ToolFormat::kHermes, ToolFormat::kLlama, ToolFormat::kMistral, ToolFormat::kGranite, ToolFormat::kPhi4Mini}) {
-    const std::string key = format == ToolFormat::kLlama ? "parameters" : "arguments";
+       std::initializer_list<ToolFormat>{"hermes", "llama", "mistral", "granite", "phi4_mini"}) {
+    const std::string key = format == "llama" ? "parameters" : "arguments";
     EXPECT_EQ(forced(format, "f", " {\"i\": 1}}"), "#0 f{\"i\": 1};");
     EXPECT_EQ(forced(format, "", "g\", \"" + key + "\": {}}"), "#0 g{};");
   }
-  EXPECT_EQ(forced(ToolFormat::kHermes, "f", "{}}\n</tool_call>", true), "#0 f{};");
-  EXPECT_EQ(forced(ToolFormat::kHermes, "f", "Never."), "{\"name\": \"f\", \"arguments\":Never.");
-  EXPECT_EQ(forced(ToolFormat::kQwenXml, "f", "<parameter=i>\n1\n</parameter>\n</function>"), "#0 f{\"i\": 1};");
-  EXPECT_EQ(forced(ToolFormat::kQwenXml, "", "g>\n</function>\n</tool_call>"), "#0 g{};");
-  EXPECT_EQ(forced(ToolFormat::kMistralArgs, "f", "{\"i\": 1}"), "#0 f{\"i\": 1};");
-  EXPECT_EQ(forced(ToolFormat::kMistralArgs, "", "g[ARGS]{}"), "#0 g{};");
-  EXPECT_EQ(forced(ToolFormat::kFunctionGemma, "f", "i:1}<end_function_call>"), "#0 f{\"i\": 1};");
-  EXPECT_EQ(forced(ToolFormat::kFunctionGemma, "", "g{}<end_function_call>"), "#0 g{};");
-  EXPECT_EQ(forced(ToolFormat::kHarmony, "f", "{\"i\": 1}<|call|>"), "#0 f{\"i\": 1};");
-  EXPECT_EQ(forced(ToolFormat::kHarmony, "", "g <|constrain|>json<|message|>{}<|call|>"), "#0 g{};");
+  EXPECT_EQ(forced("hermes", "f", "{}}\n</tool_call>", true), "#0 f{};");
+  EXPECT_EQ(forced("hermes", "f", "Never."), "{\"name\": \"f\", \"arguments\":Never.");
+  EXPECT_EQ(forced("qwen_xml", "f", "<parameter=i>\n1\n</parameter>\n</function>"), "#0 f{\"i\": 1};");
+  EXPECT_EQ(forced("qwen_xml", "", "g>\n</function>\n</tool_call>"), "#0 g{};");
+  EXPECT_EQ(forced("mistral_args", "f", "{\"i\": 1}"), "#0 f{\"i\": 1};");
+  EXPECT_EQ(forced("mistral_args", "", "g[ARGS]{}"), "#0 g{};");
+  EXPECT_EQ(forced("function_gemma", "f", "i:1}<end_function_call>"), "#0 f{\"i\": 1};");
+  EXPECT_EQ(forced("function_gemma", "", "g{}<end_function_call>"), "#0 g{};");
+  EXPECT_EQ(forced("harmony", "f", "{\"i\": 1}<|call|>"), "#0 f{\"i\": 1};");
+  EXPECT_EQ(forced("harmony", "", "g <|constrain|>json<|message|>{}<|call|>"), "#0 g{};");
 }
 
 std::string file_text(const std::string& name) {
@@ -233,37 +232,48 @@ std::string file_text(const std::string& name) {
 }
 
 TEST(ToolFormats, DetectsFormatsOfTemplates) {
-  EXPECT_EQ(detect_tool_format(file_text("im_tools.jinja")), ToolFormat::kHermes);
-  EXPECT_EQ(detect_tool_format(file_text("im_macro.jinja")), ToolFormat::kQwenXml);
-  EXPECT_EQ(detect_tool_format(file_text("headers.jinja")), ToolFormat::kLlama);
-  EXPECT_EQ(detect_tool_format(file_text("chatml.jinja")), ToolFormat::kNone);
-  EXPECT_EQ(detect_tool_format(file_text("turns.jinja")), ToolFormat::kNone);
-  EXPECT_EQ(detect_tool_format(""), ToolFormat::kNone);
+  EXPECT_EQ(detect_tool_format(file_text("im_tools.jinja")), "hermes");
+  EXPECT_EQ(detect_tool_format(file_text("im_macro.jinja")), "qwen_xml");
+  EXPECT_EQ(detect_tool_format(file_text("headers.jinja")), "llama");
+  EXPECT_EQ(detect_tool_format(file_text("chatml.jinja")), "");
+  EXPECT_EQ(detect_tool_format(file_text("turns.jinja")), "");
+  EXPECT_EQ(detect_tool_format(""), "");
   // The marks of published templates.
-  EXPECT_EQ(detect_tool_format("'<tool_call>\\n<function=' + name + '>\\n<parameter='"), ToolFormat::kQwenXml);
-  EXPECT_EQ(detect_tool_format("{{ '[TOOL_CALLS][' }}"), ToolFormat::kMistral);
-  EXPECT_EQ(detect_tool_format("{{ '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}"), ToolFormat::kMistralArgs);
-  EXPECT_EQ(detect_tool_format("{{ '<start_function_call>call:' + name }}"), ToolFormat::kFunctionGemma);
-  EXPECT_EQ(detect_tool_format("'<tool_call>' + call.name + '<arg_key>'"), ToolFormat::kGlm);
-  EXPECT_EQ(detect_tool_format("']<]minimax[>[<tool_call>' + arguments"), ToolFormat::kNone);  // not supported
-  EXPECT_EQ(detect_tool_format("within <tool_call></tool_call>: {'arguments': <args-dict>}"), ToolFormat::kHermes);
-  EXPECT_EQ(detect_tool_format("<|start|>assistant<|channel|>analysis<|message|>"), ToolFormat::kHarmony);
-  EXPECT_EQ(detect_tool_format("respond only with <|tool_call|> followed by a JSON list"), ToolFormat::kGranite);
-  EXPECT_EQ(detect_tool_format("'<|tool|>' + message['tools'] + '<|/tool|>'"), ToolFormat::kPhi4Mini);
+  EXPECT_EQ(detect_tool_format("'<tool_call>\\n<function=' + name + '>\\n<parameter='"), "qwen_xml");
+  EXPECT_EQ(detect_tool_format("{{ '[TOOL_CALLS][' }}"), "mistral");
+  EXPECT_EQ(detect_tool_format("{{ '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}"), "mistral_args");
+  EXPECT_EQ(detect_tool_format("{{ '<start_function_call>call:' + name }}"), "function_gemma");
+  EXPECT_EQ(detect_tool_format("'<tool_call>' + call.name + '<arg_key>'"), "glm");
+  EXPECT_EQ(detect_tool_format("']<]minimax[>[<tool_call>' + arguments"), "");  // not supported
+  EXPECT_EQ(detect_tool_format("within <tool_call></tool_call>: {'arguments': <args-dict>}"), "hermes");
+  EXPECT_EQ(detect_tool_format("<|start|>assistant<|channel|>analysis<|message|>"), "harmony");
+  EXPECT_EQ(detect_tool_format("respond only with <|tool_call|> followed by a JSON list"), "granite");
+  EXPECT_EQ(detect_tool_format("'<|tool|>' + message['tools'] + '<|/tool|>'"), "phi4_mini");
 }
 
 TEST(ToolFormats, MarksAreSpecialTokens) {
-  EXPECT_TRUE(is_tool_mark(ToolFormat::kHermes, "<tool_call>"));
-  EXPECT_TRUE(is_tool_mark(ToolFormat::kHermes, "</tool_call>"));
-  EXPECT_FALSE(is_tool_mark(ToolFormat::kHermes, "<|im_end|>"));
-  EXPECT_FALSE(is_tool_mark(ToolFormat::kHermes, ""));
-  EXPECT_FALSE(is_tool_mark(ToolFormat::kNone, "<tool_call>"));
-  EXPECT_TRUE(is_tool_mark(ToolFormat::kFunctionGemma, "<escape>"));
-  EXPECT_TRUE(is_tool_mark(ToolFormat::kMistralArgs, "[ARGS]"));
-  EXPECT_TRUE(is_tool_mark(ToolFormat::kLlama, "<|python_tag|>"));
+  EXPECT_TRUE(is_tool_mark("hermes", "<tool_call>"));
+  EXPECT_TRUE(is_tool_mark("hermes", "</tool_call>"));
+  EXPECT_FALSE(is_tool_mark("hermes", "<|im_end|>"));
+  EXPECT_FALSE(is_tool_mark("hermes", ""));
+  EXPECT_FALSE(is_tool_mark("", "<tool_call>"));
+  EXPECT_TRUE(is_tool_mark("function_gemma", "<escape>"));
+  EXPECT_TRUE(is_tool_mark("mistral_args", "[ARGS]"));
+  EXPECT_TRUE(is_tool_mark("llama", "<|python_tag|>"));
   for (const char* token :
        {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>"}) {
-    EXPECT_TRUE(is_tool_mark(ToolFormat::kHarmony, token)) << token;
+    EXPECT_TRUE(is_tool_mark("harmony", token)) << token;
+  }
+}
+
+TEST(ToolFormats, RowsHaveKnownFields) {
+  constexpr std::string_view kFields[] = {"name", "templates", "body", "open",        "close", "other_marks",
+                                          "bare", "syntax",    "tags", "key_is_name", "force"};
+  for (const Json& row : Json::parse(tool_formats_text())) {
+    for (const auto& [key, value] : row.items()) {
+      EXPECT_NE(std::ranges::find(kFields, key), std::end(kFields)) << row["name"] << " " << key;
+    }
+    EXPECT_EQ(tool_format_row(row["name"].get<std::string>()).body == ToolBody::kNone, row["name"] == "");
   }
 }
 

@@ -38,7 +38,7 @@ Json tools_of(const Json& schemas) {
 }
 
 GrammarSource source_of(ToolFormat format, const Json& schemas, bool is_forced) {
-  const Json source = {{"format", static_cast<int>(format)}, {"is_forced", is_forced}, {"tools", schemas}};
+  const Json source = {{"format", format}, {"is_forced", is_forced}, {"tools", schemas}};
   return {.kind = GrammarSource::Kind::kToolCalls, .text = source.dump()};
 }
 
@@ -73,9 +73,17 @@ std::string violation(const std::string& name, const std::string& text) {
   return "";
 }
 
-class ToolGrammar : public testing::TestWithParam<int> {
+// All rows but the first, which is no format.
+std::vector<ToolFormat> supported_formats() {
+  std::vector<ToolFormat> names;
+  for (const ToolFormatRow& row : tool_formats()) names.push_back(row.name);
+  names.erase(names.begin());
+  return names;
+}
+
+class ToolGrammar : public testing::TestWithParam<ToolFormat> {
  protected:
-  static ToolFormat format() { return static_cast<ToolFormat>(GetParam()); }
+  static ToolFormat format() { return GetParam(); }
 };
 
 TEST_P(ToolGrammar, GeneratesValidCalls) {
@@ -103,7 +111,7 @@ TEST_P(ToolGrammar, GeneratesValidCalls) {
     GrammarMatcher matcher(*grammar, std::vector<int32_t>{kEnd});
     ToolCallOptions options{.format = format(), .tools = tools_of(kSchemas)};
     options.forced_prefix = forced_call(format(), name, "");
-    if (format() == ToolFormat::kFunctionary32) options.forced_prefix.insert(0, ">>>");
+    if (format() == "functionary32") options.forced_prefix.insert(0, ">>>");
     ToolCallParser parser(options);
     std::string text, closer;
     const std::string begun(parser.open_call().empty() ? options.forced_prefix : parser.open_call());
@@ -157,25 +165,23 @@ TEST(ToolGrammars, TakeCallsOfTheirForm) {
     ToolFormat format;
     const char *taken, *refused;
   } cases[] = {
-      {ToolFormat::kHermes, R"(f", "arguments": {"s": "a\"\u00e9\ud83d\ude00\n", "i": -3}})",
+      {"hermes", R"(f", "arguments": {"s": "a\"\u00e9\ud83d\ude00\n", "i": -3}})",
        R"(f", "arguments": {"s": "a\ud83d"})"},  // half a character
-      {ToolFormat::kHermes, R"(f", "arguments": {"s": "<tool_call>"}})", R"(g", )"},
-      {ToolFormat::kHermes, R"(f", "arguments": {"s": "", "k": "x"}})", R"(f", "arguments": {"k": "x")"},
-      {ToolFormat::kHermes, "f\", \"arguments\": {\"s\": \"\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"f",
-       R"(f", "x")"},
-      {ToolFormat::kLlama, R"(f", "parameters": {"s": "b"}})", R"(f", "parameters": {"s": "b"}} and)"},
-      {ToolFormat::kMistralArgs, R"(f[ARGS]{"s": "b"})", R"(f[ARGS]["s"])"},
-      {ToolFormat::kDeepSeekR1, "f\n```json\n{\"s\": \"`\"}\n```<｜tool▁call▁end｜>", "f\n```json\n{}"},
-      {ToolFormat::kQwenXml, "f>\n<parameter=s>\na \"b\" </p>\n</parameter>\n</function>\n</tool_call>",
-       "f>\n<parameter=i>"},
-      {ToolFormat::kQwenXml, "f>\n<parameter=s>\n{1}\n</parameter>\n<parameter=i>\n12\n</parameter>\n</function>",
+      {"hermes", R"(f", "arguments": {"s": "<tool_call>"}})", R"(g", )"},
+      {"hermes", R"(f", "arguments": {"s": "", "k": "x"}})", R"(f", "arguments": {"k": "x")"},
+      {"hermes", "f\", \"arguments\": {\"s\": \"\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"f", R"(f", "x")"},
+      {"llama", R"(f", "parameters": {"s": "b"}})", R"(f", "parameters": {"s": "b"}} and)"},
+      {"mistral_args", R"(f[ARGS]{"s": "b"})", R"(f[ARGS]["s"])"},
+      {"deepseek_r1", "f\n```json\n{\"s\": \"`\"}\n```<｜tool▁call▁end｜>", "f\n```json\n{}"},
+      {"qwen_xml", "f>\n<parameter=s>\na \"b\" </p>\n</parameter>\n</function>\n</tool_call>", "f>\n<parameter=i>"},
+      {"qwen_xml", "f>\n<parameter=s>\n{1}\n</parameter>\n<parameter=i>\n12\n</parameter>\n</function>",
        "f>\n<parameter=s>\n\n</parameter>\n<parameter=i>\nx"},
-      {ToolFormat::kGlm, "f\n<arg_key>s</arg_key>\n<arg_value>a\\</arg_value>\n</tool_call>", "f\n</tool_call>"},
-      {ToolFormat::kDeepSeekV4, "f\">\n<｜DSML｜parameter name=\"s\" string=\"true\">1</｜DSML｜parameter>",
+      {"glm", "f\n<arg_key>s</arg_key>\n<arg_value>a\\</arg_value>\n</tool_call>", "f\n</tool_call>"},
+      {"deepseek_v4", "f\">\n<｜DSML｜parameter name=\"s\" string=\"true\">1</｜DSML｜parameter>",
        "f\">\n<｜DSML｜parameter name=\"s\" string=\"false\">"},
-      {ToolFormat::kLfm2, R"(f(s="a\"", i=1, k="x")]<|tool_call_end|>)", "f(s=a"},
-      {ToolFormat::kGemma4, "f{s:<|\"|>a\"b\n<|\"|>,i:1,k:<|\"|>x<|\"|>}<tool_call|>", "f{s:\"a\""},
-      {ToolFormat::kHarmony, R"(f <|constrain|>json<|message|>{"s": "b"})", R"(f<|message|>{"t")"},
+      {"lfm2", R"(f(s="a\"", i=1, k="x")]<|tool_call_end|>)", "f(s=a"},
+      {"gemma4", "f{s:<|\"|>a\"b\n<|\"|>,i:1,k:<|\"|>x<|\"|>}<tool_call|>", "f{s:\"a\""},
+      {"harmony", R"(f <|constrain|>json<|message|>{"s": "b"})", R"(f<|message|>{"t")"},
   };
   const auto tokenizer = load_named("qwen2");
   GrammarCompiler compiler(tokenizer);
@@ -198,10 +204,9 @@ TEST(ToolGrammars, AllowNoSpecialTokensInStrings) {
   const int32_t special = token_id(*tokenizer, "<|im_end|>");
   ASSERT_GE(special, 0);
   GrammarCompiler compiler(tokenizer);
-  for (const auto& [format, begun] :
-       {std::pair{ToolFormat::kHermes, R"(<tool_call>{"name": "any", "arguments": {"a": "b)"},
-        {ToolFormat::kQwenXml, "<tool_call><function=any><parameter=a>b"},
-        {ToolFormat::kGemma4, "<|tool_call>call:any{a:<|\"|>b"}}) {
+  for (const auto& [format, begun] : {std::pair{"hermes", R"(<tool_call>{"name": "any", "arguments": {"a": "b)"},
+                                      {"qwen_xml", "<tool_call><function=any><parameter=a>b"},
+                                      {"gemma4", "<|tool_call>call:any{a:<|\"|>b"}}) {
     std::shared_ptr<const Grammar> grammar;
     EXPECT_FALSE(compiler.compile(source_of(format, kSchemas, false), "tools", false, &grammar));
     GrammarMatcher matcher(*grammar, {});
@@ -216,13 +221,13 @@ TEST(ToolGrammars, LooseToolsTakeAnyObject) {
   const Json schemas = {{"odd", {{"contains", 1}}}, {"f", kSchemas["f"]}};
   GrammarCompiler compiler(load_named("qwen2"));
   std::shared_ptr<const Grammar> grammar;
-  EXPECT_FALSE(compiler.compile(source_of(ToolFormat::kHermes, schemas, false), "tools", true, &grammar));
+  EXPECT_FALSE(compiler.compile(source_of("hermes", schemas, false), "tools", true, &grammar));
   EXPECT_EQ(loose_tools(*grammar), std::vector<std::string>{"odd"});
   EXPECT_FALSE(GrammarMatcher(*grammar, {}).begin_with(R"(<tool_call>{"name": "odd", "arguments": {"x": [1]}})"));
   EXPECT_TRUE(GrammarMatcher(*grammar, {}).begin_with(R"(<tool_call>{"name": "f", "arguments": {"x")"));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ToolGrammar, testing::Range(1, static_cast<int>(ToolFormat::kLast) + 1));
+INSTANTIATE_TEST_SUITE_P(All, ToolGrammar, testing::ValuesIn(supported_formats()));
 
 }  // namespace
 }  // namespace pinion

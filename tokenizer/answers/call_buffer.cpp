@@ -108,13 +108,6 @@ size_t CallBuffer::end() const {
   return is_long ? held_from_ + kMaxHeldBytes : bytes_.size();
 }
 
-std::string_view CallBuffer::rest() const { return std::string_view(bytes_).substr(at_, end() - at_); }
-
-void CallBuffer::skip_white_space() {
-  const std::string_view text = rest();
-  skip(std::min(text.find_first_not_of(kAsciiWhiteSpace), text.size()));
-}
-
 Step CallBuffer::skip_word(std::string_view word) {
   const Match found = match(rest(), word);
   if (found == Match::kNo) return Step::kReject;

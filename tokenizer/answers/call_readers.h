@@ -1,6 +1,7 @@
 // The readers behind ToolCallParser, and the buffer that they read from. Only for files of this folder.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -54,9 +55,9 @@ class CallBuffer {
   explicit CallBuffer(nlohmann::ordered_json tools) : tools_(std::make_shared<KnownTools>(std::move(tools))) {}
 
   void put(std::string_view text);
-  std::string_view rest() const;  // unread text
+  std::string_view rest() const { return std::string_view(bytes_).substr(at_, end() - at_); }  // unread text
   void skip(size_t bytes) { at_ += bytes; }
-  void skip_white_space();
+  void skip_white_space() { skip(std::min(rest().find_first_not_of(kAsciiWhiteSpace), rest().size())); }
   Step skip_word(std::string_view word);  // kDone: rest() began with the word, which is skipped
   // kDone: `*bytes` of rest(), at most `max_bytes`, stand before the first of `ends`.
   Step find_first_of(std::string_view ends, size_t max_bytes, size_t* bytes) const;

@@ -19,8 +19,10 @@ size_t end_bytes(std::string_view text) {
   return 0;
 }
 
+Match match_end(std::string_view text) { return match_any(text, {kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]}); }
+
 Match match_mark(std::string_view text) {
-  return match_any(text, {kStartMark, kChannelMark, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]});
+  return std::max(match_end(text), match_any(text, {kStartMark, kChannelMark}));
 }
 
 // The text after the last `word`, up to a space, a line end or a mark.
@@ -52,8 +54,7 @@ class HarmonyMessages {
     const size_t end = end_bytes(buffer->rest());
     buffer->skip(end);
     if (end > 0) return Step::kContinue;
-    const Match found = match_any(
-        buffer->rest(), {kStartMark, kChannelMark, kRecipient, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]});
+    const Match found = std::max(match_mark(buffer->rest()), match(buffer->rest(), kRecipient));
     if (found == Match::kPartial && !buffer->is_finished()) return Step::kNeedMore;
     if (found != Match::kYes) {
       kind_ = EventKind::kContent;
@@ -106,9 +107,7 @@ class HarmonyMessages {
     if (buffer->rest().empty()) return Step::kNeedMore;
     const bool is_object = buffer->rest().starts_with('{');
     if (!is_object && end_bytes(buffer->rest()) == 0) {
-      return match_any(buffer->rest(), {kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]}) == Match::kPartial
-                 ? Step::kNeedMore
-                 : Step::kReject;
+      return match_end(buffer->rest()) == Match::kPartial ? Step::kNeedMore : Step::kReject;
     }
     buffer->begin_call(name_, {});
     scanner_ = {};

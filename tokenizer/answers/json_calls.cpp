@@ -57,14 +57,14 @@ class JsonCalls {
 
   Role role_of(const std::string& key) const {
     if (is_ended_) return Role::kOther;
-    if (row_->format == ToolFormat::kApertus || key == "arguments" || key == "parameters") return Role::kArguments;
+    if (row_->key_is_name || key == "arguments" || key == "parameters") return Role::kArguments;
     if (key == "name" || key == "tool_name") return Role::kName;
     return key == "id" || key == "tool_call_id" ? Role::kId : Role::kOther;
   }
 
   Step start_value(char c, CallBuffer* buffer) {
     role_ = role_of(key_);
-    if (row_->format == ToolFormat::kApertus) name_ = buffer->has_tool(key_) ? key_ : "";  // {NAME: {...}}
+    if (row_->key_is_name) name_ = buffer->has_tool(key_) ? key_ : "";  // {NAME: {...}}
     // Any other key shows that the answer is JSON but no call, so it must not be held back.
     if (is_bare() && !is_ended_ && role_ == Role::kOther && key_ != "type") return Step::kReject;
     if (role_ == Role::kArguments && c == '{' && !name_.empty()) buffer->begin_call(name_, id_);

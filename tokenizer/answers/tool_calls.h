@@ -28,7 +28,7 @@ struct ToolEvent {
 };
 
 struct ToolCallOptions {
-  ToolFormat format = ToolFormat::kNone;
+  ToolFormat format = {};
   nlohmann::ordered_json tools = nullptr;  // list of schemas as in OpenAI's API; null: any name is a tool
   bool inside_thought = false;             // the prompt ends within a thought
   // A beginning of the answer at the end of the prompt, with the mark before it if that opens a thought. It gives no

@@ -1,10 +1,9 @@
-#include "tokenizer/grammar/call_spelling.h"
-
 #include <algorithm>
 #include <set>
 
 #include "kernels/base/text.h"
 #include "tokenizer/answers/json_scanner.h"
+#include "tokenizer/grammar/sources.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
@@ -102,11 +101,11 @@ std::string respell(string_view grammar, const std::string& prefix, bool keeps_b
                              line.substr(at, 1) != "(";
         out += (is_rule ? prefix : "") + std::string(word);
         // A model may write digits without end.
-        constexpr string_view kUnbounded = ", -1}";
-        const size_t range = digit_rules.contains(word) ? line.find(kUnbounded, at) : string_view::npos;
+        constexpr string_view kEndless = ", -1}";
+        const size_t range = digit_rules.contains(word) ? line.find(kEndless, at) : string_view::npos;
         if (range == at + 2) {
           out += std::string(line.substr(at, 2)) + ", 17}";
-          at = range + kUnbounded.size();
+          at = range + kEndless.size();
         }
       } else {
         out += line[at++];

@@ -137,7 +137,7 @@ std::shared_ptr<const GrammarVocabulary> vocabulary_of(const Tokenizer& tokenize
   for (int32_t id = 0; id < size; ++id) {
     std::string bytes = token_bytes(tokenizer, id);
     if (id % stride != 0 && bytes.size() > 1) continue;
-    const auto count = std::max<int64_t>(std::ranges::count_if(bytes, begins_character), !bytes.empty());
+    const auto count = std::max<int64_t>(char_count(bytes), !bytes.empty());
     shapes[id] = {static_cast<uint8_t>(std::min<int64_t>(count, kManyCharacters)), bytes.find('"') != bytes.npos};
     unusual[id / 32] |= uint32_t{shapes[id].has_quote || shapes[id].characters == kManyCharacters} << id % 32;
     tokens[id] = bytes.empty() ? kSpecial + token_text(tokenizer, id) : std::move(bytes);

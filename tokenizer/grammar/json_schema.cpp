@@ -35,8 +35,6 @@ Types type_bit(const Schema& name) {
   return bit == kNumber ? kNumber | kInteger : bit;
 }
 
-bool is_any(const Schema& schema) { return schema == true || (schema.is_object() && schema.empty()); }
-
 bool has_values(const Schema& schema) { return schema.contains("enum") || schema.contains("const"); }
 
 bool is_assertion(const Schema& schema) {
@@ -165,7 +163,8 @@ Error SchemaConverter::add_nested(const Schema& schema, const std::string& where
     out->has_reference = true;
     if (Error e = add(*target, name.starts_with('#') ? where_ + ": " + name : where + "/$ref", out)) return e;
   }
-  if (schema.contains("not") && is_any(schema["not"])) return add(false, where + "/not", out);
+  if (schema.contains("not") && (schema["not"] == true || schema["not"] == Schema::object()))
+    return add(false, where + "/not", out);
   for (const char* keyword : {"anyOf", "oneOf", "allOf"}) {
     if (!schema.contains(keyword)) continue;
     const Schema& list = schema[keyword];

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "configs/families.h"
 #include "loader/files/json.h"
 #include "tokenizer/grammar/hooks.h"
 #include "tokenizer/grammar/sources.h"
@@ -138,43 +139,14 @@ Error complete_integer(const Bounds& bounds, double step, const std::string& whe
   return {};
 }
 
-// RFC 3339, full-date: 31, 30 and 28 days, and the 29th of February of leap years.
-constexpr const char* kDate = R"((\d{4}-(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|\d{4}-(0[469]|11)-(0[1-9]|[12]\d|30)|)"
-                              R"(\d{4}-02-(0[1-9]|1\d|2[0-8])|)"
-                              R"((\d{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29))";
-// RFC 3339, full-time without leap seconds.
-constexpr const char* kTime = R"(([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))";
-constexpr const char* kPointer = R"((/([^/~"\\\x00-\x1F]|~[01])*)*)";
-constexpr const char* kByte = R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
-// RFC 5321 without quotes. XGrammar's pattern has them, and its automata do not.
-constexpr const char* kEmail = R"(^[\w!#$%&'*+/=?^`{|}~-]+(\.[\w!#$%&'*+/=?^`{|}~-]+)*@)"
-                               R"([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$)";
-
-// Patterns of Zod that no automaton here expresses (assertions, too many states, Unicode), and stricter ones.
-constexpr const char* kStricter[][2] = {
-    {R"-(^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$)-",
-     R"(^P(\d+[YMWD]|(\d+D)?T(\d+H(\d+M)?|\d+M(\d+S)?|\d+S))$)"},
-    {R"-(^(?=.{1,253}\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)-"
-     R"-((?:\.[a-zA-Z0-9](?:[-0-9a-zA-Z]{0,61}[0-9a-zA-Z])?)*\.?$)-",
-     R"(^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z]([a-z0-9-]{0,61}[a-z0-9])?){0,2}$)"},
-};
+const Json kStringFormats = Json::parse(string_formats_text());
 
 // The pattern of a format for which XGrammar's own pattern is too loose; empty for other formats.
-std::string pattern_of(const Schema& format) {
-  const std::string date = kDate, time = kTime, byte = kByte;
-  if (format == "date") return "^" + date + "$";
-  if (format == "time") return "^" + time + "$";
-  if (format == "date-time") return "^" + date + "T" + time + "$";
-  if (format == "json-pointer") return "^" + std::string(kPointer) + "$";
-  if (format == "relative-json-pointer") return "^(0|[1-9][0-9]*)(#|" + std::string(kPointer) + ")$";
-  if (format == "ipv4") return "^(" + byte + "\\.){3}" + byte + "$";
-  return {};
-}
+std::string pattern_of(const std::string& format) { return kStringFormats["patterns"].value(format, ""); }
 
 // The pattern of a format for an automaton; empty for unknown formats.
 std::string automaton_pattern(const std::string& format) {
-  if (format == "email") return kEmail;
-  std::string pattern = pattern_of(format);
+  std::string pattern = kStringFormats["automata"].value(format, pattern_of(format));
   if (pattern.empty()) pattern = library_pattern(format);
   // A short scheme: afterwards a URI may end anywhere, and so within its maximum length.
   if (format == "uri") pattern.replace(pattern.find("*:"), 1, "{0,15}");
@@ -197,7 +169,7 @@ Error read_limits(Parts parts, StringLimits* out) {
       out->pattern_where = part.where + "/pattern";
       if (!pattern.is_string()) return error("wrong type", out->pattern_where, "a string");
       std::string escaped, text = pattern;
-      for (const auto& [from, to] : kStricter) text = text == from ? to : text;
+      text = kStringFormats["stricter"].value(text, text);
       if (Error e = escape_pattern(text, out->pattern_where, &escaped)) return e;
       add_once(escaped, &out->patterns);
     }
@@ -211,14 +183,12 @@ Error read_limits(Parts parts, StringLimits* out) {
   return {};
 }
 
-std::string joined_lines(const std::vector<std::string>& patterns) { return joined(patterns, "\n"); }
-
 // Adds the patterns of formats. One that contradicts the patterns beside it, or has no automaton, is an annotation.
 void add_formats(StringLimits* limits) {
   for (const std::string& format : limits->formats) {
     std::vector<std::string> all = limits->patterns;
     all.push_back(automaton_pattern(format));
-    if (all.size() == 1 || automaton_states(joined_lines(all)).value_or(0) > 0) limits->patterns = all;
+    if (all.size() == 1 || automaton_states(joined(all, "\n")).value_or(0) > 0) limits->patterns = all;
   }
 }
 
@@ -228,12 +198,12 @@ void add_lengths(StringLimits* limits) {
   std::vector<std::string>& patterns = limits->patterns;
   const bool has_max = limits->max_length != kUnbounded;
   const std::string min = std::to_string(limits->min_length), max = std::to_string(limits->max_length);
-  if (limits->min_length == 1 && !matches_pattern(joined_lines(patterns), "")) limits->min_length = 0;
+  if (limits->min_length == 1 && !matches_pattern(joined(patterns, "\n"), "")) limits->min_length = 0;
   if (limits->min_length > 0 && !has_max) patterns.insert(patterns.begin(), length_pattern(min + ",", true));
   if (!has_max) return;
   patterns.insert(patterns.begin(), length_pattern(min + "," + max));
   const bool may_be_small = limits->max_length <= kMaxStates;
-  if (may_be_small && automaton_states(joined_lines(patterns)).value_or(kMaxStates + 1) <= kMaxStates) return;
+  if (may_be_small && automaton_states(joined(patterns, "\n")).value_or(kMaxStates + 1) <= kMaxStates) return;
   if (limits->min_length > 0) patterns.insert(patterns.begin() + 1, length_pattern(min + ",", true));
   std::ranges::rotate(patterns, patterns.begin() + 1);
 }
@@ -305,7 +275,7 @@ Error complete_string(Parts parts, Schema* out) {
   }
   add_formats(&limits);
   if (has_lengths) add_lengths(&limits);
-  const std::string pattern = joined_lines(limits.patterns);
+  const std::string pattern = joined(limits.patterns, "\n");
   (*out)["pattern"] = pattern;
   if (pattern.find('\n') == pattern.npos) return {};
   const std::optional<int64_t> states = automaton_states(without_max_length(pattern));

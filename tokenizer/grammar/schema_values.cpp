@@ -55,7 +55,7 @@ bool fits_limits(const Schema& value, const Schema& schema) {
   }
   if (!value.is_string()) return true;
   const auto& text = value.get_ref<const std::string&>();
-  const auto length = std::ranges::count_if(text, begins_character);
+  const size_t length = char_count(text);
   if (limit("minLength").is_number() && length < limit("minLength")) return false;
   if (limit("maxLength").is_number() && length > limit("maxLength")) return false;
   const Schema pattern = limit("pattern");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "tokenizer/answers/tool_formats.h"
 #include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
@@ -99,6 +100,24 @@ constexpr char kCounterMark[] = "\x7F";
 
 // Translates a pattern of a whole text that is not in JSON. A dot does not match \n. Errors: as above.
 Error plain_pattern(std::string_view pattern, const std::string& where, std::string* out);
+
+// call_spelling.cpp: grammars of JSON values in the spelling of a form of tool calls, as text in XGrammar's EBNF.
+
+struct CallSpelling {
+  ToolBody body;
+  bool is_raw;       // strings have no quotes
+  std::string mark;  // kBraces: around strings
+};
+
+std::string in_quotes(std::string_view text);  // as a literal of a grammar
+bool is_name(char c);                          // a character of the names of rules
+
+// Rules that replace the library's rules of the same names.
+std::string basic_rules();
+
+// Renames a printed grammar's rules, except basic ones, and respells literals. keeps_basic: returns only basic rules.
+std::string respell(std::string_view grammar, const std::string& prefix, bool keeps_basic,
+                    const CallSpelling& spelling);
 
 // tool_grammar.cpp
 

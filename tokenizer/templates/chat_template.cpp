@@ -8,7 +8,6 @@
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
 #include "tokenizer/templates/jinja.h"
-#include "tokenizer/templates/special_token_escape.h"
 #include "tokenizer/tokens/settings.h"
 #include "tokenizer/tokens/unicode.h"
 
@@ -180,7 +179,7 @@ std::string* find_continued(nlohmann::ordered_json* message) {
 
 // Renders with kEndTag behind the text to continue and cuts there, as transformers does.
 Error render_continued(const ChatTemplate& chat_template, Conversation conversation, std::string* out,
-                       size_t* continued_at, std::vector<std::string>* mended) {
+                       std::vector<std::string>* mended, size_t* continued_at) {
   conversation.continue_final_message = conversation.add_generation_prompt = false;
   if (conversation.messages.empty()) return error("no message to continue", "messages");
   nlohmann::ordered_json& last = conversation.messages.back();
@@ -201,7 +200,7 @@ Error render_continued(const ChatTemplate& chat_template, Conversation conversat
   const size_t bytes = rstrip(*out).size();
   if (is_trimmed) out->resize(bytes);
   const bool is_whole = std::string_view(*out).substr(0, bytes).ends_with(continued);
-  *continued_at = is_whole && !continued.empty() ? bytes - continued.size() : out->size();
+  if (continued_at != nullptr) *continued_at = is_whole && !continued.empty() ? bytes - continued.size() : out->size();
   return {};
 }
 
@@ -276,12 +275,11 @@ std::string_view template_source(const ChatTemplate& chat_template, const Conver
 }
 
 Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out,
-             std::vector<std::string>* mended) {
+             std::vector<std::string>* mended, size_t* continued_at) {
   const NamedTemplate* chosen = nullptr;
   if (Error e = check_messages(conversation.messages)) return e;
   if (conversation.continue_final_message) {
-    size_t continued_at = 0;
-    return render_continued(chat_template, conversation, out, &continued_at, mended);
+    return render_continued(chat_template, conversation, out, mended, continued_at);
   }
   if (Error e = find_template(chat_template, conversation, &chosen)) return e;
   std::string jinja = chosen->jinja;
@@ -323,11 +321,7 @@ Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
   std::string text;
   size_t continued_at = std::string::npos;
   out->mended.clear();
-  if (Error e = guarded.continue_final_message
-                    ? render_continued(chat_template, guarded, &text, &continued_at, &out->mended)
-                    : render(chat_template, guarded, &text, &out->mended)) {
-    return e;
-  }
+  if (Error e = render(chat_template, guarded, &text, &out->mended, &continued_at)) return e;
   out->text = unescaped(text, encoding.escapes);
   out->continued_at = unescaped(text.substr(0, continued_at), encoding.escapes).size();
   return encode(tokenizer, text, encoding, &out->ids);

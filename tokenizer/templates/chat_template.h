@@ -45,8 +45,9 @@ Error check_messages(const nlohmann::ordered_json& messages);  // a list of obje
 // null) receives their names. Errors of a template name the message or tool at which it fails; that of
 // raise_exception(text) carries the text and its line. Errors of continue_final_message: the last message has no text,
 // or has tool calls, or the template changes the text.
+// continued_at (may be null): see Prompt.
 Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out,
-             std::vector<std::string>* mended = nullptr);
+             std::vector<std::string>* mended = nullptr, size_t* continued_at = nullptr);
 
 // The Jinja source for the conversation, or an empty string.
 std::string_view template_source(const ChatTemplate& chat_template, const Conversation& conversation);
@@ -62,7 +63,7 @@ struct Prompt {
 };
 
 // The text of render() and its ids. Special tokens typed in messages and tools become plain text
-// (special_token_escape.h). `max_tokens`: see EncodeOptions.
+// (special_token_escape.cpp). `max_tokens`: see EncodeOptions.
 Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const Conversation& conversation,
                   Prompt* out, int64_t max_tokens = EncodeOptions().max_tokens);
 
@@ -82,5 +83,22 @@ const std::string* find_text(const nlohmann::ordered_json& object, const char* n
 Error render_mended(const Conversation& conversation,
                     const std::function<Error(const Conversation&, std::string*)>& render_as_given, std::string* out,
                     std::vector<std::string>* mended);
+
+// --- special_token_escape.cpp: special tokens that users type in a message are text, not control tokens. A rendered
+// prompt does not show which text came from a message. So before rendering, the first character of each such token is
+// replaced by an escape, a private-use character that occurs nowhere else; encode() searches for special tokens and
+// then restores the character. Templates cut and trim messages as before, but do not find a special token, or its
+// beginning, in one; and an escape that tojson(ensure_ascii=true) writes as \uXXXX is not restored.
+
+// Escapes the strings of the messages and tools, including keys:
+// - special tokens,
+// - the first two or more characters of one, since a template may remove text behind them and so complete the token,
+// - any beginning of one at the end of a string or before its trailing white space: the text that the template writes
+//   behind the string may complete the token.
+// In roles only whole tokens are escaped, since templates compare roles. In messages of the role "assistant" the marks
+// around thoughts and tool calls stay: models write them, and templates cut there. `taken`: all text that may occur in
+// the prompt; its characters are not used as escapes.
+Error escape_special_tokens(const std::vector<AddedToken>& special_tokens, std::string_view taken,
+                            nlohmann::ordered_json* messages, nlohmann::ordered_json* tools, std::vector<Escape>* out);
 
 }  // namespace pinion

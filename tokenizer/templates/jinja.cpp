@@ -40,9 +40,8 @@ Value to_value(const OrderedJson& json) {
 std::string position(const std::string& source, size_t offset) {
   const std::string_view before = std::string_view(source).substr(0, std::min(offset, source.size()));
   const size_t line = before.rfind('\n') + 1;  // 0 in the first line
-  const auto is_char = [](char c) { return (c & 0xC0) != 0x80; };
   return " at row " + std::to_string(std::ranges::count(before, '\n') + 1) + ", column " +
-         std::to_string(std::ranges::count_if(before.substr(line), is_char) + 1);
+         std::to_string(char_count(before.substr(line)) + 1);
 }
 
 // The error for the exception that is being handled. `offset`: position in the source, unless the exception has one.

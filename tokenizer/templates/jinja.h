@@ -21,7 +21,7 @@ Error render_jinja(const std::string& normalized, const std::string& where, cons
 // The output of {{ value }}: Python's spelling.
 Error print_as_jinja(const nlohmann::ordered_json& value, std::string* out);
 
-// The engine in this process, without limits: for the child process, and for tests.
+// The engine in this process, without limits: for the child process, for templates of this program, and for tests.
 namespace jinja {
 
 std::string normalized_source(std::string_view source);  // line ends become \n, a last one is dropped

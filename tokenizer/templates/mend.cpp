@@ -269,7 +269,8 @@ size_t count_present(const std::vector<RequiredText>& required, const std::strin
   size_t present = 0, missing = 0;
   for (const auto& [text, is_in_order, is_name] : required) {
     const std::string_view searched = is_in_order ? rest : prompt;
-    const void* found = memmem(searched.data(), searched.size(), text.data(), text.size());
+    const void* found = searched.data();
+    if (!text.empty()) found = memmem(searched.data(), searched.size(), text.data(), text.size());
     if (!found && ++missing == kMaxMissing) break;
     if (found && is_in_order) rest.remove_prefix(static_cast<const char*>(found) - rest.data() + text.size());
     present += found != nullptr;

@@ -1,4 +1,4 @@
-#include "tokenizer/templates/special_token_escape.h"
+#include "tokenizer/templates/chat_template.h"
 
 #include <algorithm>
 #include <bitset>

@@ -38,7 +38,7 @@ struct TextRun {
 // Splits `text` at the leftmost, longest added tokens, without empty runs. parse_special false: special ones are text.
 std::vector<TextRun> split_added(const AddedTokenFinder& finder, std::string_view text, bool parse_special);
 
-// A private-use character in place of the first character of a special token (templates/special_token_escape.h).
+// A private-use character in place of the first character of a special token (templates/special_token_escape.cpp).
 struct Escape {
   std::string escaped, original;  // one character each
 };

@@ -8,21 +8,6 @@
 namespace pinion {
 namespace {
 
-// GPT-2's pattern, the default of ByteLevel.
-constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-// \w of the Rust library that Whitespace uses, which counts joiners as word characters (Unicode's UTS 18).
-constexpr const char* kWhitespacePattern = R"([\w\x{200C}\x{200D}]+|[^\w\x{200C}\x{200D}\s]+)";
-// The Rust library of Punctuation has the characters of Unicode 8, so younger ones are excluded.
-constexpr const char* kPunctuationPattern =
-    R"((?![)"
-    R"(\x{61D}\x{9FD}\x{A76}\x{C77}\x{C84}\x{1B4E}-\x{1B4F}\x{1B7D}-\x{1B7F}\x{2E43}-\x{2E4F}\x{2E52}-\x{2E5D})"
-    R"(\x{10D6E}\x{10EAD}\x{10F55}-\x{10F59}\x{10F86}-\x{10F89}\x{113D4}-\x{113D5}\x{113D7}-\x{113D8})"
-    R"(\x{1144B}-\x{1144F}\x{1145A}-\x{1145B}\x{1145D}\x{11660}-\x{1166C}\x{116B9}\x{1183B}\x{11944}-\x{11946})"
-    R"(\x{119E2}\x{11A3F}-\x{11A46}\x{11A9A}-\x{11A9C}\x{11A9E}-\x{11AA2}\x{11B00}-\x{11B09}\x{11BE1})"
-    R"(\x{11C41}-\x{11C45}\x{11C70}-\x{11C71}\x{11EF7}-\x{11EF8}\x{11F43}-\x{11F4F}\x{11FFF}\x{12FF1}-\x{12FF2})"
-    R"(\x{16D6D}-\x{16D6F}\x{16E97}-\x{16E9A}\x{16FE2}\x{1E5FF}\x{1E95E}-\x{1E95F})"
-    R"(])[!-/:-@\[-`{-~\p{P}\x{166D}\x{111C9}])";
-
 constexpr std::array<std::pair<std::string_view, NormalForm>, 4> kForms = {
     {{"NFC", NormalForm::kNfc}, {"NFD", NormalForm::kNfd}, {"NFKC", NormalForm::kNfkc}, {"NFKD", NormalForm::kNfkd}}};
 constexpr std::array<std::pair<std::string_view, SplitBehavior>, 5> kBehaviors = {
@@ -78,6 +63,11 @@ Regex fixed_pattern(JsonFields& fields, const std::string& pattern, bool literal
   return regex;
 }
 
+// The pattern that a component of this type has by its definition.
+Regex own_pattern(JsonFields& fields, const std::string& type) {
+  return fixed_pattern(fields, kTokenizerData["patterns"][type], false);
+}
+
 std::string one_character(JsonFields& fields, std::string_view name) {
   const std::string text = fields.text(name);
   if (!fields.error && (text.empty() || utf8_length(text) != text.size())) {
@@ -98,7 +88,7 @@ PreTokenizer split_step(Regex pattern, SplitBehavior behavior, bool invert = fal
 void read_byte_level(JsonFields& fields, std::vector<PreTokenizer>* out) {
   if (fields.boolean("add_prefix_space")) out->push_back({.kind = PreTokenizer::Kind::kPrefixSpace});
   if (fields.boolean("use_regex", true)) {
-    out->push_back(split_step(fixed_pattern(fields, kGpt2Pattern, false), SplitBehavior::kIsolated));
+    out->push_back(split_step(own_pattern(fields, "ByteLevel"), SplitBehavior::kIsolated));
   }
   out->push_back({.kind = PreTokenizer::Kind::kBytes});
 }
@@ -158,14 +148,11 @@ Error read_pre_tokenizer(const Json& json, const std::string& where, std::vector
   } else if (type == "Digits") {
     const bool is_individual = fields.boolean("individual_digits", false);
     const auto behavior = is_individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous;
-    out->push_back(split_step(fixed_pattern(fields, R"(\p{N})", false), behavior));
+    out->push_back(split_step(own_pattern(fields, type), behavior));
   } else if (type == "Punctuation") {
-    const SplitBehavior behavior = choice(fields, "behavior", kBehaviors, "Isolated");
-    out->push_back(split_step(fixed_pattern(fields, kPunctuationPattern, false), behavior));
-  } else if (type == "WhitespaceSplit") {
-    out->push_back(split_step(fixed_pattern(fields, R"(\s)", false), SplitBehavior::kRemoved));
-  } else if (type == "Whitespace") {
-    out->push_back(split_step(fixed_pattern(fields, kWhitespacePattern, false), SplitBehavior::kRemoved, true));
+    out->push_back(split_step(own_pattern(fields, type), choice(fields, "behavior", kBehaviors, "Isolated")));
+  } else if (type == "WhitespaceSplit" || type == "Whitespace") {
+    out->push_back(split_step(own_pattern(fields, type), SplitBehavior::kRemoved, type == "Whitespace"));
   } else {
     return unsupported_component(fields, type);
   }

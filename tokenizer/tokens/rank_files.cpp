@@ -18,45 +18,26 @@ constexpr size_t kMaxMerges = 2'000'000;
 
 // A list of ranks lacks the split pattern. Lists of later models look the same, are longer and split differently.
 constexpr size_t kLlama3Tokens = 128'000;
-constexpr const char* kLlama3Pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// Llama 3's special tokens have the ids after the list: these names, then numbered names.
+// Llama 3's special tokens have the ids after the list: some names, then numbered names.
 constexpr size_t kLlama3SpecialTokens = 256;
-constexpr const char* kLlama3SpecialNames =
-    "<|begin_of_text|> <|end_of_text|> <|reserved_special_token_0|> <|reserved_special_token_1|> "
-    "<|finetune_right_pad_id|> <|step_id|> <|start_header_id|> <|end_header_id|> <|eom_id|> <|eot_id|> <|python_tag|>";
 constexpr int kLlama3FirstNumber = 2;  // of the numbered names
 
-// The special tokens of tekken.json up to version v7, if it lists none.
-constexpr const char* kTekkenV7SpecialNames =
-    "<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [/TOOL_RESULTS] [TOOL_CALLS] "
-    "[IMG] <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] [SYSTEM_PROMPT] [/SYSTEM_PROMPT] [TOOL_CONTENT]";
-
-std::vector<std::string> split_names(const char* names) {
-  const std::vector<std::string_view> words = split(names, ' ');
-  return {words.begin(), words.end()};
-}
+// The special tokens of a format that does not list them.
+std::vector<std::string> special_names(const char* format) { return kTokenizerData["special_tokens"][format]; }
 
 constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 bool decode_base64(std::string_view text, std::string* bytes) {
-  bytes->resize(text.size() / 4 * 3);
   if (text.size() % 4 != 0) return false;
   for (int n = 0; n < 2 && text.ends_with('='); ++n) text.remove_suffix(1);
   uint32_t bits = 0;
-  int count = 0;  // pending bits
-  size_t at = 0;
-  for (const char digit : text) {
-    const size_t value = kBase64Digits.find(digit);
-    if (value == std::string_view::npos) return false;
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    (*bytes)[at++] = static_cast<char>(bits >> count & 0xFF);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const size_t digit = kBase64Digits.find(text[i]), place = i % 4;  // in a group, which holds three bytes
+    if (digit == std::string_view::npos) return false;
+    bits = bits << 6 | static_cast<uint32_t>(digit);
+    if (place > 0) *bytes += static_cast<char>(bits >> (6 - 2 * place) & 0xFF);
   }
-  bytes->resize(at);
   return true;
 }
 
@@ -202,7 +183,7 @@ Error read_tekken_vocabulary(JsonFields& file, std::vector<std::string>* tokens)
 Error read_tekken_names(JsonFields& file, const std::string& version, std::vector<std::string>* names) {
   std::vector<std::string> listed;
   if (!file.has("special_tokens") && (version == "v3" || version == "v7")) {
-    listed = split_names(kTekkenV7SpecialNames);
+    listed = special_names("tekken v7");
   } else {
     for (const Json& item : file.list("special_tokens")) {
       const std::string rank = std::to_string(listed.size());
@@ -277,12 +258,12 @@ Error load_rank_list(std::string_view bytes, const std::string& where, const Tok
   for (size_t i = 0; i < lines.size(); ++i) {
     if (Error e = read_rank_line(lines[i], &tokens)) return e.where = where + ": token " + std::to_string(i), e;
   }
-  std::vector<std::string> names = split_names(kLlama3SpecialNames);
+  std::vector<std::string> names = special_names("Llama 3");
   for (int number = kLlama3FirstNumber; names.size() < kLlama3SpecialTokens; ++number) {
     names.push_back("<|reserved_special_token_" + std::to_string(number) + "|>");
   }
   if (Error e = build_model(tokens, 0, where, &out->bpe)) return e;
-  if (Error e = build_pipeline(kLlama3Pattern, where, &out->pipeline)) return e;
+  if (Error e = build_pipeline(kTokenizerData["patterns"]["Llama 3"], where, &out->pipeline)) return e;
   if (Error e = add_special_tokens(names, tokens.size(), settings, where, out)) return e;
   if (Error e = find_token(*out, settings.bos_token, "<|begin_of_text|>", where, &out->bos)) return e;
   return find_token(*out, settings.eos_token, "<|end_of_text|>", where, &out->eos);

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "configs/families.h"
 #include "kernels/base/text.h"
 #include "tokenizer/tokens/regex.h"
 
@@ -35,53 +38,25 @@ struct RegexTranslator {
   }
 };
 
-// The members of \w, spelled out since releases of PCRE2 differ.
-#define WORD_SET "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
-// Outside classes Oniguruma looks Latin-1 up in a table of its own, which adds some digits and fractions.
-constexpr std::string_view kWordOutside = WORD_SET "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
+const nlohmann::json kSets = nlohmann::json::parse(regex_sets_text());
 
-// A set of characters with a name. `members`: as in a PCRE2 class; complement: all others are in the set.
+// A set of configs/regex_sets.json.
 struct NamedSet {
-  std::string_view name;
-  std::string_view members;
-  bool complement = false;
+  std::string members;  // as in a PCRE2 class
+  bool complement;      // all other characters are in the set
 };
 
-// [:name:] in a class.
-constexpr NamedSet kPosixSets[] = {
-    {"alnum", "\\p{Alphabetic}\\p{Nd}"},
-    {"alpha", "\\p{Alphabetic}"},
-    {"ascii", "\\x00-\\x7F"},
-    {"blank", "\\p{Zs}\\t"},
-    {"cntrl", "\\p{Cc}"},
-    {"digit", "\\p{Nd}"},
-    {"graph", "\\p{White_Space}\\p{Cc}\\p{Cn}\\p{Cs}", true},
-    {"lower", "\\p{Lowercase}"},
-    {"print", "\\p{Cc}\\p{Cn}\\p{Cs}\\x{2028}\\x{2029}", true},
-    {"punct", "\\p{P}\\p{S}"},
-    {"space", "\\p{White_Space}"},
-    {"upper", "\\p{Uppercase}"},
-    {"word", WORD_SET},
-    {"xdigit", "0-9a-fA-F"},
-};
-
-// Names of \p{name} that PCRE2 and kPosixSets lack, without case, blanks, - and _, each before its category.
-constexpr std::string_view kCategories =
-    "closepunctuation Pe connectorpunctuation Pc control Cc currencysymbol Sc dashpunctuation Pd decimalnumber Nd "
-    "enclosingmark Me finalpunctuation Pf format Cf initialpunctuation Pi letter L letternumber Nl lineseparator Zl "
-    "lowercaseletter Ll mark M mathsymbol Sm modifierletter Lm modifiersymbol Sk nonspacingmark Mn number N "
-    "openpunctuation Ps other C otherletter Lo othernumber No otherpunctuation Po othersymbol So paragraphseparator "
-    "Zp privateuse Co punct P punctuation P separator Z spaceseparator Zs spacingmark Mc symbol S titlecaseletter Lt "
-    "unassigned Cn uppercaseletter Lu";
-#undef WORD_SET
-
-const NamedSet* find_set(std::string_view name) {
-  const auto found = std::ranges::find(kPosixSets, name, &NamedSet::name);
-  return found == std::end(kPosixSets) ? nullptr : &*found;
+std::optional<NamedSet> find_set(const char* table, std::string_view name) {
+  const std::string members = kSets[table].value(name, "");
+  if (members.empty()) return {};
+  return NamedSet{members.substr(members[0] == '^'), members[0] == '^'};
 }
 
-constexpr std::string_view kWordSet = kPosixSets[12].members;
-static_assert(kPosixSets[12].name == "word");
+// The members of \w. Outside classes Oniguruma looks Latin-1 up in a table of its own, which adds some digits and
+// fractions.
+std::string word_set(bool in_class) {
+  return find_set("posix", "word")->members + (in_class ? "" : "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}");
+}
 
 // Escapes that differ in PCRE2, or exist in only one dialect. (\b in a class is a backspace in both.)
 constexpr std::string_view kForeignEscapes = "RXKyYgGkCMQENO";
@@ -130,12 +105,10 @@ void translate_property(RegexTranslator& t) {
   for (const char c : name) {
     if (c != ' ' && c != '-' && c != '_') loose += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
-  const std::vector<std::string_view> categories = split(kCategories, ' ');
-  if (const auto known = std::ranges::find(categories, loose); known != categories.end()) {
-    return replace_by_set(t, length, "\\p{" + std::string(known[1]) + "}", negated);
+  for (const char* table : {"categories", "posix"}) {
+    const auto named = find_set(table, loose);
+    if (named) return replace_by_set(t, length, named->members, negated != named->complement);
   }
-  const NamedSet* named = find_set(loose);
-  if (named != nullptr) return replace_by_set(t, length, named->members, negated != named->complement);
   const std::string script = "sc:" + std::string(name);
   if (t.in_class) refuse_case(t, "{" + std::string(name) + "}");
   const bool is_script = name.size() > 2 && compiles("\\p{" + script + "}");
@@ -144,7 +117,7 @@ void translate_property(RegexTranslator& t) {
 
 // The position between a word character and another one or an end (\b), or any other position (\B).
 std::string word_boundary(bool negated) {
-  const std::string word = "[" + std::string(kWordOutside) + "])";
+  const std::string word = "[" + word_set(false) + "])";
   return negated ? "(?:(?<=" + word + "(?=" + word + "|(?<!" + word + "(?!" + word + ")"
                  : "(?:(?<=" + word + "(?!" + word + "|(?<!" + word + "(?=" + word + ")";
 }
@@ -154,7 +127,7 @@ void translate_escape(RegexTranslator& t) {
   if (kind == 's') return t.replace(2, "\\p{White_Space}");  // PCRE2's \s includes U+180E, which is no white space
   if (kind == 'S') return t.replace(2, "\\P{White_Space}");
   if (kind == 'v') return t.replace(2, "\\x0B");
-  if (kind == 'w' || kind == 'W') return replace_by_set(t, 2, t.in_class ? kWordSet : kWordOutside, kind == 'W');
+  if (kind == 'w' || kind == 'W') return replace_by_set(t, 2, word_set(t.in_class), kind == 'W');
   if (kind == 'h' || kind == 'H') return replace_by_set(t, 2, "0-9a-fA-F", kind == 'H');
   if ((kind == 'b' || kind == 'B') && !t.in_class) return t.replace(2, word_boundary(kind == 'B'));
   if (kind == 'p' || kind == 'P') return translate_property(t);
@@ -190,8 +163,8 @@ bool translate_posix(RegexTranslator& t) {
   std::string_view name = t.in.substr(t.at + 2, close - t.at - 2);
   const bool negated = name.starts_with('^');
   if (negated) name.remove_prefix(1);
-  const NamedSet* named = find_set(name);
-  if (named == nullptr) return false;
+  const auto named = find_set("posix", name);
+  if (!named) return false;
   replace_by_set(t, close + 2 - t.at, named->members, negated != named->complement);
   return true;
 }

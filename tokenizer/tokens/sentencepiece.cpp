@@ -76,12 +76,12 @@ void spell(const Tokenizer& tokenizer, std::string_view text, std::vector<int32_
     const size_t begin = at;
     next_char(text, &at);
     const std::string_view character = text.substr(begin, at - begin);
-    if (const int32_t id = piece_id(tokenizer, character); id >= 0) {
+    if (const int32_t id = tokenizer.bpe.tokens.find(character); id >= 0) {
       ids->push_back(id);
       continue;
     }
     for (const char c : character) {
-      const int32_t id = piece_id(tokenizer, fallback_token(c));
+      const int32_t id = tokenizer.bpe.tokens.find(fallback_token(c));
       ids->push_back(id >= 0 ? id : tokenizer.sentencepiece->unk_id());
       if (id < 0) break;
     }
@@ -100,6 +100,9 @@ Error load_sentencepiece(std::string_view bytes, const std::string& where, const
   out->context_piece = find_context_piece(*model);
   out->user_defined = find_user_defined(bytes);
   out->size = model->GetPieceSize();
+  out->bpe.tokens.reserve(out->size, bytes.size());
+  for (int id = 0; id < out->size; ++id) out->bpe.tokens.set(model->IdToPiece(id), id);
+  out->bpe.tokens.index_by_id();
   add_control_tokens(out);
   std::vector<AddedToken> tokens = settings.added;
   for (const int id : {model->bos_id(), model->eos_id(), model->unk_id()}) {
@@ -127,10 +130,10 @@ void encode_pieces(const Tokenizer& tokenizer, std::string_view text, const Enco
     const auto id = static_cast<int32_t>(piece.id());
     const auto next = std::ranges::lower_bound(restored, piece.begin());
     const std::string surface = replaced(piece.surface(), " ", "\u2581");  // spaces as in pieces
-    const bool is_altered = (next != restored.end() && *next < piece.end()) || surface != piece_text(tokenizer, id);
+    const bool is_altered = (next != restored.end() && *next < piece.end()) || surface != tokenizer.bpe.tokens.text(id);
     if (is_altered && std::ranges::find(options.guarded, id) != options.guarded.end() &&
         !tokenizer.sentencepiece->IsUnknown(id)) {
-      spell(tokenizer, piece_text(tokenizer, id), ids);
+      spell(tokenizer, tokenizer.bpe.tokens.text(id), ids);
     } else {
       ids->push_back(id);
     }
@@ -151,31 +154,15 @@ std::string decode_pieces(const Tokenizer& tokenizer, const std::vector<int>& id
 }
 
 bool is_byte_piece(const Tokenizer& tokenizer, int32_t id) {
-  return id < piece_count(tokenizer) && tokenizer.sentencepiece->IsByte(id);
+  return id < tokenizer.sentencepiece->GetPieceSize() && tokenizer.sentencepiece->IsByte(id);
 }
 
 std::string piece_bytes(const Tokenizer& tokenizer, int32_t id) {
-  if (id < 0 || id >= piece_count(tokenizer)) return {};
   const auto& model = *tokenizer.sentencepiece;
+  if (id < 0 || id >= model.GetPieceSize()) return {};
   if (model.IsControl(id) || model.IsUnknown(id) || model.IsUnused(id)) return {};
   const std::optional<char> byte = model.IsByte(id) ? fallback_byte(model.IdToPiece(id)) : std::nullopt;
   return byte ? std::string{*byte} : decode_pieces(tokenizer, {id}, false);
-}
-
-bool is_user_defined_piece(const Tokenizer& tokenizer, int32_t id) {
-  return std::cmp_less(id, tokenizer.user_defined.size()) && tokenizer.user_defined[id];
-}
-
-int32_t piece_count(const Tokenizer& tokenizer) { return tokenizer.sentencepiece->GetPieceSize(); }
-
-int32_t piece_id(const Tokenizer& tokenizer, std::string_view piece) {
-  const int id = tokenizer.sentencepiece->PieceToId({piece.data(), piece.size()});
-  // For unknown texts the library returns the unknown piece.
-  return id >= 0 && tokenizer.sentencepiece->IdToPiece(id) == piece ? id : -1;
-}
-
-std::string piece_text(const Tokenizer& tokenizer, int32_t id) {
-  return id < 0 || id >= piece_count(tokenizer) ? "" : tokenizer.sentencepiece->IdToPiece(id);
 }
 
 }  // namespace pinion

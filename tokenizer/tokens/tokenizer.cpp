@@ -131,18 +131,6 @@ std::string decode_kept(const Tokenizer& tokenizer, std::span<const int32_t> ids
   return decode_tokens(tokenizer.pipeline, std::move(tokens), at_start);
 }
 
-// Joins the properties of tokens that are listed several times.
-std::map<std::string, AddedToken> join_tokens(const std::vector<AddedToken>& tokens) {
-  std::map<std::string, AddedToken> joined;
-  for (const AddedToken& token : tokens) {
-    const auto [entry, is_new] = joined.try_emplace(token.content, token);
-    if (entry->second.id < 0) entry->second.id = token.id;
-    entry->second.special = entry->second.special || token.special;
-  }
-  joined.erase("");
-  return joined;
-}
-
 bool may_cut_after(const Tokenizer& tokenizer, int32_t id) {
   if (tokenizer.sentencepiece) return !is_byte_piece(tokenizer, id);
   return can_end_at(tokenizer.pipeline, token_text(tokenizer, id));
@@ -162,9 +150,15 @@ Error load_file(const std::filesystem::path& file, const TokenizerSettings& sett
 }  // namespace
 
 Error add_tokens(const std::vector<AddedToken>& tokens, const std::string& where, Tokenizer* out) {
+  std::map<std::string, AddedToken> joined;
+  for (const AddedToken& token : tokens) {
+    AddedToken& entry = joined.try_emplace(token.content, token).first->second;
+    if (entry.id < 0) entry.id = token.id;
+    entry.special |= token.special;
+  }
+  joined.erase("");
   std::vector<AddedToken> raw;
-  for (auto& [content, token] : join_tokens(tokens)) {
-    AddedToken added = token;
+  for (auto& [content, added] : joined) {
     if (added.id < 0) added.id = token_id(*out, content);
     if (added.id < 0) continue;  // no file gives an id
     if (added.id >= kMaxVocabSize) return error("token id is too large", where, {}, std::to_string(added.id));
@@ -267,13 +261,11 @@ std::string IncrementalDecoder::finish() {
 int32_t token_id(const Tokenizer& tokenizer, std::string_view token) {
   if (token.empty()) return -1;  // the name of a token that a file does not have
   if (const auto found = tokenizer.added_ids.find(token); found != tokenizer.added_ids.end()) return found->second;
-  if (tokenizer.sentencepiece) return piece_id(tokenizer, token);
   return tokenizer.bpe.tokens.find(token);
 }
 
 std::string token_text(const Tokenizer& tokenizer, int32_t id) {
   if (const AddedToken* added = find_added(tokenizer, id)) return added->content;
-  if (tokenizer.sentencepiece) return piece_text(tokenizer, id);
   return std::string(tokenizer.bpe.tokens.text(id));
 }
 
@@ -321,10 +313,9 @@ std::vector<AddedToken> special_tokens(const Tokenizer& tokenizer, std::string_v
   for (const auto& [id, token] : tokenizer.added) {
     if (token.special || is_in_template(token.content)) tokens.push_back(token);
   }
-  if (!tokenizer.sentencepiece) return tokens;
-  for (int32_t id = 0; id < piece_count(tokenizer); ++id) {
-    if (!is_user_defined_piece(tokenizer, id) || tokenizer.added.contains(id)) continue;
-    if (std::string content = piece_text(tokenizer, id); is_in_template(content)) {
+  for (int32_t id = 0; std::cmp_less(id, tokenizer.user_defined.size()); ++id) {
+    if (!tokenizer.user_defined[id] || tokenizer.added.contains(id)) continue;
+    if (std::string content = token_text(tokenizer, id); is_in_template(content)) {
       tokens.push_back({.content = std::move(content), .id = id});
     }
   }

@@ -30,7 +30,7 @@ Error load_tokenizer(const std::string& model, std::shared_ptr<const Tokenizer>*
 struct EncodeOptions {
   bool add_special = true;            // add BOS and EOS as configured
   bool parse_special = true;          // false: special tokens in the text are plain text
-  std::vector<Escape> escapes = {};   // restored after the search for special tokens (templates/special_token_escape.h)
+  std::vector<Escape> escapes = {};   // of escape_special_tokens(), restored after the search for special tokens
   std::vector<int32_t> guarded = {};  // added tokens that must stand in the text itself: normalisation cannot make them
   int64_t max_tokens = std::numeric_limits<int64_t>::max();  // more are an error, usually found early
 };

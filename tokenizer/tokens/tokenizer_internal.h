@@ -39,7 +39,7 @@ struct Tokenizer {
   // By the content in the file, before normalisation.
   std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> added_ids;
 
-  // One of two models: pipeline with bpe, or sentencepiece.
+  // One of two models: pipeline with bpe, or sentencepiece, whose pieces are in bpe.tokens.
   Pipeline pipeline;
   BpeModel bpe;
   std::shared_ptr<const sentencepiece::SentencePieceProcessor> sentencepiece;
@@ -53,6 +53,8 @@ struct Tokenizer {
   int32_t size = 0;                // highest id + 1
   size_t longest_token_bytes = 1;  // of the vocabulary's spelling, which is never shorter than the token's text
 };
+
+extern const Json kTokenizerData;  // configs/tokenizers.json
 
 // pipeline_json.cpp: components of tokenizer.json. `where` names the file and the field.
 Error read_normalizer(const Json& json, const std::string& where, std::vector<Normalizer>* out);
@@ -81,10 +83,6 @@ void encode_pieces(const Tokenizer& tokenizer, std::string_view text, const Enco
 // `at_start`: as in decode_tokens(). `ids`: pieces only.
 std::string decode_pieces(const Tokenizer& tokenizer, const std::vector<int>& ids, bool at_start);
 bool is_byte_piece(const Tokenizer& tokenizer, int32_t id);
-std::string piece_bytes(const Tokenizer& tokenizer, int32_t id);     // in the middle of a text
-bool is_user_defined_piece(const Tokenizer& tokenizer, int32_t id);  // `id` is a piece
-int32_t piece_count(const Tokenizer& tokenizer);
-int32_t piece_id(const Tokenizer& tokenizer, std::string_view piece);  // -1: none
-std::string piece_text(const Tokenizer& tokenizer, int32_t id);
+std::string piece_bytes(const Tokenizer& tokenizer, int32_t id);  // in the middle of a text
 
 }  // namespace pinion

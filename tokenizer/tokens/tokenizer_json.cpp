@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "configs/families.h"
 #include "loader/files/json.h"
 #include "tokenizer/tokens/tokenizer_internal.h"
 
@@ -25,20 +26,6 @@ bool is_token_id(const FlatJson::Node& value) {
   return value.kind == FlatJson::Kind::kCount && value.at < static_cast<uint64_t>(kMaxVocabSize);
 }
 
-// The error for the first token, in byte order, whose id is bad. A repeated token has its last id.
-Error find_bad_id(const FlatJson& vocabulary, const std::string& where) {
-  std::map<std::string_view, size_t> values;  // nodes by token
-  for (size_t key = 1; key < vocabulary.nodes.size(); key = vocabulary.next(key + 1)) {
-    values.insert_or_assign(vocabulary.text(key), key + 1);
-  }
-  for (const auto& [token, value] : values) {
-    if (is_token_id(vocabulary.nodes[value])) continue;
-    return error("bad token id", where + ": " + brief(std::string(token)),
-                 "an integer from 0 to " + std::to_string(kMaxVocabSize - 1), brief(vocabulary, value));
-  }
-  return {};
-}
-
 Error read_vocabulary(JsonFields& model, const FlatJson& vocabulary, BpeModel* bpe) {
   const Json* object = model.find("vocab");
   if (object == nullptr || !object->is_object()) model.fail("vocab", "missing or wrong type", "an object");
@@ -46,17 +33,21 @@ Error read_vocabulary(JsonFields& model, const FlatJson& vocabulary, BpeModel* b
   const std::string where = model.where + ": vocab";
   if (vocabulary.nodes[0].size == 0) return error("no tokens", where);
   bpe->tokens.reserve(vocabulary.nodes[0].size, vocabulary.texts.size());
-  bool has_bad_id = false;
+  std::map<std::string_view, size_t> bad;  // nodes by token. A repeated token has its last id
   for (size_t key = 1; key < vocabulary.nodes.size(); key = vocabulary.next(key + 1)) {
-    const FlatJson::Node& value = vocabulary.nodes[key + 1];
-    if (is_token_id(value)) {
-      bpe->tokens.set(vocabulary.text(key), static_cast<int32_t>(value.at));
+    const std::string_view token = vocabulary.text(key);
+    if (is_token_id(vocabulary.nodes[key + 1])) {
+      bpe->tokens.set(token, static_cast<int32_t>(vocabulary.nodes[key + 1].at));
+      bad.erase(token);
     } else {
-      has_bad_id = true;
+      bad[token] = key + 1;
     }
   }
   bpe->tokens.index_by_id();
-  return has_bad_id ? find_bad_id(vocabulary, where) : Error{};
+  if (bad.empty()) return {};
+  const auto& [token, value] = *bad.begin();
+  return error("bad token id", where + ": " + brief(std::string(token)),
+               "an integer from 0 to " + std::to_string(kMaxVocabSize - 1), brief(vocabulary, value));
 }
 
 struct TokenPair {
@@ -197,6 +188,8 @@ Error read_post_processor(const Json& json, const std::string& where, Tokenizer*
 }
 
 }  // namespace
+
+const Json kTokenizerData = Json::parse(tokenizers_text());
 
 Error load_tokenizer_json(std::string_view text, const std::string& where, Tokenizer* out) {
   Json json;

@@ -144,6 +144,8 @@ char32_t next_char(std::string_view text, size_t* at) {
   return c;
 }
 
+size_t char_count(std::string_view text) { return std::ranges::count_if(text, begins_character); }
+
 size_t last_char(std::string_view text) {
   size_t at = text.size() - 1;
   while (at > 0 && !begins_character(text[at])) --at;

@@ -22,7 +22,8 @@ char32_t next_char(std::string_view text, size_t* at);
 void append_utf8(char32_t c, std::string* text);
 
 constexpr bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
-size_t last_char(std::string_view text);  // offset of the last character of well-formed text, which is not empty
+size_t char_count(std::string_view text);  // of well-formed text
+size_t last_char(std::string_view text);   // offset of the last character of well-formed text, which is not empty
 
 bool is_white_space(char32_t c);   // property White_Space
 bool is_python_space(char32_t c);  // White_Space, and U+001C to U+001F, which Python's strip() also removes

@@ -51,23 +51,6 @@ Value function(const Builtin& builtin,
 Value apply_filter(Interpreter& interpreter, const std::string& name, Arguments arguments);
 bool apply_test(Interpreter& interpreter, const std::string& name, Arguments arguments);
 
-// The variable `loop`. advance() stores the next item; false: the end.
-struct Loop : Object {
-  virtual bool advance(Value* item) = 0;
-};
-// Without a length, the remaining items are read and counted when the template uses loop.length.
-std::shared_ptr<Loop> make_loop(Next next, std::optional<int64_t> length);
-
-// The only object whose attributes a template can set.
-struct Namespace : Object {
-  explicit Namespace(Pairs pairs) : attributes(std::move(pairs)) {}
-  std::string type_name() const override { return "Namespace"; }
-  std::string repr() const override { return "<Namespace " + jinja::repr(Value::mapping(attributes)) + ">"; }
-  std::optional<Value> attribute(const std::string& name) override;
-
-  Pairs attributes;
-};
-
 std::span<const Builtin> methods(const Value& object);
 std::span<const Builtin> global_functions();
 

@@ -5,7 +5,6 @@
 
 #include "kernels/base/text.h"
 #include "tokenizer/templates/jinja/builtin.h"
-#include "tokenizer/templates/jinja/text.h"
 
 namespace pinion::jinja {
 
@@ -157,17 +156,15 @@ Value sort_key(const Value& value, bool case_sensitive) {
   return value.is_text() && !case_sensitive ? Value(from_chars(lower(to_chars(*value.text())))) : value;
 }
 
-struct Keyed {
-  Value key, item;
-};
-
 // Stable in both directions.
-Value sorted(std::vector<Keyed> items, bool descending) {
-  if (descending) std::ranges::reverse(items);
-  stable_sort(&items, [](const Keyed& a, const Keyed& b) { return less(a.key, b.key); });
-  if (descending) std::ranges::reverse(items);
+Value sorted(const Items& items, bool descending, auto key_of) {
+  Pairs keyed;
+  for (const Value& item : items) keyed.push_back({key_of(item), item});
+  if (descending) std::ranges::reverse(keyed);
+  stable_sort(&keyed, [](const Pair& a, const Pair& b) { return less(a.key, b.key); });
+  if (descending) std::ranges::reverse(keyed);
   Items result;
-  for (Keyed& keyed : items) result.push_back(std::move(keyed.item));
+  for (Pair& pair : keyed) result.push_back(std::move(pair.value));
   return Value::list(std::move(result));
 }
 
@@ -180,25 +177,22 @@ Value sort(const Slots& a) {
   } else {
     for (const std::string_view name : pinion::split(*attribute.text(), ',')) paths.emplace_back(std::string(name));
   }
-  std::vector<Keyed> items;
-  for (const Value& item : to_items(a[0])) {
+  return sorted(to_items(a[0]), a.flag(1), [&](const Value& item) {
     Items keys;
     for (const Path& path : paths) keys.push_back(sort_key(path.of(item), a.flag(2)));
-    items.push_back({Value::list(std::move(keys)), item});
-  }
-  return sorted(std::move(items), a.flag(1));
+    return Value::list(std::move(keys));
+  });
 }
+
+Value items_of(const Slots& a) { return run(a.interpreter, *find(methods(a[0]), "items"), {{a[0]}, {}}); }
 
 Value sort_mapping(const Slots& a) {
   if (a[0].is_undefined()) fail_undefined(a[0]);
   if (a[0].pairs() == nullptr) fail("'" + type_name(a[0]) + "' object has no attribute 'items'");
   const std::string by = a.has(2) ? to_text(a[2]) : "key";
   if (by != "key" && by != "value") fail("You can only sort by either \"key\" or \"value\"");
-  std::vector<Keyed> items;
-  for (const Pair& pair : *a[0].pairs()) {
-    items.push_back({sort_key(by == "key" ? pair.key : pair.value, a.flag(1)), Value::tuple({pair.key, pair.value})});
-  }
-  return sorted(std::move(items), a.flag(3));
+  return sorted(to_items(items_of(a)), a.flag(3),
+                [&](const Value& pair) { return sort_key((*pair.items())[by == "key" ? 0 : 1], a.flag(1)); });
 }
 
 Value unique(const Slots& a) {
@@ -336,7 +330,7 @@ Value join(const Slots& a) {
 Value items(const Slots& a) {
   if (a[0].is_undefined()) return empty_generator();
   if (a[0].pairs() == nullptr) fail("Can only get item pairs from a mapping.");
-  return iterator("generator", iterate(run(a.interpreter, *find(methods(a[0]), "items"), {{a[0]}, {}})));
+  return iterator("generator", iterate(items_of(a)));
 }
 
 Value or_default(const Slots& a) {

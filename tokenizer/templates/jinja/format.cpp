@@ -3,11 +3,10 @@
 // Format strings are a subset of Python's. Both kinds format text (%s, {}) and numbers ([0][width]d and
 // [0][width][.precision]f); {0} is an argument by position, {name} by name.
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "kernels/base/text.h"
-#include "tokenizer/answers/json_scanner.h"
 #include "tokenizer/templates/jinja/builtin.h"
-#include "tokenizer/templates/jinja/text.h"
 
 namespace pinion::jinja {
 namespace {
@@ -37,7 +36,8 @@ std::string format_number(const Value& value, std::string_view format, size_t* a
   } else if (type == 'f' && value.number()) {
     text = formatted("%.*f", static_cast<int>(precision), *value.number());
   } else {
-    fail("unsupported format " + quoted(format.substr(from, *at - from)) + " for a value of type " + type_name(value));
+    fail("unsupported format " + quoted_text(format.substr(from, *at - from)) + " for a value of type " +
+         type_name(value));
   }
   const size_t missing = std::max<int64_t>(width - std::ssize(text), 0);
   return text.insert(fill == '0' && text[0] == '-' ? 1 : 0, missing, fill);
@@ -71,24 +71,11 @@ class JsonWriter {
     for (int i = 0; i < level; ++i) text_ += indent_;
   }
 
-  void write_text(const std::string& text) {
-    text_ += '"';
-    for (const char32_t c : to_chars(json_escaped(text))) {
-      const auto code = static_cast<unsigned>(c), rest = code - 0x10000;
-      if (!ascii_ || c <= 0x7E) {
-        append_utf8(c, &text_);
-      } else {  // as one or two UTF-16 units
-        text_ += c < 0x10000 ? formatted("\\u%04x", code)
-                             : formatted("\\u%04x\\u%04x", 0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF));
-      }
-    }
-    text_ += '"';
-  }
-
   void write(const Value& value, int level) {
     const DepthGuard guard;
-    if (value.is_text()) return write_text(*value.text());
-    if (value.is_none()) {
+    if (value.is_text()) {
+      text_ += nlohmann::json(*value.text()).dump(-1, ' ', ascii_);
+    } else if (value.is_none()) {
       text_ += "null";
     } else if (value.is<bool>()) {
       text_ += value.get<bool>() ? "true" : "false";
@@ -202,7 +189,7 @@ Value brace_format(const Value& format, const Arguments& arguments) {
     }
     size_t end = 0;
     text += format_number(value, spec, &end);
-    if (end != spec.size()) fail("unsupported format " + quoted(spec));
+    if (end != spec.size()) fail("unsupported format " + quoted_text(spec));
   }
   return Value(std::move(text), format.is_markup());
 }

@@ -34,20 +34,68 @@ using ScopePtr = std::shared_ptr<Scope>;
 
 ScopePtr inside(ScopePtr scope) { return std::make_shared<Scope>(Scope{std::move(scope)}); }
 
-struct MacroValue : Object {
-  MacroValue(std::shared_ptr<const Macro> parsed, ScopePtr scope)
-      : macro(std::move(parsed)), closure(std::move(scope)) {}
-  std::string type_name() const override { return "Macro"; }
-  std::string repr() const override { return "<Macro '" + macro->name + "'>"; }
-  Value call(Interpreter& interpreter, const Arguments& arguments) override;
+// A loop, which reads one item ahead for loop.last and loop.nextitem.
+class Loop : public std::enable_shared_from_this<Loop> {
+ public:
+  // Without a length, the remaining items are read and counted when the template uses loop.length.
+  Loop(Next next, std::optional<int64_t> length)
+      : next_(std::make_shared<const Next>(std::move(next))), length_(length) {}
 
-  std::shared_ptr<const Macro> macro;
-  ScopePtr closure;
+  // Stores the next item; false: the end.
+  bool advance(Value* item) {
+    if (!peek()) return false;
+    ++index_;
+    previous_ = std::exchange(current_, std::exchange(following_, {}));
+    *item = *current_;
+    return true;
+  }
+
+  std::optional<Value> attribute(const std::string& name) {
+    if (name == "index") return index_ + 1;
+    if (name == "index0") return index_;
+    if (name == "first") return index_ == 0;
+    if (name == "last") return !peek();
+    if (name == "depth") return int64_t{1};  // recursive loops are not supported
+    if (name == "depth0") return int64_t{0};
+    if (name == "changed") fail("loop.changed is not supported");
+    if (name == "length") return length();
+    if (name == "revindex") return length() - index_;
+    if (name == "revindex0") return length() - index_ - 1;
+    if (name == "previtem") return index_ > 0 ? *previous_ : Value::undefined("there is no previous item");
+    if (name == "nextitem") return peek() ? *following_ : Value::undefined("there is no next item");
+    if (name != "cycle") return {};
+    const auto cycle = [loop = shared_from_this()](Interpreter&, const Arguments& choices) {
+      if (choices.positional.empty()) fail("no items for cycling given");
+      return choices.positional[loop->index_ % choices.positional.size()];
+    };
+    return Object{.type_name = "function", .text = name, .call = cycle};
+  }
+
+ private:
+  bool peek() {
+    Value item;
+    const auto next = next_;
+    if (!following_ && (*next)(&item)) following_ = std::move(item);
+    return following_.has_value();
+  }
+
+  int64_t length() {
+    if (length_) return *length_;
+    Items rest;
+    if (following_) rest.push_back(*following_);
+    const auto next = next_;
+    for (Value item; (*next)(&item);) rest.push_back(item);
+    length_ = index_ + 1 + std::ssize(rest);
+    following_.reset();
+    next_ = std::make_shared<const Next>(iterate(Value::list(std::move(rest))));
+    return *length_;
+  }
+
+  std::shared_ptr<const Next> next_;  // length() may replace it while it is being called
+  std::optional<int64_t> length_;
+  int64_t index_ = -1;
+  std::optional<Value> previous_, current_, following_;
 };
-
-Value macro_value(std::shared_ptr<const Macro> macro, ScopePtr closure) {
-  return ObjectPtr(std::make_shared<MacroValue>(std::move(macro), std::move(closure)));
-}
 
 // Moves the argument of that name out of the list.
 std::optional<Value> take_named(Arguments* arguments, const std::string& name) {
@@ -100,6 +148,13 @@ class Interpreter {
     std::string out;
     run(macro.body, scope, &out);
     return out;
+  }
+
+  static Value macro_value(const std::shared_ptr<const Macro>& macro, const ScopePtr& closure) {
+    const auto call = [macro, closure](Interpreter& interpreter, const Arguments& arguments) {
+      return interpreter.call_macro(*macro, closure, arguments);
+    };
+    return Object{.type_name = "Macro", .text = "'" + macro->name + "'", .call = call};
   }
 
  private:
@@ -162,11 +217,13 @@ class Interpreter {
     const bool has_condition = statement.expressions[1] != nullptr;
     Next next = iterate(iterable);
     if (has_condition) next = filtered(statement, scope, std::move(next));
-    const auto loop = make_loop(std::move(next), has_condition ? std::nullopt : length(iterable));
+    const auto loop = std::make_shared<Loop>(std::move(next), has_condition ? std::nullopt : length(iterable));
+    const Value variable = Object{.type_name = "LoopContext",
+                                  .loop_attribute = [loop](const std::string& name) { return loop->attribute(name); }};
     bool runs_else = true;
     for (Value item; loop->advance(&item);) {
       const ScopePtr iteration = inside(scope);
-      iteration->set("loop", ObjectPtr(loop));
+      iteration->set("loop", variable);
       assign(*statement.target, item, iteration);
       const Flow flow = run(statement.bodies[0], iteration, out);
       if (flow == Flow::kBreak) break;
@@ -208,10 +265,10 @@ class Interpreter {
     if (target.kind == Expression::Kind::kName) return scope->set(target.name, value);
     if (target.kind == Expression::Kind::kNamespaceAttribute) {
       const Value* found = scope->find(target.name);
-      auto* space = found ? dynamic_cast<Namespace*>(found->object()) : nullptr;
-      if (space == nullptr) fail("cannot assign attribute on non-namespace object");
+      Object* space = found ? found->object() : nullptr;
+      if (!space || !space->attributes) fail("cannot assign attribute on non-namespace object");
       if (target.operators[0].starts_with('_')) fail("a namespace's names cannot begin with _");
-      return set(&space->attributes, target.operators[0], value);
+      return set(&*space->attributes, target.operators[0], value);
     }
     const Items items = to_items(value);
     if (items.size() != target.operands.size()) {
@@ -327,7 +384,7 @@ class Interpreter {
 
   Value call(const Value& callee, const Arguments& arguments) {
     if (callee.is_undefined()) fail_undefined(callee);
-    if (callee.object() == nullptr) fail("'" + type_name(callee) + "' object is not callable");
+    if (!callee.object() || !callee.object()->call) fail("'" + type_name(callee) + "' object is not callable");
     return callee.object()->call(*this, arguments);
   }
 
@@ -336,10 +393,6 @@ class Interpreter {
   Value block_text_;                // the text to which the filters of a block are applied
   size_t offset_ = 0;
 };
-
-Value MacroValue::call(Interpreter& interpreter, const Arguments& arguments) {
-  return interpreter.call_macro(*macro, closure, arguments);
-}
 
 std::string render(const Body& body, Variables variables, size_t* offset) {
   Interpreter interpreter(std::make_shared<Scope>(Scope{{}, std::move(variables)}));

@@ -5,7 +5,6 @@
 #include "kernels/base/text.h"
 #include "tokenizer/templates/jinja.h"
 #include "tokenizer/templates/jinja/syntax.h"
-#include "tokenizer/templates/jinja/text.h"
 
 namespace pinion::jinja {
 namespace {
@@ -51,7 +50,6 @@ class Lexer {
     end += tag.size();
     if (strip_sign == '-') end = after_spaces(end);
     if (!has_strip_sign && !keeps_line && char_at(end) == '\n') ++end;
-    at_line_start_ = source_[end - 1] == '\n';
     at_ = end;
     return true;
   }
@@ -71,7 +69,7 @@ class Lexer {
       const size_t line_end = end == at_ ? std::string::npos : source_.rfind('\n', end - 1);
       const bool has_line = line_end != std::string::npos && line_end >= at_;
       const size_t line = has_line ? line_end + 1 : at_;
-      if ((has_line || at_line_start_) && after_spaces(line) >= end) last = line;
+      if ((line == 0 || source_[line - 1] == '\n') && after_spaces(line) >= end) last = line;
     }
     if (last > at_) add(Kind::kData, source_.substr(at_, last - at_), at_);
   }
@@ -87,7 +85,6 @@ class Lexer {
 
   void read_raw() {
     const size_t begin = at_;
-    const bool begins_line = source_[begin - 1] == '\n';
     for (size_t tag = source_.find("{%", begin); tag != std::string::npos; tag = source_.find("{%", tag + 1)) {
       const char strip_sign = strip_sign_at(tag + 2);
       const size_t name = after_spaces(tag + (strip_sign != '\0' ? 3 : 2));
@@ -95,10 +92,8 @@ class Lexer {
       at_ = after_spaces(name + 6);
       if (!accept_end("%}", false)) continue;
       const size_t end = std::exchange(at_, begin);
-      const bool next_begins_line = std::exchange(at_line_start_, begins_line);
       add_data(tag, strip_sign, false);
       at_ = end;
-      at_line_start_ = next_begins_line;
       return;
     }
     throw SyntaxFailure("missing end of raw directive", begin);
@@ -117,7 +112,6 @@ class Lexer {
     }
     const char kind = source_[tag + 1], strip_sign = strip_sign_at(tag + 2);
     add_data(tag, strip_sign, kind == '{');
-    at_line_start_ = false;
     at_ = tag + (strip_sign != '\0' ? 3 : 2);
     if (kind == '#') return read_comment();
     if (const size_t raw = kind == '%' ? raw_begin(tag) : 0; raw != 0) {
@@ -261,8 +255,7 @@ class Lexer {
 
   const std::string& source_;
   size_t at_ = 0;
-  bool at_line_start_ = true;  // `at_` is at the start of a line
-  std::string brackets_;       // closing brackets that are expected, innermost last
+  std::string brackets_;  // closing brackets that are expected, innermost last
   std::vector<Token> tokens_;
 };
 

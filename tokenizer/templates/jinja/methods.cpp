@@ -1,6 +1,5 @@
 // Methods of Python's strings, lists and mappings. Methods that change their object do not exist in the sandbox.
 #include "tokenizer/templates/jinja/builtin.h"
-#include "tokenizer/templates/jinja/text.h"
 
 namespace pinion::jinja {
 namespace {
@@ -188,36 +187,17 @@ constexpr Builtin kTextMethods[] = {
     {"isspace", "/ self", all_are<is_python_space>},
 };
 
-// A view of a mapping's keys, values or items.
-struct View : Object {
-  enum class Kind { kKeys, kValues, kItems };
-  View(Kind which, Value value) : kind(which), mapping(std::move(value)) {}
-  std::string type_name() const override {
-    return kind == Kind::kKeys ? "dict_keys" : (kind == Kind::kValues ? "dict_values" : "dict_items");
-  }
-  std::string repr() const override {
-    Items items;
-    for (const Pair& pair : *mapping.pairs()) items.push_back(content(pair));
-    return type_name() + "(" + jinja::repr(Value::list(std::move(items))) + ")";
-  }
-  std::optional<int64_t> length() override { return mapping.pairs()->size(); }
-  Next iterate() override {
-    return [this, at = size_t{0}](Value* out) mutable {
-      return at < mapping.pairs()->size() ? (*out = content((*mapping.pairs())[at++]), true) : false;
-    };
-  }
-  Value content(const Pair& pair) const {
-    if (kind == Kind::kItems) return Value::tuple({pair.key, pair.value});
-    return kind == Kind::kKeys ? pair.key : pair.value;
-  }
+Value key_of(const Pair& pair) { return pair.key; }
+Value value_of(const Pair& pair) { return pair.value; }
+Value item_of(const Pair& pair) { return Value::tuple({pair.key, pair.value}); }
 
-  Kind kind;
-  Value mapping;
-};
-
-template <View::Kind kind>
+// A view of a mapping. Python's follow its changes, but no template can change one.
+template <Value (*content)(const Pair&)>
 Value view(const Slots& a) {
-  return ObjectPtr(std::make_shared<View>(kind, a[0]));
+  Items items;
+  std::ranges::transform(*a[0].pairs(), std::back_inserter(items), content);
+  const char* type = content == key_of ? "dict_keys" : content == value_of ? "dict_values" : "dict_items";
+  return Object{.type_name = type, .items = Value::list(std::move(items))};
 }
 
 Value get_item(const Slots& a) {
@@ -228,9 +208,9 @@ Value get_item(const Slots& a) {
 
 constexpr Builtin kMappingMethods[] = {
     {"get", "/ self key | default", get_item},
-    {"items", "/ self", view<View::Kind::kItems>},
-    {"keys", "/ self", view<View::Kind::kKeys>},
-    {"values", "/ self", view<View::Kind::kValues>},
+    {"items", "/ self", view<item_of>},
+    {"keys", "/ self", view<key_of>},
+    {"values", "/ self", view<value_of>},
 };
 
 Value index_of(const Slots& a) {

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "tokenizer/templates/jinja/builtin.h"
-#include "tokenizer/templates/jinja/text.h"
 #include "tokenizer/templates/jinja/value.h"
 
 namespace pinion::jinja {
@@ -111,7 +110,11 @@ Value missing(const Value& object, const std::string& name) {
 // Python's object.name; nothing if it does not exist. Names that Jinja's sandbox refuses, of methods that change a
 // value and of Python's internals (__), give an undefined value.
 std::optional<Value> own_attribute(const Value& object, const std::string& name) {
-  if (object.object()) return object.object()->attribute(name);
+  if (const Object* own = object.object()) {
+    const Value* found = own->attributes ? find(*own->attributes, name) : nullptr;
+    if (own->loop_attribute) return own->loop_attribute(name);
+    return found ? std::optional(*found) : std::nullopt;
+  }
   static constexpr std::string_view kListChanges[] = {"append", "clear",  "extend",  "insert",
                                                       "pop",    "remove", "reverse", "sort"};
   static constexpr std::string_view kMappingChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
@@ -124,6 +127,8 @@ std::optional<Value> own_attribute(const Value& object, const std::string& name)
   return method ? std::optional(function(*method, object)) : std::nullopt;
 }
 
+bool is_range(const Value& value) { return value.object() && value.object()->is_sequence; }
+
 // Python's x[index]; nothing if that raises a LookupError or TypeError.
 std::optional<Value> own_item(const Value& object, const Value& index) {
   if (const Pairs* pairs = object.pairs()) {
@@ -133,7 +138,7 @@ std::optional<Value> own_item(const Value& object, const Value& index) {
   }
   if (!index.integer()) return {};
   int64_t at = *index.integer();
-  if (object.object()) return object.object()->item(at);
+  if (is_range(object)) return own_item(object.object()->items, index);
   if (!object.is_text() && !object.items()) return {};
   const int64_t size = *length(object);
   if (at < 0) at += size;
@@ -147,13 +152,9 @@ std::optional<Value> own_item(const Value& object, const Value& index) {
   return Value(text.substr(begin, end - begin), object.is_markup());
 }
 
-struct Steps {
-  int64_t start, stop, step;
-};
-
-// Python's slice.indices().
-Steps resolve_slice(int64_t size, const Value& start, const Value& stop, const Value& step) {
-  const int64_t stride = step.is_none() ? 1 : require_integer(step);
+// Python's range(*slice.indices(size)).
+std::vector<size_t> slice_indices(size_t count, const Value& start, const Value& stop, const Value& step) {
+  const int64_t stride = step.is_none() ? 1 : require_integer(step), size = static_cast<int64_t>(count);
   if (stride == 0) fail("slice step cannot be zero");
   const int64_t lowest = stride < 0 ? -1 : 0, highest = stride < 0 ? size - 1 : size;
   const auto clipped = [&](const Value& bound, int64_t absent) {
@@ -161,17 +162,13 @@ Steps resolve_slice(int64_t size, const Value& start, const Value& stop, const V
     const int64_t at = require_integer(bound);
     return std::clamp(at < 0 ? at + size : at, lowest, highest);
   };
-  return {clipped(start, stride < 0 ? highest : lowest), clipped(stop, stride < 0 ? lowest : highest), stride};
-}
-
-template <class Sequence>
-Sequence sliced(const Sequence& all, const Steps& steps) {
-  Sequence result;
-  for (int64_t at = steps.start; steps.step > 0 ? at < steps.stop : at > steps.stop;) {
-    result.push_back(all[at]);
-    if (__builtin_add_overflow(at, steps.step, &at)) break;
+  const int64_t end = clipped(stop, stride < 0 ? lowest : highest);
+  std::vector<size_t> indices;
+  for (int64_t at = clipped(start, stride < 0 ? highest : lowest); stride > 0 ? at < end : at > end;) {
+    indices.push_back(at);
+    if (__builtin_add_overflow(at, stride, &at)) break;
   }
-  return result;
+  return indices;
 }
 
 }  // namespace
@@ -234,12 +231,14 @@ Value slice(const Value& object, const Value& start, const Value& stop, const Va
   if (object.is_undefined()) fail_undefined(object);
   if (const std::string* text = object.text()) {
     const std::u32string chars = to_chars(*text);
-    return Value(from_chars(sliced(chars, resolve_slice(chars.size(), start, stop, step))), object.is_markup());
+    std::u32string kept;
+    for (const size_t at : slice_indices(chars.size(), start, stop, step)) kept += chars[at];
+    return Value(from_chars(kept), object.is_markup());
   }
-  const bool is_range = object.object() && object.object()->is_sequence();
-  if (!object.items() && !is_range) fail("'" + type_name(object) + "' object is not subscriptable");
+  if (!object.items() && !is_range(object)) fail("'" + type_name(object) + "' object is not subscriptable");
   const Items items = to_items(object);
-  Items result = sliced(items, resolve_slice(items.size(), start, stop, step));
+  Items result;
+  for (const size_t at : slice_indices(items.size(), start, stop, step)) result.push_back(items[at]);
   return object.is<Tuple>() ? Value::tuple(std::move(result)) : Value::list(std::move(result));
 }
 

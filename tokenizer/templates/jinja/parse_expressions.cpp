@@ -8,35 +8,6 @@
 
 namespace pinion::jinja {
 
-Token TokenStream::take() {
-  Token token = current();
-  if (token.kind != Token::Kind::kEnd) ++at_;
-  return token;
-}
-
-void TokenStream::expect_sign(std::string_view sign) {
-  if (!accept_sign(sign)) fail_here("expected '" + std::string(sign) + "'");
-}
-
-void TokenStream::expect_name(std::string_view name) {
-  if (!accept_name(name)) fail_here("expected '" + std::string(name) + "'");
-}
-
-Token TokenStream::expect(Token::Kind kind, const char* description) {
-  if (!is(kind)) fail_here("expected " + std::string(description));
-  return take();
-}
-
-void TokenStream::fail_here(const std::string& message) const {
-  using enum Token::Kind;
-  const Token& token = current();
-  std::string found = "'" + token.text + "'";
-  if (token.kind == kEnd) found = "the end of the template";
-  if (token.kind == kVariableEnd || token.kind == kBlockEnd) found = "the end of the tag";
-  if (token.kind == kString) found = "a string";
-  throw SyntaxFailure(message + ", got " + found, token.offset);
-}
-
 namespace {
 
 using Kind = Expression::Kind;

@@ -55,15 +55,26 @@ class StatementParser {
   Statement parse_statement() {
     const Token name = tokens_.expect(Token::Kind::kName, "the name of a tag");
     Statement made{.kind = Kind::kScope, .offset = name.offset};
-    static constexpr std::pair<std::string_view, void (StatementParser::*)(Statement*)> kTags[] = {
-        {"for", &StatementParser::parse_for},       {"if", &StatementParser::parse_if},
-        {"set", &StatementParser::parse_set},       {"with", &StatementParser::parse_with},
-        {"macro", &StatementParser::parse_macro},   {"call", &StatementParser::parse_call},
-        {"filter", &StatementParser::parse_filter}, {"generation", &StatementParser::parse_generation},
-        {"break", &StatementParser::parse_break},   {"continue", &StatementParser::parse_continue},
+    using Parser = StatementParser;
+    static constexpr struct {
+      std::string_view name;
+      Kind kind;
+      void (Parser::*parse_rest)(Statement*);
+    } kTags[] = {
+        {"for", Kind::kFor, &Parser::parse_for},
+        {"if", Kind::kIf, &Parser::parse_if},
+        {"set", Kind::kSet, &Parser::parse_set},
+        {"with", Kind::kWith, &Parser::parse_with},
+        {"macro", Kind::kMacro, &Parser::parse_macro},
+        {"call", Kind::kCallBlock, &Parser::parse_call},
+        {"filter", Kind::kFilterBlock, &Parser::parse_filter},
+        {"generation", Kind::kScope, &Parser::parse_generation},
+        {"break", Kind::kBreak, &Parser::leave_loop},
+        {"continue", Kind::kContinue, &Parser::leave_loop},
     };
-    for (const auto& [tag, parse_rest] : kTags) {
+    for (const auto& [tag, kind, parse_rest] : kTags) {
       if (tag != name.text) continue;
+      made.kind = kind;
       (this->*parse_rest)(&made);
       return made;
     }
@@ -71,7 +82,6 @@ class StatementParser {
   }
 
   void parse_for(Statement* out) {
-    out->kind = Kind::kFor;
     out->target = parse_target(tokens_, "in", false);
     tokens_.expect_name("in");
     out->expressions.push_back(parse_tuple(tokens_, false));
@@ -84,7 +94,6 @@ class StatementParser {
   }
 
   void parse_if(Statement* out) {
-    out->kind = Kind::kIf;
     for (;;) {
       out->expressions.push_back(parse_tuple(tokens_, false));
       out->bodies.push_back(parse_block({"elif", "else", "endif"}));
@@ -97,7 +106,6 @@ class StatementParser {
   void parse_set(Statement* out) {
     out->target = parse_target(tokens_, {}, true);
     if (tokens_.accept_sign("=")) {
-      out->kind = Kind::kSet;
       out->expressions.push_back(parse_tuple(tokens_));
       return;
     }
@@ -107,7 +115,6 @@ class StatementParser {
   }
 
   void parse_with(Statement* out) {
-    out->kind = Kind::kWith;
     while (!tokens_.is(Token::Kind::kBlockEnd)) {
       if (!out->targets.empty()) tokens_.expect_sign(",");
       out->targets.push_back(parse_target(tokens_, {}, false));
@@ -145,7 +152,6 @@ class StatementParser {
   }
 
   void parse_macro(Statement* out) {
-    out->kind = Kind::kMacro;
     const auto macro = std::make_shared<Macro>();
     macro->name = tokens_.expect(Token::Kind::kName, "a name").text;
     parse_parameters(macro.get());
@@ -153,7 +159,6 @@ class StatementParser {
   }
 
   void parse_call(Statement* out) {
-    out->kind = Kind::kCallBlock;
     const auto macro = std::make_shared<Macro>();
     macro->name = "caller";
     if (tokens_.is_sign("(")) parse_parameters(macro.get());
@@ -165,7 +170,6 @@ class StatementParser {
   }
 
   void parse_filter(Statement* out) {
-    out->kind = Kind::kFilterBlock;
     out->expressions.push_back(parse_filters(tokens_, nullptr, true));
     out->bodies.push_back(parse_whole_block("endfilter"));
   }
@@ -178,12 +182,8 @@ class StatementParser {
     loops_ = loops;
   }
 
-  void parse_break(Statement* out) { leave_loop(Kind::kBreak, out); }
-  void parse_continue(Statement* out) { leave_loop(Kind::kContinue, out); }
-
-  void leave_loop(Kind kind, Statement* out) {
+  void leave_loop(Statement* out) {
     if (loops_ == 0) throw SyntaxFailure("break and continue need a loop", out->offset);
-    out->kind = kind;
   }
 
   TokenStream tokens_;

@@ -121,14 +121,25 @@ class TokenStream {
     const Token& next = tokens_[std::min(at_ + 1, tokens_.size() - 1)];
     return next.kind == kind && next.text == text;
   }
-  Token take();
+  Token take() {
+    Token token = current();
+    if (token.kind != Token::Kind::kEnd) ++at_;
+    return token;
+  }
   // Skip the token if it is current.
   bool accept_sign(std::string_view sign) { return is_sign(sign) ? (++at_, true) : false; }
   bool accept_name(std::string_view name) { return is_name(name) ? (++at_, true) : false; }
   // Fail if it is not.
-  void expect_sign(std::string_view sign);
-  void expect_name(std::string_view name);
-  Token expect(Token::Kind kind, const char* description);
+  void expect_sign(std::string_view sign) {
+    if (!accept_sign(sign)) fail_here("expected '" + std::string(sign) + "'");
+  }
+  void expect_name(std::string_view name) {
+    if (!accept_name(name)) fail_here("expected '" + std::string(name) + "'");
+  }
+  Token expect(Token::Kind kind, const char* description) {
+    if (!is(kind)) fail_here("expected " + std::string(description));
+    return take();
+  }
   // Calls take_item() for each of the items that stand between commas, up to the sign `close`, which is skipped.
   template <class Item>
   void take_list(std::string_view close, Item take_item) {
@@ -138,7 +149,16 @@ class TokenStream {
     }
     take();
   }
-  [[noreturn]] void fail_here(const std::string& message) const;  // adds the current token
+  // Adds the current token.
+  [[noreturn]] void fail_here(const std::string& message) const {
+    using enum Token::Kind;
+    const Token& token = current();
+    std::string found = "'" + token.text + "'";
+    if (token.kind == kEnd) found = "the end of the template";
+    if (token.kind == kVariableEnd || token.kind == kBlockEnd) found = "the end of the tag";
+    if (token.kind == kString) found = "a string";
+    throw SyntaxFailure(message + ", got " + found, token.offset);
+  }
 
   std::vector<Macro*> open_macros;  // macros whose bodies are being parsed; their uses_caller is set by expressions
 

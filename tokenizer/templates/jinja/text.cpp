@@ -1,8 +1,10 @@
-#include "tokenizer/templates/jinja/text.h"
-
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
+
+#include "tokenizer/templates/jinja/value.h"
 
 namespace pinion::jinja {
 
@@ -20,10 +22,6 @@ std::string from_chars(std::u32string_view chars) {
   return text;
 }
 
-size_t char_count(std::string_view text) {
-  return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
-}
-
 namespace {
 
 utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
@@ -39,28 +37,25 @@ constexpr CharRange kDigits[] = {{0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369
                                  {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
                                  {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}};
 
-// Characters with several capitals (SpecialCasing.txt), Latin only.
-struct Capitals {
-  char32_t c;
-  const char32_t *upper, *title;
-};
-constexpr Capitals kSpecial[] = {
-    {0xDF, U"SS", U"Ss"},   {0x149, U"\u02BCN", U"\u02BCN"}, {0x1F0, U"J\u030C", U"J\u030C"}, {0xFB00, U"FF", U"Ff"},
-    {0xFB01, U"FI", U"Fi"}, {0xFB02, U"FL", U"Fl"},          {0xFB03, U"FFI", U"Ffi"},        {0xFB04, U"FFL", U"Ffl"},
-    {0xFB05, U"ST", U"St"}, {0xFB06, U"ST", U"St"}};
-
-void append_capital(char32_t c, bool as_title, std::u32string* out) {
-  const auto special = std::ranges::find(kSpecial, c, &Capitals::c);
-  if (special != std::end(kSpecial)) {
-    *out += as_title ? special->title : special->upper;
-    return;
-  }
-  const auto code = static_cast<utf8proc_int32_t>(c);
-  *out += static_cast<char32_t>(as_title ? utf8proc_totitle(code) : utf8proc_toupper(code));
-}
-
 bool is_cased(char32_t c) {
   return is_lower(c) || utf8proc_isupper(static_cast<utf8proc_int32_t>(c)) != 0 || category(c) == UTF8PROC_CATEGORY_LT;
+}
+
+// A character with several capitals (SpecialCasing.txt) has a case folding of several characters.
+void append_capital(char32_t c, bool as_title, std::u32string* out) {
+  const auto code = static_cast<utf8proc_int32_t>(c), title = utf8proc_totitle(code);
+  std::array<utf8proc_int32_t, 4> folded{};
+  int boundary = 0;
+  const auto count = utf8proc_decompose_char(code, folded.data(), folded.size(), UTF8PROC_CASEFOLD, &boundary);
+  if (count < 2 || utf8proc_isupper(code) != 0 || (as_title && utf8proc_category(title) == UTF8PROC_CATEGORY_LT)) {
+    *out += static_cast<char32_t>(as_title ? title : utf8proc_toupper(code));
+    return;
+  }
+  bool is_capital = true;
+  for (const utf8proc_int32_t part : std::span(folded).first(static_cast<size_t>(count))) {
+    *out += static_cast<char32_t>(is_capital ? utf8proc_toupper(part) : part);
+    is_capital = is_capital && !(as_title && is_cased(static_cast<char32_t>(part)));
+  }
 }
 
 bool is_case_ignorable(char32_t c) {  // Case_Ignorable, restricted to characters that occur in words
@@ -91,11 +86,11 @@ void append_small(std::u32string_view text, size_t at, std::u32string* out) {
 
 enum class Case { kUpper, kTitle, kLower };
 
-// The text with each character in the case that case_at(index) returns.
-std::u32string with_case(std::u32string_view text, auto case_at) {
+// The first character in one case, those behind it in another. by_word: the first character of each word.
+std::u32string with_cases(std::u32string_view text, Case first, Case rest, bool by_word = false) {
   std::u32string result;
   for (size_t at = 0; at < text.size(); ++at) {
-    const Case wanted = case_at(at);
+    const Case wanted = at == 0 || (by_word && !is_cased(text[at - 1])) ? first : rest;
     if (wanted == Case::kLower) {
       append_small(text, at, &result);
     } else {
@@ -124,33 +119,18 @@ bool is_line_end(char32_t c) {
   return (c >= '\n' && c <= '\r') || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
 }
 
-std::u32string upper(std::u32string_view text) {
-  return with_case(text, [](size_t) { return Case::kUpper; });
-}
-
-std::u32string lower(std::u32string_view text) {
-  return with_case(text, [](size_t) { return Case::kLower; });
-}
-
-std::u32string title(std::u32string_view text) {
-  return with_case(text, [&](size_t at) { return at > 0 && is_cased(text[at - 1]) ? Case::kLower : Case::kTitle; });
-}
-
-std::u32string capitalize(std::u32string_view text) {
-  return with_case(text, [](size_t at) { return at > 0 ? Case::kLower : Case::kTitle; });
-}
+std::u32string upper(std::u32string_view text) { return with_cases(text, Case::kUpper, Case::kUpper); }
+std::u32string lower(std::u32string_view text) { return with_cases(text, Case::kLower, Case::kLower); }
+std::u32string title(std::u32string_view text) { return with_cases(text, Case::kTitle, Case::kLower, true); }
+std::u32string capitalize(std::u32string_view text) { return with_cases(text, Case::kTitle, Case::kLower); }
 
 std::string html_escaped(std::string_view text) {
-  static constexpr std::pair<char, std::string_view> kEscapes[] = {
-      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&#34;"}, {'\'', "&#39;"}};
   std::string result;
   for (const char c : text) {
-    const auto* escape = std::ranges::find(kEscapes, c, [](const auto& pair) { return pair.first; });
-    if (escape != std::end(kEscapes)) {
-      result += escape->second;
-    } else {
-      result += c;
-    }
+    constexpr std::string_view kSpecial = "&<>\"'";
+    constexpr std::string_view kEscapes[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
+    const size_t special = kSpecial.find(c);
+    result += special == kSpecial.npos ? std::string_view(&c, 1) : kEscapes[special];
   }
   return result;
 }

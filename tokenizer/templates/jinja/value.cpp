@@ -7,25 +7,12 @@
 #include <cmath>
 
 #include "kernels/base/text.h"
-#include "tokenizer/templates/jinja/text.h"
 
 namespace pinion::jinja {
 namespace {
 
 constexpr int kMaxDepth = 1000;
 thread_local int depth = 0;
-
-struct Iterator : Object {
-  Iterator(std::string type, Next function) : type_name_(std::move(type)), next(std::move(function)) {}
-  std::string type_name() const override { return type_name_; }
-  std::string repr() const override { return "<" + type_name_ + " object>"; }
-  Next iterate() override {
-    return [this](Value* out) { return next(out); };  // jinja::iterate() keeps the value alive
-  }
-
-  std::string type_name_;
-  Next next;
-};
 
 bool equal_pairs(const Pairs& a, const Pairs& b) {
   if (a.size() != b.size()) return false;
@@ -45,10 +32,6 @@ DepthGuard::DepthGuard(int levels) : levels_(levels) {
   depth += levels_;
 }
 DepthGuard::~DepthGuard() { depth -= levels_; }
-
-std::optional<Value> Object::attribute(const std::string&) { return {}; }
-std::optional<Value> Object::item(int64_t) { return {}; }
-Value Object::call(Interpreter&, const Arguments&) { fail("'" + type_name() + "' object is not callable"); }
 
 const Items* Value::items() const {
   if (is<List>()) return get<List>().items.get();
@@ -83,7 +66,7 @@ std::string type_name(const Value& value) {
   static constexpr const char* kNames[] = {"Undefined", "NoneType", "bool",  "int", "float",
                                            "str",       "list",     "tuple", "dict"};
   if (value.is_markup()) return "Markup";
-  return value.object() ? value.object()->type_name() : kNames[value.index()];
+  return value.object() ? value.object()->type_name : kNames[value.index()];
 }
 
 bool truth(const Value& value) {
@@ -100,7 +83,9 @@ bool equal(const Value& a, const Value& b) {
   if (a.number() && b.number()) return a.number() == b.number();
   if (a.items() && b.items() && a.is<List>() == b.is<List>()) return std::ranges::equal(*a.items(), *b.items(), equal);
   if (a.pairs() && b.pairs()) return equal_pairs(*a.pairs(), *b.pairs());
-  if (a.object() || b.object()) return a.object() && b.object() && a.object()->equals(*b.object());
+  if (const Object *x = a.object(), *y = b.object(); x && y) {
+    return x == y || (x->is_sequence && y->is_sequence && equal(x->items, y->items));
+  }
   return (a.is_undefined() && b.is_undefined()) || (a.is_none() && b.is_none());
 }
 
@@ -149,7 +134,7 @@ std::string repr(double value) {
   return text;
 }
 
-std::string quoted(std::string_view text) {
+std::string quoted_text(std::string_view text) {
   const char quote = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos ? '"' : '\'';
   std::string result(1, quote);
   for (const char32_t c : to_chars(text)) {
@@ -167,6 +152,14 @@ std::string quoted(std::string_view text) {
   return result + quote;
 }
 
+std::string repr(const Object& object) {
+  if (object.items.items()) {
+    return object.type_name + "(" + (object.text.empty() ? repr(object.items) : object.text) + ")";
+  }
+  const std::string text = object.attributes ? repr(Value::mapping(*object.attributes)) : object.text;
+  return "<" + object.type_name + (text.empty() ? "" : " ") + text + ">";
+}
+
 std::string repr(const Value& value) {
   const DepthGuard guard;
   if (value.is_undefined()) return "Undefined";
@@ -174,8 +167,9 @@ std::string repr(const Value& value) {
   if (value.is<bool>()) return value.get<bool>() ? "True" : "False";
   if (value.is<int64_t>()) return std::to_string(value.get<int64_t>());
   if (value.is<double>()) return repr(value.get<double>());
-  if (value.is_text()) return value.is_markup() ? "Markup(" + quoted(*value.text()) + ")" : quoted(*value.text());
-  if (value.object()) return value.object()->repr();
+  if (value.is_text())
+    return value.is_markup() ? "Markup(" + quoted_text(*value.text()) + ")" : quoted_text(*value.text());
+  if (value.object()) return repr(*value.object());
   std::string text;
   const auto separator = [&] { return text.empty() ? "" : ", "; };
   if (const Pairs* pairs = value.pairs()) {
@@ -188,21 +182,20 @@ std::string repr(const Value& value) {
 }
 
 bool is_iterable(const Value& value) {
-  if (value.object()) return static_cast<bool>(value.object()->iterate());
+  if (const Object* object = value.object()) return object->next || object->items.items();
   return value.is_undefined() || value.is_text() || value.items() || value.pairs();
 }
 
 bool is_sequence(const Value& value) {
-  if (value.object()) return value.object()->is_sequence();
+  if (value.object()) return value.object()->is_sequence;
   return value.is_undefined() || value.is_text() || value.items() || value.pairs();
 }
 
 Next iterate(const Value& value) {
   if (value.is_undefined()) return [](Value*) { return false; };
-  if (value.object()) {
-    if (Next next = value.object()->iterate()) {
-      return [kept = value, next = std::move(next)](Value* out) { return next(out); };
-    }
+  if (const Object* object = value.object()) {
+    if (object->items.items()) return iterate(object->items);
+    if (object->next) return [kept = value, object](Value* out) { return object->next(out); };
   }
   if (value.items()) {
     return [kept = value, at = size_t{0}](Value* out) mutable {
@@ -240,7 +233,9 @@ std::optional<int64_t> length(const Value& value) {
   if (value.is_text()) return char_count(*value.text());
   if (value.items()) return value.items()->size();
   if (value.pairs()) return value.pairs()->size();
-  return value.object() ? value.object()->length() : std::nullopt;
+  const Object* object = value.object();
+  if (object && object->loop_attribute) return object->loop_attribute("length")->integer();
+  return object && object->items.items() ? length(object->items) : std::nullopt;
 }
 
 int64_t require_integer(const Value& value) {
@@ -260,7 +255,7 @@ void require_hashable(const Value& key) {
 }
 
 Value iterator(std::string type_name, Next next) {
-  return ObjectPtr(std::make_shared<Iterator>(std::move(type_name), std::move(next)));
+  return Object{.type_name = std::move(type_name), .text = "object", .next = std::move(next)};
 }
 
 }  // namespace pinion::jinja

@@ -13,6 +13,8 @@
 #include <variant>
 #include <vector>
 
+#include "tokenizer/tokens/unicode.h"
+
 namespace pinion::jinja {
 
 class Interpreter;
@@ -53,19 +55,7 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// All other types: functions, macros, loops, ranges, dictionary views, iterators.
-struct Object {
-  virtual ~Object() = default;
-  virtual std::string type_name() const = 0;  // Python's
-  virtual std::string repr() const { return "<" + type_name() + ">"; }
-  virtual std::optional<Value> attribute(const std::string& name);
-  virtual std::optional<Value> item(int64_t index);  // of a sequence; a negative index counts from the end
-  virtual std::optional<int64_t> length() { return {}; }
-  virtual bool is_sequence() const { return false; }
-  virtual bool equals(const Object& other) const { return this == &other; }
-  virtual Next iterate() { return {}; }  // null: not iterable
-  virtual Value call(Interpreter& interpreter, const Arguments& arguments);
-};
+struct Object;
 using ObjectPtr = std::shared_ptr<Object>;
 
 class Value {
@@ -76,7 +66,7 @@ class Value {
   Value(double value) : value_(value) {}
   Value(std::string text, bool is_markup = false) : value_(Text{share(std::move(text)), is_markup}) {}
   Value(const char* text) : Value(std::string(text)) {}
-  Value(ObjectPtr object) : value_(std::move(object)) {}
+  Value(Object object);
 
   static Value undefined(std::string message) { return Value(Undefined{share(std::move(message))}, Exact()); }
   static Value list(Items items) { return Value(List{share(std::move(items))}, Exact()); }
@@ -123,6 +113,19 @@ struct Pair {
   Value key, value;
 };
 
+// All other types: functions, macros, loops, ranges, dictionary views, iterators, namespaces.
+struct Object {
+  std::string type_name;     // Python's
+  std::string text = {};     // repr() between the brackets; empty: that of `items` or `attributes`
+  Value items = {};          // of a range or a view: a list
+  bool is_sequence = false;  // a range
+  Next next = {};            // of an iterator
+  std::function<Value(Interpreter& interpreter, const Arguments& arguments)> call = {};
+  std::function<std::optional<Value>(const std::string& name)> loop_attribute = {};  // of the variable `loop`
+  std::optional<Pairs> attributes = {};  // of a namespace: the only ones that a template can set
+};
+
+inline Value::Value(Object object) : value_(std::make_shared<Object>(std::move(object))) {}
 inline Value Value::mapping(Pairs pairs) { return Value(Mapping{share(std::move(pairs))}, Exact()); }
 
 const Value* find(const Pairs& pairs, const Value& key);
@@ -149,7 +152,7 @@ Value slice(const Value& object, const Value& start, const Value& stop, const Va
 std::string to_text(const Value& value);  // str()
 std::string repr(const Value& value);     // repr()
 std::string repr(double value);
-std::string quoted(std::string_view text);  // repr() of a string
+std::string quoted_text(std::string_view text);  // repr() of a string
 
 bool is_iterable(const Value& value);
 bool is_sequence(const Value& value);  // the test `sequence`: includes strings and mappings, not views and iterators
@@ -175,5 +178,29 @@ class DepthGuard {
  private:
   int levels_;
 };
+
+// --- text.cpp: characters of Python's strings, classes and cases.
+
+// A Unicode scalar value. Python's strings may contain surrogates; a prompt may not.
+constexpr bool is_char(int64_t code) { return code >= 0 && code <= 0x10FFFF && !(code >= 0xD800 && code < 0xE000); }
+
+std::u32string to_chars(std::string_view text);
+std::string from_chars(std::u32string_view chars);
+
+// Character classes of str.isalpha(), str.isdigit(), ...
+bool is_alpha(char32_t c);
+bool is_digit(char32_t c);
+bool is_lower(char32_t c);
+bool is_alnum(char32_t c);
+bool is_printable(char32_t c);
+bool is_line_end(char32_t c);
+
+std::u32string upper(std::u32string_view text);
+std::u32string lower(std::u32string_view text);
+std::u32string title(std::u32string_view text);
+std::u32string capitalize(std::u32string_view text);
+
+// HTML's special characters as MarkupSafe writes them.
+std::string html_escaped(std::string_view text);
 
 }  // namespace pinion::jinja
