@@ -1,4 +1,4 @@
-// pinion bench: the options, the results, and the functions that measure, print and draw.
+// pinion bench: the options, the results, and the functions that measure.
 #pragma once
 
 #include "apps/cli/common.h"
@@ -62,18 +62,6 @@ struct BenchProfile {
   int64_t regions = 0;
 };
 
-// A profile as fractions of its time. Stages, which include their waiting, and `outside` add up to 1.
-struct ProfileShares {
-  std::array<double, kStages> stages;   // mean over the workers
-  std::array<double, kStages> waiting;  // part of `stages` spent at barriers
-  std::vector<double> workers_waiting;  // of each worker's own time
-  double outside;                       // outside of the parallel region
-  double waiting_all;                   // mean over the workers
-  double repeated;                      // work that every worker repeats: does not scale with their number
-};
-
-ProfileShares shares_of(const BenchProfile& profile, bool one_token);
-
 // Cost of a token decoded by several boards, as measured on rank 0, and a model of it for other numbers of boards.
 struct BoardsCost {
   int32_t boards = 0;
@@ -117,15 +105,11 @@ struct BenchRecord {
 // Measures a decode test while the other boards follow. run() runs it once.
 Error measure_boards(Exchange& exchange, const BenchTest& test, double bytes_per_token,
                      const std::function<Error(double* seconds)>& run, BoardsCost* out);
-std::string boards_text(const BenchRecord& record);
 OrderedJson boards_json(const BoardsCost& cost);
-// Time by stage on each board.
-std::string board_stages_text(const BenchProfile& profile);
-OrderedJson board_stages_json(const BenchProfile& profile);
+OrderedJson board_stages_json(const BenchProfile& profile);  // time by stage on each board
 
 Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRecord>* out);
 // Prints a table for each length of -p, from a single run: each takes the time of a whole prompt.
 Error measure_prompt_cache(const BenchOptions& options, const Runtime& runtime);
-std::string plot_svg(const std::vector<BenchRecord>& records);
 
 }  // namespace pinion

@@ -19,32 +19,6 @@ double gather_seconds(Exchange& exchange, int64_t bytes) {
 
 constexpr std::array kModelledCounts = {1, 2, 3, 4, 8};
 
-// One board's milliseconds per token.
-struct BoardStages {
-  std::array<double, kStages> stages = {};
-  double waiting = 0;  // part of `stages` spent at barriers
-  double outside = 0;
-  double exchanging = 0;  // of worker 0
-};
-
-std::vector<BoardStages> board_stages(const BenchProfile& p) {
-  const double ms = 1e-6 / static_cast<double>(p.tokens);
-  std::vector<BoardStages> all;
-  for (const BoardProfile& board : p.boards) {
-    BoardStages& out = all.emplace_back();
-    out.outside = p.seconds * 1e9 * ms;
-    out.exchanging = static_cast<double>(board.exchange_ns) * ms;
-    for (size_t i = 0; i < kStages; ++i) {
-      const double waiting = static_cast<double>(board.stages[i].wait_ns) * ms;
-      out.stages[i] = static_cast<double>(board.stages[i].work_ns) * ms + waiting;
-      out.waiting += waiting;
-      out.outside -= out.stages[i];
-    }
-    out.outside = std::max(0.0, out.outside);  // stages and total are from different clocks
-  }
-  return all;
-}
-
 }  // namespace
 
 double BoardsCost::modelled_token(int32_t count) const {
@@ -88,28 +62,6 @@ Error measure_boards(Exchange& exchange, const BenchTest& test, double bytes_per
   return {};
 }
 
-std::string boards_text(const BenchRecord& record) {
-  const BoardsCost& c = *record.boards;
-  std::string text =
-      "\n" + test_name(record.test) +
-      formatted(
-          " on %d boards, %.3f of the weights here: %.3f ms a token = %.3f computing + %.3f exchanging + %.3f "
-          "waiting for slower boards; %.0f messages and %.3f MB received a token\n",
-          c.boards, c.share, c.seconds * 1e3, c.compute_seconds * 1e3, c.exchange_seconds * 1e3,
-          c.waiting_seconds * 1e3, c.gathers, c.received_bytes / 1e6);
-  text +=
-      formatted("model: %.0f exchanges x %.4f ms + %.3f MB at %.0f MB/s = %.3f ms; weights at %.2f GB/s a board\n\n",
-                c.gathers, c.latency_seconds * 1e3, c.received_bytes / 1e6, c.bytes_per_second / 1e6,
-                c.modelled_exchange() * 1e3, c.read_bandwidth() / 1e9);
-  text += "| boards like this | ms/token | tokens/s |\n|--:|--:|--:|\n";
-  for (const int32_t count : kModelledCounts) {
-    const double seconds = c.modelled_token(count);
-    text += formatted("| %d | %.3f | %.2f |\n", count, seconds * 1e3, 1 / seconds);
-  }
-  return text + formatted("\n%d boards are faster than one from %.3f GB of weights a token on\n", c.boards,
-                          c.min_bytes() / 1e9);
-}
-
 OrderedJson boards_json(const BoardsCost& c) {
   OrderedJson others = OrderedJson::array();
   for (const int32_t count : kModelledCounts) {
@@ -131,33 +83,23 @@ OrderedJson boards_json(const BoardsCost& c) {
           {"modelled", others}};
 }
 
-std::string board_stages_text(const BenchProfile& profile) {
-  const std::vector<BoardStages> boards = board_stages(profile);
-  std::string text = "\n| ms/token |", line = "|:--|";
-  for (size_t i = 0; i < boards.size(); ++i) text += " board " + std::to_string(i) + " |", line += "--:|";
-  text += "\n" + line + "\n";
-  const auto add = [&](std::string_view name, const auto& value) {
-    if (std::ranges::all_of(boards, [&](const BoardStages& board) { return value(board) == 0; })) return;
-    text += "| " + std::string(name) + " |";
-    for (const BoardStages& board : boards) text += formatted(" %.4f |", value(board));
-    text += "\n";
-  };
-  for (size_t i = 0; i < kStages; ++i) add(kStageTraits[i].name, [i](const BoardStages& b) { return b.stages[i]; });
-  add("outside", [](const BoardStages& board) { return board.outside; });
-  add("stages: waiting at barriers", [](const BoardStages& board) { return board.waiting; });
-  add("worker 0: in exchanges", [](const BoardStages& board) { return board.exchanging; });
-  return text;
-}
-
 OrderedJson board_stages_json(const BenchProfile& profile) {
+  const auto ms = [&](double ns) { return ns * 1e-6 / static_cast<double>(profile.tokens); };
   OrderedJson json = OrderedJson::array();
-  for (const BoardStages& board : board_stages(profile)) {
+  for (const BoardProfile& board : profile.boards) {
     OrderedJson stages = OrderedJson::object();
-    for (size_t i = 0; i < kStages; ++i) stages[std::string(kStageTraits[i].name)] = board.stages[i];
+    double outside = profile.seconds * 1e9, waiting = 0;
+    for (size_t i = 0; i < kStages; ++i) {
+      const auto work = static_cast<double>(board.stages[i].work_ns),
+                 wait = static_cast<double>(board.stages[i].wait_ns);
+      stages[std::string(kStageNames[i])] = ms(work + wait);
+      waiting += wait;
+      outside -= work + wait;
+    }
     json.push_back({{"stages_ms_per_token", stages},
-                    {"outside_ms_per_token", board.outside},
-                    {"waiting_ms_per_token", board.waiting},
-                    {"exchanging_ms_per_token", board.exchanging}});
+                    {"outside_ms_per_token", ms(std::max(0.0, outside))},  // stages and total are from different clocks
+                    {"waiting_ms_per_token", ms(waiting)},                 // at barriers: part of the stages
+                    {"exchanging_ms_per_token", ms(static_cast<double>(board.exchange_ns))}});  // of worker 0
   }
   return json;
 }

@@ -323,29 +323,6 @@ Error run_once(Session& session, const BenchTest& test, std::vector<float>& logi
   return {};
 }
 
-ProfileShares shares_of(const BenchProfile& p, bool one_token) {
-  ProfileShares shares = {};
-  const double total = p.seconds * 1e9;
-  const double all = total * static_cast<double>(p.profile.workers.size());
-  shares.outside = 1;
-  for (const WorkerProfile& worker : p.profile.workers) {
-    double waited = 0;
-    for (size_t i = 0; i < kStages; ++i) {
-      const auto work = static_cast<double>(worker.stages[i].work_ns);
-      const auto wait = static_cast<double>(worker.stages[i].wait_ns);
-      shares.stages[i] += (work + wait) / all;
-      shares.waiting[i] += wait / all;
-      shares.outside -= (work + wait) / all;
-      if (one_token && kStageTraits[i].is_repeated) shares.repeated += work / all;
-      waited += wait;
-    }
-    shares.workers_waiting.push_back(waited / total);
-    shares.waiting_all += waited / all;
-  }
-  shares.outside = std::max(0.0, shares.outside);  // stages and total are from different clocks
-  return shares;
-}
-
 Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRecord>* out) {
   std::vector<NamedTeam> teams;
   if (Error e = choose_teams(options, &teams)) return e;

@@ -12,7 +12,7 @@
 
 #include "apps/cli/output_file.h"
 #include "apps/model/build.h"
-#include "engine/boards/mpi.h"
+#include "engine/boards/exchange.h"
 #include "engine/runtime/follow.h"
 #include "kernels/base/hash.h"
 #include "loader/checkpoint/model_folder.h"

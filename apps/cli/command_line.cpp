@@ -3,9 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "apps/cli/console.h"
+#include "kernels/base/text.h"
 #include "loader/files/hints.h"
 #include "loader/files/json.h"
 
@@ -20,33 +22,33 @@ std::pair<std::string, std::string> parts_of(const std::string& spelling) {
   return {spelling.substr(0, blank), spelling.substr(std::min(blank + 1, spelling.size()))};
 }
 
-OptionText describe_option(const CLI::Option& option) {
-  OptionText text;
-  for (const std::string& name : option.get_snames()) text.names.push_back("-" + name);
-  for (const std::string& name : option.get_lnames()) text.names.push_back("--" + name);
-  // "MODE:{none,w8a8,w4a8}"
-  const std::string type = option.get_type_name();
-  const size_t colon = type.find(':');
-  if (option.get_items_expected_max() > 0) text.value = type.substr(0, colon);
-  if (colon != std::string::npos) {
-    std::istringstream choices(type.substr(colon + 2, type.size() - colon - 3));
-    for (std::string choice; std::getline(choices, choice, ',');) text.choices.push_back(choice);
-  }
-  text.help = option.get_description();
-  text.default_value = option.get_default_str();
-  text.required = option.get_required();
-  text.repeatable =
-      option.get_items_expected_max() > 1 || option.get_multi_option_policy() == CLI::MultiOptionPolicy::Join;
-  return text;
+// Value names such as F and F.json mean files.
+const char* kind_of(const std::string& value, bool has_choices) {
+  if (value.empty()) return "flag";
+  if (has_choices) return "choice";
+  if (value == "DIR") return "folder";
+  return value == "F" || value.find('.') != std::string::npos ? "file" : "other";
 }
 
-// For suggestions; a single letter resembles every other one.
-std::vector<std::string> long_names(const CommandText& command) {
-  std::vector<std::string> names;
-  for (const OptionText& option : command.options) {
-    std::ranges::copy_if(option.names, std::back_inserter(names), [](const auto& name) { return name.size() > 2; });
+OrderedJson describe_option(const CLI::Option& option) {
+  std::vector<std::string> names, choices;
+  for (const std::string& name : option.get_snames()) names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
+  const std::string type = option.get_type_name();  // "MODE:{none,w8a8,w4a8}"
+  const size_t colon = type.find(':');
+  const std::string value = option.get_items_expected_max() > 0 ? type.substr(0, colon) : "";
+  if (colon != std::string::npos) {
+    const auto list = std::string_view(type).substr(colon + 2, type.size() - colon - 3);
+    for (const std::string_view choice : split(list, ',')) choices.emplace_back(choice);
   }
-  return names;
+  return {{"names", names},
+          {"value", value},
+          {"kind", kind_of(value, !choices.empty())},
+          {"choices", choices},
+          {"help", option.get_description()},
+          {"default", option.get_default_str()},
+          {"repeatable",
+           option.get_items_expected_max() > 1 || option.get_multi_option_policy() == CLI::MultiOptionPolicy::Join}};
 }
 
 // CLI11 reports counts: "--seed: At Most 1 required but received 2", "--seed: 1 required N missing".
@@ -67,15 +69,15 @@ std::string reworded(std::string text) {
 std::string plain_message(CLI::App* app) {
   while (app->remaining().empty() && !app->get_subcommands().empty()) app = app->get_subcommands().front();
   const std::vector<std::string> unknown = app->remaining();
-  const CommandText command = Command(app).describe();
-  const std::vector<std::string> commands = command_names(command);
+  const std::string& command = app->get_name();
+  const std::vector<std::string> commands = Command(app).command_names();
   if (unknown.empty())
-    return commands.empty() || !app->get_parent() ? "" : command.name + " wants a command: " + joined(commands);
+    return commands.empty() || !app->get_parent() ? "" : command + " wants a command: " + joined(commands);
   const std::string word = unknown.front().substr(0, unknown.front().find('='));
   const bool is_option = word.starts_with('-');
   if (is_option && !app->get_parent()) return "options follow a command: pinion COMMAND " + word;
-  if (is_option) return command.name + " has no option " + word + did_you_mean(word, long_names(command));
-  if (!commands.empty()) return command.name + " has no command " + word + did_you_mean(word, commands);
+  if (is_option) return command + " has no option " + word + did_you_mean(word, Command(app).option_names());
+  if (!commands.empty()) return command + " has no command " + word + did_you_mean(word, commands);
   return "\"" + word + "\" belongs to no option: quote text with spaces, and give a model's folder with --model";
 }
 
@@ -125,6 +127,7 @@ Option Option::not_empty(const std::string& complaint) const {
 Option Option::excludes(const Option& other) const { return Option(option_->excludes(other.option_)); }
 
 Option Option::list() const { return Option(option_->delimiter(',')); }
+Option Option::several() const { return Option(option_->allow_extra_args(true)); }
 Option Option::joined(char separator) const { return Option(option_->join(separator)); }
 Option Option::describe(const std::string& help) const { return Option(option_->description(help)); }
 Option Option::hidden() const { return Option(option_->group("")); }
@@ -176,9 +179,18 @@ bool Command::is_given() const { return app_->parsed(); }
 
 void Command::when_parsed(const std::function<void()>& f) const { app_->parse_complete_callback(f); }
 
-std::vector<std::string> command_names(const CommandText& command) {
+std::vector<std::string> Command::command_names() const {
   std::vector<std::string> names;
-  for (const CommandText& inner : command.commands) names.push_back(inner.name);
+  for (const CLI::App* command : app_->get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+std::vector<std::string> Command::option_names() const {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app_->get_options()) {
+    if (option->get_group().empty()) continue;
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
   return names;
 }
 
@@ -188,16 +200,23 @@ Command Command::root() const {
   return Command(app);
 }
 
-CommandText Command::describe() const {
-  CommandText text = {app_->get_name(), app_->get_description(), app_->get_footer(), {}, {}};
-  if (text.example.starts_with(kExample)) text.example.erase(0, kExample.size());
+OrderedJson Command::describe(const std::string& path) const {
+  std::string example = app_->get_footer();
+  if (example.starts_with(kExample)) example.erase(0, kExample.size());
+  OrderedJson nodes = OrderedJson::array(), options = OrderedJson::array(), commands = OrderedJson::array();
   for (const CLI::Option* option : app_->get_options()) {
-    if (!option->get_group().empty()) text.options.push_back(describe_option(*option));
+    if (!option->get_group().empty()) options.push_back(describe_option(*option));
   }
-  for (CLI::App* command : app_->get_subcommands([](CLI::App*) { return true; })) {
-    text.commands.push_back(Command(command).describe());
+  nodes.push_back({{"path", path}, {"help", app_->get_description()}, {"example", example}, {"options", options}});
+  for (CLI::App* command : app_->get_subcommands({})) {
+    const std::string& name = command->get_name();
+    commands.push_back({{"name", name}, {"help", command->get_description()}});
+    for (const OrderedJson& node : Command(command).describe(path.empty() ? name : path + " " + name)) {
+      nodes.push_back(node);
+    }
   }
-  return text;
+  nodes[0]["commands"] = std::move(commands);
+  return nodes;
 }
 
 std::string Command::help() const { return app_->help(); }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,6 +33,7 @@ class Option {
   Option replace(const std::function<std::string(const std::string& text)>& meaning) const;  // replaces the text
   Option excludes(const Option& other) const;
   Option list() const;                  // a vector with one or several values per use: 1,2,3
+  Option several() const;               // a vector with one or several words per use: 1 2 3
   Option joined(char separator) const;  // joins the values of repeated uses into one text
   Option describe(const std::string& help) const;
   Option hidden() const;  // omits it from --help
@@ -39,24 +41,6 @@ class Option {
  private:
   CLI::Option* option_;
 };
-
-// The contents of --help as data, for shell completion and the man page.
-struct OptionText {
-  std::vector<std::string> names;    // "-m", "--model"
-  std::string value;                 // "DIR"; empty: a flag
-  std::vector<std::string> choices;  // the allowed values; empty: not a fixed set
-  std::string help;
-  std::string default_value;  // empty: not shown
-  bool required, repeatable;
-};
-
-struct CommandText {
-  std::string name, help, example;
-  std::vector<OptionText> options;  // without hidden ones
-  std::vector<CommandText> commands;
-};
-
-std::vector<std::string> command_names(const CommandText& command);  // of its sub-commands
 
 // A command or sub-command, owned by the command line.
 class Command {
@@ -93,8 +77,14 @@ class Command {
   void require_command() const;  // one of the sub-commands
   bool is_given() const;
   void when_parsed(const std::function<void()>& f) const;
-  Command root() const;  // the program
-  CommandText describe() const;
+  Command root() const;                            // the program
+  std::vector<std::string> command_names() const;  // of its sub-commands
+  std::vector<std::string> option_names() const;   // the long ones, without hidden options
+  // The contents of --help as data: a list of the command, whose path is `path`, and all commands below it.
+  // {"path", "name", "help", "example", "commands": [{"name", "help"}], "options": [{"names", "value", "kind",
+  // "choices", "help", "default", "repeatable"}]}; kind is that of the value for completion: flag, choice, folder, file
+  // or other.
+  nlohmann::ordered_json describe(const std::string& path = {}) const;
   std::string help() const;
 
  private:

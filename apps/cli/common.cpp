@@ -95,6 +95,11 @@ void add_run_options(Command app, RunOptions* options) {
   add_cache_option(app, options);
 }
 
+void add_pooling_option(Command app, std::string* pooling) {
+  app.add_option("--pooling MODE", *pooling,
+                 "How hidden states become a vector: cls, last, max, mean or weightedmean (default: the folder's)");
+}
+
 void add_sampling_options(Command app, SamplingFlags* flags) {
   for (size_t i = 0; i < std::size(kSamplerSettings); ++i) {
     const SamplerSetting& row = kSamplerSettings[i];
@@ -229,7 +234,10 @@ Error open_with_progress(const RunOptions& run, const Tokenizer* tokenizer, Runt
   {
     ProgressBar bar("loading");
     LoadOptions load = load_options(run);
-    load.progress = [&bar](int64_t done, int64_t total) { bar.show(done, total); };
+    load.progress = [&](int64_t done, int64_t total) {
+      bar.show(done, total);
+      if (run.load.progress) run.load.progress(done, total);
+    };
     if (Error e = open_model(run, load, note, tokenizer, out)) return e;
   }
   for (const std::string& text : model_notes(*out->model)) note(text);

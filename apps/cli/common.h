@@ -25,6 +25,9 @@ void add_run_options(Command app, RunOptions* options);    // --model and all of
 
 PromptCacheOptions prompt_cache_options(const std::string& flag);
 
+// --pooling: of vectors; empty: the folder's.
+void add_pooling_option(Command app, std::string* pooling);
+
 void add_sampling_options(Command app, SamplingFlags* flags);
 OrderedJson sampler_json(const SamplerOptions& options);  // one field for each row of kSamplerSettings
 

@@ -20,6 +20,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/text.h"
 #include "loader/files/mapped_file.h"
+#include "tokenizer/templates/jinja.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
@@ -120,9 +121,18 @@ void print_json(const OrderedJson& json, int indent) {
   print(json.dump(indent, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
 }
 
-void print_report(const OrderedJson& report, bool as_json, std::string (*readable)(const OrderedJson&)) {
-  if (as_json) return print_json(report);
-  print(readable(report));
+Error report_text(const OrderedJson& report, std::string_view name, std::string* out) {
+  OrderedJson values = report;
+  values["report"] = report;
+  const std::string source = report_template("figures") + report_template(name);
+  return jinja::run_source(source, "report " + std::string(name), values, out);
+}
+
+int print_report(const OrderedJson& report, bool as_json, std::string_view name) {
+  std::string text;
+  if (Error e = as_json ? Error{} : report_text(report, name, &text)) return fail(e);
+  as_json ? print_json(report) : print(text);
+  return kSuccess;
 }
 
 OrderedJson rate_json(double count, double seconds) {
@@ -148,14 +158,12 @@ std::string_view trimmed(std::string_view text, std::string_view blanks) {
   return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
 }
 
-std::string shell_quoted(std::string_view word) { return "'" + replaced(word, "'", "'\\''") + "'"; }
-
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline");
   std::string line;
   for (std::string word; std::getline(file, word, '\0');) {
     const bool is_plain = !word.empty() && word.find_first_of(" \t\n'\"\\$`;&|<>()*?[]#~!{}") == std::string::npos;
-    line += (line.empty() ? "" : " ") + (is_plain ? word : shell_quoted(word));
+    line += (line.empty() ? "" : " ") + (is_plain ? word : "'" + replaced(word, "'", "'\\''") + "'");
   }
   return line;
 }
@@ -165,18 +173,6 @@ std::string bytes_text(double bytes) {
   size_t unit = 0;
   for (; bytes >= 999.5 && unit + 1 < kUnits.size(); ++unit) bytes /= 1000;
   return formatted(unit == 0 || bytes >= 99.95 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
-}
-
-std::string xml_text(const std::string& text) {
-  constexpr std::string_view kMarks = "<>&\"";
-  constexpr std::string_view kEntities[] = {"&lt;", "&gt;", "&amp;", "&quot;"};
-  std::string out;
-  for (const char c : text) {
-    const bool is_control = static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n' && c != '\r';
-    const size_t mark = kMarks.find(c);
-    out += mark != kMarks.npos ? kEntities[mark] : is_control ? kReplacement : std::string_view(&c, 1);
-  }
-  return out;
 }
 
 bool read_line(std::string* line, Error* failure) {

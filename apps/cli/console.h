@@ -31,7 +31,11 @@ void set_silent(bool is_silent);      // suppresses all output
 void print(std::string_view text);
 void print_control(std::string_view sequence);  // our own escape sequence for a terminal, unfiltered
 void print_json(const OrderedJson& json, int indent = -1);
-void print_report(const OrderedJson& report, bool as_json, std::string (*readable)(const OrderedJson&));
+// The text that the template apps/reports/NAME.jinja makes of a report's fields, and of `report`, the whole, after the
+// macros of figures.jinja.
+Error report_text(const OrderedJson& report, std::string_view name, std::string* out);
+int print_report(const OrderedJson& report, bool as_json, std::string_view name);  // returns the exit status
+std::string report_template(std::string_view name);                                // empty: no such file
 
 constexpr int64_t kMaxTextBytes = int64_t{1} << 30;  // of a prompt or an input text
 // One line of standard input without its newline. False at the end of the input and, with *failure set, on an error.
@@ -53,11 +57,9 @@ OrderedJson rate_json(double count, double seconds);  // count per second; null 
 std::string rate_text(double count, double seconds);  // "95.3"; "-" for 0 seconds
 std::string bytes_text(double bytes);                 // "45.2 MB"
 double decimal_of(float value);                       // prints as short as the float does: 0.6, not 0.6000000238418579
-std::string xml_text(const std::string& text);        // escapes < > & and quotes, replaces control characters
 
 std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r\n");
-std::string shell_quoted(std::string_view word);  // one word for a shell
-std::string command_line();                       // of this process, quoted for a shell where needed
+std::string command_line();  // of this process, quoted for a shell where needed
 
 // Drawn on standard error if that is a terminal, after the first second; erased at the end.
 class ProgressBar {

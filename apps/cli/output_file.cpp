@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -129,6 +130,22 @@ Error make_folder(const fs::path& path) {
   std::error_code code;
   fs::create_directories(path, code);
   return code ? error("cannot make the folder", path.string(), {}, code.message()) : Error();
+}
+
+static_assert(std::endian::native == std::endian::little, "the .npy header declares little-endian data");
+
+// Version 1.0: magic, version, length, and a Python dictionary padded to a multiple of 64 bytes.
+Error write_npy_header(OutputFile& file, int64_t rows, int64_t columns) {
+  std::string description = "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(rows) + ", " +
+                            std::to_string(columns) + "), }";
+  constexpr size_t kFixedBytes = 10;
+  description.append(63 - (kFixedBytes + description.size()) % 64, ' ');
+  description += '\n';
+  const auto length = static_cast<uint16_t>(description.size());
+  std::string header = {
+      '\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, static_cast<char>(length & 255), static_cast<char>(length >> 8)};
+  header += description;
+  return file.write(header.data(), header.size());
 }
 
 }  // namespace pinion

@@ -38,6 +38,9 @@ class OutputFile {
   std::unique_ptr<std::FILE, CloseFile> file_;
 };
 
+// Begins a NumPy file of float32 [rows, columns].
+Error write_npy_header(OutputFile& file, int64_t rows, int64_t columns);
+
 Error write_output_file(const std::string& path, std::string_view text);
 
 // Makes a folder and its parents unless they exist.

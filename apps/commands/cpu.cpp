@@ -11,7 +11,6 @@
 #include "engine/team/memory.h"
 #include "engine/team/topology.h"
 #include "kernels/access_pattern.h"
-#include "kernels/base/text.h"
 #include "tokenizer/templates/limited_run.h"
 
 namespace pinion {
@@ -53,64 +52,6 @@ OrderedJson access_json(const AccessPattern& pattern) {
           {"w4_records_ahead", pattern.w4_records_ahead}};
 }
 
-std::string team_text(const OrderedJson& report) {
-  const auto cpus = [&](const char* team) { return cpus_text(report[team].get<std::vector<int32_t>>()); };
-  const auto text = [&](const char* field) { return report[field].get<std::string>(); };
-  return "decode team: CPUs " + cpus("team") + "  (" + text("why_team") + ")\nprefill team: CPUs " +
-         cpus("prefill_team") + ", " + report["prefill_chunk"].dump() +
-         " tokens a pass  (chunk: " + text("why_prefill_chunk") + ")\ndefault team: CPUs " + cpus("default_team") +
-         "  (" + text("why_default_team") + ")\ntuning: " + report["tuning"]["state"].get<std::string>() + "\n";
-}
-
-std::string kernels_text(const OrderedJson& report) {
-  std::string text = "kernels, best first:\n";
-  for (const auto& kernels : report["kernels"]) {
-    const auto missing = kernels["missing"].get<std::string>();
-    text += "  " + kernels["name"].get<std::string>() + (kernels["chosen"].get<bool>() ? "  <- chosen" : "") +
-            (missing.empty() ? "" : "  (the CPU has no " + missing + ")") + "\n";
-  }
-  for (const auto& kernels : report["not_built"]) {
-    text += "  " + kernels.get<std::string>() + "  (not in this build: its compiler lacks them)\n";
-  }
-  const OrderedJson& access = report["access_pattern"];
-  return text + "access pattern: " + access["name"].get<std::string>() + "  (" + access["suits"].get<std::string>() +
-         "; PINION_ACCESS chooses another)\n";
-}
-
-std::string memory_text(const OrderedJson& report) {
-  const auto limit = report["available_limit"].get<std::string>();
-  return "memory: " + bytes_text(report["memory_bytes"].get<double>()) + ", " +
-         bytes_text(report["available_bytes"].get<double>()) + " available" + (limit == "free" ? "" : ", " + limit) +
-         (report["memory_nodes"] > 1 ? ", on " + report["memory_nodes"].dump() + " nodes" : "") + "\n";
-}
-
-// The report of another machine lacks some fields.
-std::string cpu_text(const OrderedJson& report) {
-  std::string text = report["cpu"].get<std::string>() + "\n";
-  if (report.contains("features")) text += "features: " + report["features"].get<std::string>() + "\n";
-  text += "cores:\n";
-  for (const auto& core : report["cores"]) {
-    const auto mhz = core["max_mhz"].get<int64_t>();
-    text += "  cpu " + core["cpu"].dump() + ", kind " + core["kind"].dump() + ", package " + core["package"].dump() +
-            (mhz > 0 ? ", up to " + std::to_string(mhz) + " MHz" : "") + "\n";
-  }
-  if (report.contains("kernels")) text += kernels_text(report);
-  text += team_text(report);
-  for (const auto& limit : report["clock_limits"]) text += "clock: " + limit.get<std::string>() + "\n";
-  text += "last-level cache: " + bytes_text(report["last_level_cache_bytes"].get<double>()) + "\n";
-  if (report.contains("memory_bytes")) text += memory_text(report);
-  if (report.contains("filters_calls") && !report["filters_calls"].get<bool>()) {
-    text +=
-        "chat templates: this kernel cannot filter system calls (no seccomp), so only time and memory of a template's "
-        "process are limited; use only models that you trust\n";
-  }
-  if (report.contains("read_gb_per_s")) {
-    text += formatted("read bandwidth of the team: %.2f GB/s\na barrier of the team: %.2f us\n",
-                      report["read_gb_per_s"].get<double>(), report["barrier_us"].get<double>());
-  }
-  return text;
-}
-
 // The cores of the machine at `root`, and the plan for them.
 OrderedJson cores_report(const Topology& topology, const Plan& plan, const Tuning& tuning, const std::string& root) {
   // The state of the tune file: "none", "used" or the reason why it is not used.
@@ -139,13 +80,12 @@ int run_recorded(const CpuOptions& options) {
     return fail(error("no copy of a machine", root, "a folder with its sys/devices/system/cpu"));
   }
   Topology topology;
-  if (Error e = read_recorded_topology(root, {}, &topology)) return fail(e);
+  if (Error e = read_topology(&topology, root)) return fail(e);
   Plan plan;
   if (Error e = make_plan(options.run, topology, {}, &plan)) return fail(e);
   OrderedJson report = {{"cpu", root}};
   report.update(cores_report(topology, plan, {}, root));
-  print_report(report, options.json, cpu_text);
-  return kSuccess;
+  return print_report(report, options.json, "cpu");
 }
 
 int run_cpu(const CpuOptions& options) {
@@ -181,8 +121,7 @@ int run_cpu(const CpuOptions& options) {
     report["read_gb_per_s"] = read_bandwidth(workers, buffer, 5) / 1e9;
     report["barrier_us"] = barrier_seconds(workers, 21) * 1e6;
   }
-  print_report(report, options.json, cpu_text);
-  return kSuccess;
+  return print_report(report, options.json, "cpu");
 }
 
 }  // namespace

@@ -202,24 +202,6 @@ OrderedJson inspect_json(const Model& model, const GenerationDefaults& defaults,
   };
 }
 
-std::string plain_text(const OrderedJson& json) { return json.is_string() ? json.get<std::string>() : json.dump(); }
-
-std::string inspect_text(const OrderedJson& json) {
-  std::string text;
-  for (const auto& [key, value] : json.items()) {
-    const bool is_bytes = key == "memory_bytes";
-    if (!value.is_object()) {
-      text += key + ": " + plain_text(value) + "\n";
-      continue;
-    }
-    text += (is_bytes ? "memory" : key) + ":\n";
-    for (const auto& [name, figure] : value.items()) {
-      text += "  " + name + ": " + (is_bytes ? bytes_text(figure.get<double>()) : plain_text(figure)) + "\n";
-    }
-  }
-  return text;
-}
-
 int run_inspect(const InspectOptions& options) {
   const RunOptions& run = options.run;
   if (Error e = check_model_folder(run.model)) return fail(e);
@@ -241,8 +223,8 @@ int run_inspect(const InspectOptions& options) {
   if (Error e = select_kernels(run.kernels_name, &kernels)) return fail(e);
   Plan plan;
   if (Error e = make_plan(run, &plan)) return fail(e);
-  print_report(inspect_json(model, defaults, run, summarise(model, jobs), *kernels, plan), options.json, inspect_text);
-  return kSuccess;
+  return print_report(inspect_json(model, defaults, run, summarise(model, jobs), *kernels, plan), options.json,
+                      "inspect");
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 #include "apps/cli/output_file.h"
 #include "apps/commands.h"
-#include "engine/runtime/packed_model.h"
+#include "engine/runtime/load.h"
 #include "loader/gguf/gguf_folder.h"
 
 namespace pinion {
@@ -37,7 +37,8 @@ struct TemporaryFolder {
 
 // Copies the files of a model's folder that a packed model needs beside its weights, and those about its licence.
 Error copy_other_files(const std::string& from, const std::string& to) {
-  constexpr const char* kAlso[] = {"LICEN[CS]E*", "NOTICE*", "README*", "USE_POLICY*", "additional_chat_templates"};
+  constexpr const char* kAlso[] = {"LICEN[CS]E*", "NOTICE*", "README*", "USE_POLICY*", "additional_chat_templates",
+                                   "[0-9]_*"};
   std::error_code code;
   for (fs::directory_iterator entry(from, code), end; !code && entry != end; entry.increment(code)) {
     const std::string name = entry->path().filename().string();

@@ -7,7 +7,6 @@
 #include "engine/forward/probes.h"
 #include "engine/forward/rope.h"
 #include "engine/measure/statistics.h"
-#include "kernels/base/text.h"
 
 namespace pinion {
 namespace {
@@ -188,6 +187,7 @@ OrderedJson quality_json(const QualityOptions& options, const Quality& q) {
   return {{"predicted_tokens", q.loss.size()},
           {"windows", q.windows},
           {"window_tokens", q.window},
+          {"traced_tokens", kTraceTokens},
           {"mode", mode_text(options.run)},
           {"quant", quant_name(options.run)},
           {"kv", kv_name(options.run)},
@@ -204,37 +204,11 @@ OrderedJson quality_json(const QualityOptions& options, const Quality& q) {
           {"widest_inputs", worst}};
 }
 
-std::string mean_text(const OrderedJson& json, const char* name, double factor = 1) {
-  const OrderedJson& mean = json[name];
-  return formatted("%.5g +- %.2g", mean["value"].get<double>() * factor, mean["standard_error"].get<double>() * factor);
-}
-
-std::string quality_text(const OrderedJson& json) {
-  std::string text =
-      json["predicted_tokens"].dump() + " tokens predicted, in windows of " + json["window_tokens"].dump() + "\n\n";
-  const std::string mode = json["mode"].get<std::string>() + ", KV " + json["kv"].get<std::string>();
-  text += "perplexity, none:  " + mean_text(json, "reference_perplexity") + "\n";
-  text += "perplexity, " + mode + ": " + mean_text(json, "perplexity") + "\n";
-  text += "ratio of the two:  " + mean_text(json, "perplexity_ratio") + "\n";
-  text += formatted("KL divergence:     %s, 99 %% of the tokens at most %.3g\n", mean_text(json, "kl").c_str(),
-                    json["kl_99th_percentile"].get<double>());
-  text += "same likeliest:    " + mean_text(json, "same_top", 100) + " %\n\n";
-  text += "Inputs with the widest outliers (largest / rms, worst and mean of " + std::to_string(kTraceTokens) +
-          " tokens), in mode none and\nas quantised; --keep MATRIX keeps one at bf16:\n";
-  for (const OrderedJson& input : json["widest_inputs"]) {
-    text += formatted("  %6.1f %6.1f  %6.1f %6.1f  ", input["worst"].get<double>(), input["mean"].get<double>(),
-                      input["quantised_worst"].get<double>(), input["quantised_mean"].get<double>()) +
-            input["matrix"].get<std::string>() + "\n";
-  }
-  return text;
-}
-
 int run_quality(const QualityOptions& options) {
   if (Error e = check_model_folder(options.run.model)) return fail(e);
   Quality quality;
   if (Error e = measure_quality(options, &quality)) return fail(e);
-  print_report(quality_json(options, quality), options.json, quality_text);
-  return kSuccess;
+  return print_report(quality_json(options, quality), options.json, "quality");
 }
 
 }  // namespace

@@ -211,47 +211,13 @@ OrderedJson trials_json(const std::vector<Trial>& trials) {
   return list;
 }
 
-// The property besides the team by which a table's trials differ.
-struct TrialColumn {
-  const char* heading = nullptr;
-  std::string (*text)(const Plan&) = nullptr;
-};
-constexpr TrialColumn kChunkColumn = {"chunk", [](const Plan& plan) { return std::to_string(plan.prefill_chunk); }};
-constexpr TrialColumn kAccessColumn = {"access pattern",
-                                       [](const Plan& plan) { return std::string(kAccessPatterns[plan.access].name); }};
-
-void print_trial_table(const char* heading, const std::vector<Trial>& trials, const TrialColumn& column) {
-  print(std::string("| ") + heading + " on CPUs | threads | " +
-        (column.heading ? std::string(column.heading) + " | " : "") + "tokens/s | rounds | |\n|:--|--:|" +
-        (column.heading ? "--:|" : "") + "--:|--:|:--|\n");
-  for (size_t i = 0; i < trials.size(); ++i) {
-    const Trial& trial = trials[i];
-    const std::vector<int32_t>& cpus = trial.plan.decode.cpus;
-    const char* marks = i == best_trial(trials)     ? (trial.measured.is_default ? "chosen, default" : "chosen")
-                        : trial.measured.is_default ? "default"
-                                                    : "";
-    print("| " + cpus_text(cpus) + " | " + std::to_string(cpus.size()) + " | " +
-          (column.text ? column.text(trial.plan) + " | " : "") + rate_text(median_of(trial.measured.rates), 1) + " | " +
-          std::to_string(trial.measured.rates.size()) + " | " + marks + " |\n");
-  }
-  print("\n");
-}
-
-void print_trials(const TuneOptions& options, const Tuning& tuning, const Trials& trials) {
-  const std::string file = options.dry_run ? "" : tuning.path;
-  if (options.json) {
-    return print_json({{"machine", tuning.key},
-                       {"decode_teams", trials_json(trials.decode_teams)},
-                       {"decode", trials_json(trials.decode)},
-                       {"prefill_teams", trials_json(trials.prefill_teams)},
-                       {"prefill", trials_json(trials.prefill)},
-                       {"file", file.empty() ? OrderedJson(nullptr) : OrderedJson(file)}});
-  }
-  print_trial_table("decode", trials.decode_teams, {});
-  print_trial_table("decode", trials.decode, kAccessColumn);
-  print_trial_table("prefill", trials.prefill_teams, {});
-  print_trial_table("prefill", trials.prefill, kChunkColumn);
-  print(options.dry_run ? "nothing saved: --dry-run\n" : "saved for this machine in " + file + "\n");
+OrderedJson tune_json(const TuneOptions& options, const Tuning& tuning, const Trials& trials) {
+  return {{"machine", tuning.key},
+          {"decode_teams", trials_json(trials.decode_teams)},
+          {"decode", trials_json(trials.decode)},
+          {"prefill_teams", trials_json(trials.prefill_teams)},
+          {"prefill", trials_json(trials.prefill)},
+          {"file", options.dry_run ? OrderedJson(nullptr) : OrderedJson(tuning.path)}};
 }
 
 Error open_tuned_model(const TuneOptions& options, Tuner* out) {
@@ -327,8 +293,7 @@ int run_tune(const TuneOptions& options) {
   if (Error e = measure_all(tuner, &trials)) return fail(e);
   for (const std::string& line : clock_limits("/sys", tuner.topology.cpus)) note(line);
   if (Error e = options.dry_run ? Error{} : save_tuning(tuner, trials)) return fail(e);
-  print_trials(options, tuning, trials);
-  return kSuccess;
+  return print_report(tune_json(options, tuning, trials), options.json, "tune");
 }
 
 // Read bandwidth of the decode team in bytes per second, while all boards measure.
@@ -345,18 +310,13 @@ Error measure_board_speed(const RunOptions& run, Exchange& exchange, double* out
   return {};
 }
 
-void print_speeds(const std::vector<double>& speeds, bool is_saved, bool as_json) {
+OrderedJson speeds_json(const std::vector<double>& speeds, bool is_saved) {
   const std::vector<double> bounds = bounds_by_speed(speeds);
   OrderedJson list = OrderedJson::array();
-  std::string table = "| board | reads GB/s | share |\n|--:|--:|--:|\n";
   for (size_t i = 0; i < speeds.size(); ++i) {
-    const double share = bounds[i + 1] - bounds[i];
-    list.push_back({{"board", i}, {"read_gb_per_s", speeds[i] / 1e9}, {"part", share}});
-    table += formatted("| %zu | %.2f | %.3f |\n", i, speeds[i] / 1e9, share);
+    list.push_back({{"board", i}, {"read_gb_per_s", speeds[i] / 1e9}, {"part", bounds[i + 1] - bounds[i]}});
   }
-  if (as_json) return print_json({{"boards", list}, {"kept", is_saved}});
-  print(table + (is_saved ? "\nsaved on each board in its own file, here " + board_speed_file() + "\n"
-                          : "\nnothing saved: --dry-run\n"));
+  return {{"boards", list}, {"kept", is_saved}, {"file", board_speed_file()}};
 }
 
 // Measures the boards together; each saves its own speed.
@@ -369,8 +329,8 @@ int tune_boards(Exchange& exchange, const TuneOptions& options) {
   if (const Error e = measure_board_speed(options.run, exchange, &speed)) return end_all(e);
   const std::vector<double> speeds = numbers_of_all(exchange, speed);
   if (const int status = end(options.dry_run ? Error{} : save_board_speed(speed)); status != kSuccess) return status;
-  if (exchange.is_first()) print_speeds(speeds, !options.dry_run, options.json);
-  return kSuccess;
+  if (!exchange.is_first()) return kSuccess;
+  return print_report(speeds_json(speeds, !options.dry_run), options.json, "tune_boards");
 }
 
 }  // namespace

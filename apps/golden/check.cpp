@@ -297,21 +297,16 @@ Error check_golden(const CheckOptions& options, std::vector<CheckResult>* out) {
   return options.server.url.empty() ? check_here(options, golden, out) : check_at_server(options, golden, out);
 }
 
-std::string junit_xml(const std::vector<CheckResult>& results) {
-  const auto failures = std::ranges::count_if(results, [](const CheckResult& r) { return bool(r.difference); });
-  std::string xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"pinion golden\" tests=\"" +
-                    std::to_string(results.size()) + "\" failures=\"" + std::to_string(failures) + "\">\n";
+Error junit_xml(const std::vector<CheckResult>& results, std::string* out) {
+  OrderedJson list = OrderedJson::array();
   for (const CheckResult& result : results) {
-    xml += "  <testcase classname=\"" + xml_text(result.way) +
-           formatted("\" name=\"prompt %zu\" time=\"%.3f\"", result.prompt, result.seconds);
-    if (!result.difference) {
-      xml += "/>\n";
-      continue;
-    }
-    xml += ">\n    <failure message=\"" + xml_text(result.difference.message()) + "\">" + xml_text(result.explanation) +
-           "</failure>\n  </testcase>\n";
+    list.push_back({{"way", result.way},
+                    {"prompt", result.prompt},
+                    {"seconds", result.seconds},
+                    {"failure", result.difference ? terminal_text(result.difference.message()) : ""},
+                    {"explanation", terminal_text(result.explanation)}});  // XML has no control characters
   }
-  return xml + "</testsuite>\n";
+  return report_text({{"results", list}}, "junit", out);
 }
 
 }  // namespace pinion

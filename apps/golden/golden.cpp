@@ -115,7 +115,9 @@ int run_check(CheckOptions& options) {
   std::vector<CheckResult> results;
   options.shown = [&](const CheckResult& result) { show_result(options, result); };
   if (Error e = check_golden(options, &results)) return fail(e);
-  if (Error e = options.junit.empty() ? Error{} : junit.finish(junit_xml(results))) return fail(e);
+  std::string xml;
+  if (Error e = options.junit.empty() ? Error{} : junit_xml(results, &xml)) return fail(e);
+  if (Error e = options.junit.empty() ? Error{} : junit.finish(xml)) return fail(e);
   const auto differ = std::ranges::count_if(results, [](const CheckResult& result) { return bool(result.difference); });
   if (differ == 0) return kSuccess;
   show_differences(options, results);
@@ -134,9 +136,9 @@ void add_server_options(Command app, ServerOptions* options) {
 }
 
 // These options do not apply to a server, which is running already.
-void exclude_url(Command app, const std::vector<OptionText>& options) {
-  for (const OptionText& option : options) {
-    if (option.names.back() != "--help") app.find("--url").excludes(app.find(option.names.back()));
+void exclude_url(Command app, const std::vector<std::string>& options) {
+  for (const std::string& name : options) {
+    if (name != "--help") app.find("--url").excludes(app.find(name));
   }
 }
 
@@ -150,7 +152,7 @@ Run setup_golden(Command app) {
                                          "pinion golden record --model DIR --prompts F.json --out G.json --quant w8a8");
   add_run_options(record, &options->run);
   record.find("--model").required(false);
-  const std::vector<OptionText> run_options = record.describe().options;
+  const std::vector<std::string> run_options = record.option_names();
   add_server_options(record, &options->server);
   exclude_url(record, run_options);
   record.add_path("--prompts F.json", options->prompts, "JSON list of texts or {prompt | prompt_ids, max_tokens}")
@@ -171,7 +173,7 @@ Run setup_golden(Command app) {
   check.add_flag("--matrix", checked->matrix,
                  "Also run with every kernel table, 1 to 4 threads, each kind of cores, chunks of 1 to 256");
   check.add_flag("--bisect", checked->bisect, "Name the layer where a difference begins");
-  const std::vector<OptionText> model_options = check.describe().options;
+  const std::vector<std::string> model_options = check.option_names();
   add_server_options(check, &checked->server);
   exclude_url(check, model_options);
   check.add_path("--golden G.json", checked->golden, "Golden file").required();

@@ -112,6 +112,6 @@ struct CheckOptions {
 // An error of a single prompt becomes that prompt's difference.
 Error check_golden(const CheckOptions& options, std::vector<CheckResult>* out);
 
-std::string junit_xml(const std::vector<CheckResult>& results);
+Error junit_xml(const std::vector<CheckResult>& results, std::string* out);
 
 }  // namespace pinion

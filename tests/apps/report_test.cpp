@@ -1,7 +1,8 @@
-// pinion bench and cpu: fields for scripts.
+// pinion bench and cpu: fields for scripts, and the texts that the templates of apps/reports make of them.
 #include <set>
 #include <sstream>
 
+#include "apps/cli/console.h"
 #include "tests/apps/program.h"
 
 namespace pinion {
@@ -261,6 +262,76 @@ TEST(Cpu, BandwidthIsMeasuredOnRequest) {
   const json report = run_json({"cpu", "--json", "--bandwidth", "--threads", "1"});
   EXPECT_GT(report["read_gb_per_s"], 0.0);
   EXPECT_GT(report["barrier_us"], 0.0);
+}
+
+// --- Texts
+
+std::string text_of(const char* name, const char* report) {
+  std::string text;
+  const Error e = report_text(OrderedJson::parse(report), name, &text);
+  EXPECT_FALSE(e) << e.message();
+  return text;
+}
+
+// Another machine's report, which lacks features, kernels and memory.
+TEST(ReportText, CpusAndBytes) {
+  EXPECT_EQ(text_of("cpu", R"({"cpu": "DIR", "cores": [{"cpu": 4, "kind": 1, "package": 0, "max_mhz": 1800}],
+      "team": [0, 1, 2, 5, 7, 8], "why_team": "a", "prefill_team": [-1, -1], "prefill_chunk": 256,
+      "why_prefill_chunk": "b", "default_team": [3], "why_default_team": "c", "tuning": {"state": "none"},
+      "clock_limits": ["CPU 3: slow"], "last_level_cache_bytes": 33554432})"),
+            "DIR\ncores:\n  cpu 4, kind 1, package 0, up to 1800 MHz\ndecode team: CPUs 0-2,5,7-8  (a)\n"
+            "prefill team: CPUs any,any, 256 tokens a pass  (chunk: b)\ndefault team: CPUs 3  (c)\ntuning: none\n"
+            "clock: CPU 3: slow\nlast-level cache: 33.6 MB\n");
+}
+
+TEST(ReportText, BytesHaveUnits) {
+  EXPECT_EQ(text_of("inspect", R"({"name": "a b", "flag": true, "list": ["x", 1, null], "rate": 1e-06,
+      "memory_bytes": {"a": 0, "b": 999, "c": 1000, "d": 99949, "e": 99950, "f": 999499, "g": 999500, "h": 5e15},
+      "run": {"cpus": [0, 1], "quant": "w8a8"}})"),
+            "name: a b\nflag: true\nlist: [\"x\",1,null]\nrate: 1e-06\nmemory:\n  a: 0 B\n  b: 999 B\n  c: 1.0 kB\n"
+            "  d: 99.9 kB\n  e: 100 kB\n  f: 999 kB\n  g: 1.0 MB\n  h: 5000 TB\nrun:\n  cpus: [0,1]\n  quant: w8a8\n");
+}
+
+TEST(ReportText, QualityHasSignificantDigits) {
+  const std::string text = text_of("quality", R"({"predicted_tokens": 7, "window_tokens": 512, "traced_tokens": 64,
+      "mode": "w8a8", "kv": "q8", "reference_perplexity": {"value": 123456.7, "standard_error": 15095.2},
+      "perplexity": {"value": 9.999961, "standard_error": 0.0}, "perplexity_ratio": {"value": 1.0, "standard_error": 0.1},
+      "kl": {"value": 0.000012345678, "standard_error": 9.96e-7}, "kl_99th_percentile": 0.5,
+      "same_top": {"value": 0.98765, "standard_error": 0.00123},
+      "widest_inputs": [{"worst": 123.45, "mean": 6.0, "quantised_worst": 1.25, "quantised_mean": 0, "matrix": "m"}]})");
+  for (const char* line :
+       {"none:  123457 +- 15095\n", "KV q8: 10 +- 0\n", "two:  1 +- 0.1\n", "0.000012346 +- 0.000001, 99 %",
+        "at most 0.5\n", "likeliest:    98.765 +- 0.12 %\n", "\n   123.5    6.0     1.2    0.0  m\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
+}
+
+// Columns that are empty in all records are omitted.
+TEST(ReportText, BenchTables) {
+  const char* report = R"({"name": "demo", "mode": "w8a8", "records": [
+      {"test": "pp8", "threads": 1, "cores": null, "texts": 1, "pass_over_one_row": null, "tokens_per_second_mean": 1000.5,
+       "tokens_per_second_stddev": 2, "tokens_per_second_median": 1000, "bytes_per_token": 2e6, "roof_gb_per_s": 20.125,
+       "roof_share": null, "mhz_first": null, "mhz_least": null, "throttled": null, "celsius": null,
+       "joules_per_token": null, "parameters": 2000000, "model_bytes": 2200000, "kernels": "scalar", "machine": "PC",
+       "compiler": "gcc", "version": "1", "commit": "c", "kv": "q8"},
+      {"test": "tg4xb2", "threads": 2, "cores": null, "texts": 2, "pass_over_one_row": 1.5, "tokens_per_second_mean": 10,
+       "tokens_per_second_stddev": 0, "tokens_per_second_median": 10, "bytes_per_token": 2e6, "roof_gb_per_s": 20,
+       "roof_share": 0.5, "mhz_first": 1800, "mhz_least": 900, "throttled": true, "celsius": null,
+       "joules_per_token": 0.000123456, "parameters": 2000000, "model_bytes": 2200000, "kernels": "scalar"}]})";
+  EXPECT_EQ(
+      text_of("bench_md", report),
+      "PC, gcc, pinion 1 c, kernels scalar, quant w8a8, kv q8\n\n"
+      "| model | size | params | threads | test | tokens/s | median | MB/token | roof GB/s | per text | "
+      "pass over 1 row | share of roof | MHz | J/token |\n"
+      "| --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |\n"
+      "| demo w8a8 | 2.2 MB | 2.00 M | 1 | pp8 | 1000.50 ± 2.00 | 1000.00 | 2.000 | 20.12 |  |  |  |  |  |\n"
+      "| demo w8a8 | 2.2 MB | 2.00 M | 2 | tg4xb2 | 10.00 ± 0.00 | 10.00 | 2.000 | 20.00 | 5.00 | 1.500 | 0.500 | "
+      "1800 to 900, throttled | 0.0001235 |\n");
+  EXPECT_EQ(text_of("bench_csv", report),
+            "test,threads,tokens_per_second_mean,tokens_per_second_stddev,bytes_per_token,roof_gb_per_s,roof_share,"
+            "tokens_per_second_median,pass_over_one_row,mhz_first,mhz_least,throttled,joules_per_token\n"
+            "pp8,1,1000.500,2.000,2000000,20.125,,1000.000,,,,,\n"
+            "tg4xb2,2,10.000,0.000,2000000,20.000,0.5000,10.000,1.5000,1800,900,1,0.000123456\n");
 }
 
 }  // namespace
