@@ -12,33 +12,17 @@ constexpr std::string_view kWhere = "request: ";
 // Holds a prompt of token ids as long as the longest contexts.
 constexpr JsonLimits kBodyLimits = {.values = 200'000, .keys = 4096, .lone_surrogates = true};
 
-struct ErrorType {
-  int status;
-  const char* openai;
-  const char* anthropic;
-};
-constexpr ErrorType kErrorTypes[] = {
-    {401, "authentication_error", "authentication_error"}, {403, "permission_error", "permission_error"},
-    {404, "invalid_request_error", "not_found_error"},     {413, "invalid_request_error", "request_too_large"},
-    {429, "rate_limit_error", "rate_limit_error"},         {503, "server_error", "overloaded_error"},
-};
-
-ErrorType error_type(int status) {
-  const auto* row = std::ranges::find(kErrorTypes, status, &ErrorType::status);
-  if (row != std::end(kErrorTypes)) return *row;
-  return status < 500 ? ErrorType{status, "invalid_request_error", "invalid_request_error"}
-                      : ErrorType{status, "server_error", "api_error"};
-}
-
 OrderedJson error_json(Api api, const ApiError& failure) {
-  const ErrorType type = error_type(failure.status);
   if (api == Api::ollama) return {{"error", failure.message}};
+  const OrderedJson& types = server_table("error_types");
+  const auto row = types.find(std::to_string(failure.status));
+  const OrderedJson& type = row != types.end() ? *row : types[failure.status < 500 ? "400" : "500"];
   if (api == Api::anthropic) {
-    return {{"type", "error"}, {"error", {{"type", type.anthropic}, {"message", failure.message}}}};
+    return {{"type", "error"}, {"error", {{"type", type["anthropic"]}, {"message", failure.message}}}};
   }
   return {{"error",
            {{"message", failure.message},
-            {"type", type.openai},
+            {"type", type["openai"]},
             {"param", text_or_null(failure.param)},
             {"code", text_or_null(failure.code)}}}};
 }
@@ -75,6 +59,11 @@ void Slots::unlock() {
 void Slot::move_to(Slots& other) {
   unlock();
   *this = Slot(other);
+}
+
+const OrderedJson& server_table(const char* name) {
+  static const OrderedJson kTables = OrderedJson::parse(server_tables_text());
+  return kTables[name];
 }
 
 Error parse_body(const std::string& body, Json* out) { return parse_json(body, "request", out, kBodyLimits); }
@@ -146,7 +135,7 @@ std::string error_event(Api api, const ApiError& failure) {
 }
 
 ApiError failure_error(FailureKind kind, const Error& failure) {
-  if (kind == FailureKind::queue_full) return {429, failure.message(), {}, "queue_full"};
+  if (kind == FailureKind::queue_full) return {429, failure.message(), {}, kQueueFull};
   if (kind == FailureKind::draining) return {503, failure.message(), {}, "draining"};
   if (kind != FailureKind::internal) return field_error(failure);
   const bool is_clients_choice = failure.where == "grammar" || failure.where == kAllowedTokens;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "apps/cli/console.h"
+#include "apps/model/embedding.h"
 #include "apps/serve/inference_service.h"
 #include "loader/files/json.h"
 #include "tokenizer/grammar/grammar.h"
@@ -21,18 +22,22 @@ struct StreamWriter {
   std::function<bool()> is_open;
 };
 
+struct ServerState;
+
 struct Reply {
   int status = 200;
   std::string type = "application/json";
   std::string body = {};
   std::vector<std::pair<std::string, std::string>> headers = {};
+  std::shared_ptr<const ServerState> server = {};  // used by the stream and destroyed after it; set by HTTP
   // Replaces the body. False: the stream is incomplete; the connection is cut, so that the client notices.
   std::function<bool(const StreamWriter&)> stream = {};
 };
 
 struct HttpRequest {
   std::string path;
-  std::string name = {};  // the rest of the path, for a route whose path ends in '/'
+  std::string name = {};   // the rest of the path, for a route whose path ends in '/'
+  std::string model = {};  // ?model=
   std::string body = {};
   bool is_strict = false;                          // X-Pinion-Strict: conversations are not mended
   bool is_ascending = false;                       // ?order=asc, of lists
@@ -60,6 +65,8 @@ std::string text_of(const OrderedJson& json, const char* name);  // a string fie
 OrderedJson text_or_null(const std::string& text);               // empty: null
 std::string json_text(const OrderedJson& json);                  // one line; invalid UTF-8 becomes U+FFFD
 std::string event_text(const OrderedJson& json);                 // "data: {...}\n\n" (html.spec.whatwg.org, 9.2)
+
+inline constexpr const char* kQueueFull = "queue_full";  // ApiError::code
 
 // Converts a failure of an inference request.
 ApiError failure_error(FailureKind kind, const Error& failure);
@@ -90,9 +97,10 @@ Error parse_body(const std::string& body, OrderedJson* out);
 // The body's fields; whole numbers such as 5.0 are integers.
 Json request_fields(const OrderedJson& body);
 
+class ModelList;
 class ResponseStore;
 
-// Shared by all endpoints. Constant once the first request is admitted.
+// A loaded model as the endpoints see it. Constant once its first request is admitted.
 struct ServerState {
   std::string model;             // name in replies
   std::string fingerprint;       // build, mode and hash of the weights
@@ -104,8 +112,10 @@ struct ServerState {
   std::optional<uint64_t> seed;  // default seed; nothing: a random one for each request
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: the model has none
+  std::shared_ptr<const EmbeddingModel> embedding;    // vectors and scores, if the model makes any
   std::shared_ptr<GrammarCompiler> grammars;          // for structured outputs
-  std::shared_ptr<ResponseStore> responses;           // of /v1/responses
+  std::shared_ptr<ResponseStore> responses;           // of /v1/responses; of all models
+  ModelList* models = nullptr;
   InferenceService* service = nullptr;
   // One slot a core, counted before the team pins this thread; at least two, so that a slow template blocks no others.
   std::shared_ptr<Slots> parse_slots = std::make_shared<Slots>(std::max(2u, std::thread::hardware_concurrency()));
@@ -127,6 +137,7 @@ struct Route {
   Endpoint* handle;
   bool is_public = false;  // needs no key
   bool is_static = false;  // works while the model is being loaded
+  bool is_of_all = false;  // needs no loaded model
 };
 
 // Files of apps/serve/page, compiled into the program.
@@ -136,14 +147,18 @@ struct PageFile {
 };
 std::span<const PageFile> page_files();
 
+std::string_view server_tables_text();              // apps/serve/tables.json, compiled into the program
+const OrderedJson& server_table(const char* name);  // one of these tables
+
 // endpoints.cpp
-Endpoint show_page, show_health, list_models, show_model, show_fingerprint, show_metrics;
+Endpoint show_page, show_health, list_models, show_model, move_model, show_fingerprint, show_metrics;
 Endpoint tokenize_text, detokenize_ids, show_props, show_slots, apply_template;
-Endpoint complete_text, complete_native, infill;           // completions.cpp
-Endpoint complete_chat;                                    // chat.cpp
-Endpoint answer_messages, count_tokens;                    // messages.cpp
-Endpoint create_response, show_response, delete_response;  // responses.cpp
+Endpoint complete_text, complete_native, infill;                  // completions.cpp
+Endpoint complete_chat;                                           // chat.cpp
+Endpoint answer_messages, count_tokens;                           // messages.cpp
+Endpoint create_response, show_response, delete_response;         // responses.cpp
+Endpoint embed_texts, rerank, ollama_embed, ollama_embed_prompt;  // embeddings.cpp
 // ollama.cpp
-Endpoint ollama_version, ollama_tags, ollama_ps, ollama_embed, ollama_show, ollama_pull, ollama_generate;
+Endpoint ollama_version, ollama_tags, ollama_ps, ollama_show, ollama_pull, ollama_generate;
 
 }  // namespace pinion

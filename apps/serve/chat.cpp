@@ -30,8 +30,7 @@ Error read_chat_request(const ServerState& server, const std::string& body, Chat
   if (conversation.continue_final_message && conversation.add_generation_prompt) {
     fields.fail("add_generation_prompt", "true beside a message that is continued", "false");
   }
-  check_other_fields(fields, "", &out->fields.ignored);
-  if (fields.error) return fields.error;
+  if (Error e = check_other_fields(fields, "", &out->fields.ignored)) return e;
   if (Error e = make_chat_prompt(server, std::move(input), &out->fields, &out->prompt)) return e;
   return constrain_output(server, constraint, &out->prompt, slot, &out->fields);
 }

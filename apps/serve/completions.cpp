@@ -8,7 +8,6 @@ namespace {
 
 constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's
 constexpr int64_t kMaxPrompts = 1024;
-constexpr int64_t kMaxLogprobs = 100;
 constexpr size_t kMaxBreakers = 64;  // the engine thread compares each token with all of them
 
 struct CompletionRequest {
@@ -72,7 +71,7 @@ Error read_completion_request(const ServerState& server, const std::string& body
   out->fields.options.max_tokens = read_max_tokens(fields, server, {"n_predict", "max_tokens"}, absent_max_tokens, 0);
   out->echoes = fields.boolean("echo", false);
   if (fields.has("logprobs")) {
-    out->fields.options.logprobs = static_cast<int32_t>(fields.integer("logprobs", {}, 0, kMaxLogprobs));
+    out->fields.options.logprobs = static_cast<int32_t>(fields.integer("logprobs", {}, 0, kMaxTopLogprobs));
   }
   if (out->echoes) out->fields.options.prompt_logprobs = out->fields.options.logprobs;
   read_golden_fields(fields, out);
@@ -90,8 +89,7 @@ Error read_completion_request(const ServerState& server, const std::string& body
     if (fields.error) return fields.error;
     if (Error e = fill_in(server, prefix, suffix, &out->fields, &out->prompts.emplace_back())) return e;
   }
-  check_other_fields(fields, "", &out->fields.ignored);
-  if (fields.error) return fields.error;
+  if (Error e = check_other_fields(fields, "", &out->fields.ignored)) return e;
   for (std::vector<int32_t>& prompt : out->prompts) truncate_prompt(out->fields, &prompt);
   return constrain_output(server, constraint, nullptr, slot, &out->fields);
 }

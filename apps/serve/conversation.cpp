@@ -128,7 +128,7 @@ Error read_tool_choice(const OrderedJson& choice, ChatInput* out) {
 // Appends the beginning of a tool call to the prompt.
 Error force_call(const ServerState& server, const ChatInput& input, ChatPrompt* out) {
   ToolCallOptions& reply = out->reply;
-  if (reply.format == ToolFormat::kNone) {
+  if (reply.format.empty()) {
     return error("the format of tool calls in this model's template is unknown", "request: tool_choice",
                  "auto or none");
   }
@@ -242,9 +242,9 @@ Error make_chat_prompt(const ServerState& server, ChatInput input, GenerationFie
   truncate_prompt(*fields, &out->ids);
   const ToolFormat format = detect_tool_format(template_source(*server.chat_template, conversation));
   // Harmony marks thoughts and answers as well as calls.
-  const bool has_marks = !conversation.tools.is_null() || format == ToolFormat::kHarmony;
-  out->reply = {.format = has_marks ? format : ToolFormat::kNone, .tools = std::move(conversation.tools)};
-  find_beginning(prompt, format == ToolFormat::kHarmony, out);
+  const bool has_marks = !conversation.tools.is_null() || format == "harmony";
+  out->reply = {.format = has_marks ? format : ToolFormat(), .tools = std::move(conversation.tools)};
+  find_beginning(prompt, format == "harmony", out);
   // Functionary's template ends in a mark that begins either a call or an answer.
   for (const std::string_view mark : tool_format_row(out->reply.format).open) {
     const bool ends_prompt = !mark.empty() && prompt.text.ends_with(mark);
@@ -267,11 +267,11 @@ Reply chat_reply(const ServerState& server, Api api, const ChatRequest& request,
   const ToolCallOptions& reply = request.prompt.reply;
   GenerationFields fields = request.fields;
   fields.continues_prompt |= !reply.begun.empty();
-  const auto is_mark = [format = reply.format](std::string_view token) {
+  fields.is_mark = [format = reply.format](std::string_view token) {
     return is_thinking_mark(token) || is_tool_mark(format, token);
   };
-  const auto single_call = request.single_call ? std::make_shared<const ToolCallOptions>(reply) : nullptr;
-  return generation_reply(server, api, fields, {request.prompt.ids}, http, std::move(formatter), is_mark, single_call);
+  if (request.single_call) fields.single_call = std::make_shared<const ToolCallOptions>(reply);
+  return generation_reply(server, api, fields, {request.prompt.ids}, http, std::move(formatter));
 }
 
 }  // namespace pinion

@@ -3,77 +3,73 @@
 
 #include "apps/cli/common.h"
 #include "apps/serve/conversation.h"
+#include "apps/serve/models.h"
 #include "kernels/base/text.h"
 
 namespace pinion {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PromptCacheCounts, bytes, loaded_tokens, stored_files, damaged_files)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ServiceMetrics, running, waiting, finished, cancelled, refused, prompt_tokens,
+                                   cached_tokens, tokens, passes, preempted, snapshot_bytes, snapshots_taken,
+                                   snapshots_evicted, busy_seconds, weight_bytes, roof_bytes_per_second, prompt_cache)
+
 namespace {
 
-std::string metric_head(const char* name, const char* type, const char* help) {
-  return formatted("# HELP pinion_%s %s\n# TYPE pinion_%s %s\n", name, help, name, type);
+// Prometheus' text format (prometheus.io/docs/instrumenting/exposition_formats): the head of each metric, and the
+// samples of all models. A server of several models labels them: model="NAME".
+using MetricText = std::vector<std::pair<std::string, std::string>>;
+
+std::string& samples_of(const std::string& name, MetricText* text) {
+  const OrderedJson& row = server_table("metrics")[name];
+  const std::string type = row["type"], help = row["help"], full = "pinion_" + name;
+  const std::string head = "# HELP " + full + " " + help + "\n# TYPE " + full + " " + type + "\n";
+  const auto known = std::ranges::find(*text, head, &MetricText::value_type::first);
+  return known != text->end() ? known->second : text->emplace_back(head, "").second;
 }
 
-void add_histogram(const char* name, const char* help, const Histogram& values, std::string* out) {
-  *out += metric_head(name, "histogram", help);
+std::string sample(const std::string& name, const std::string& label, double value) {
+  return "pinion_" + name + (label.empty() ? "" : "{" + label + "}") + formatted(" %.15g\n", value);
+}
+
+void add_histogram(const char* name, const Histogram& values, const std::string& label, MetricText* out) {
+  std::string& text = samples_of(name, out);
+  const std::string bucket = std::string(name) + "_bucket", before = label.empty() ? "" : label + ",";
   int64_t below = 0;
   for (size_t i = 0; i < values.counts.size(); ++i) {
     below += values.counts[i];
-    *out += formatted("pinion_%s_bucket{le=\"%.9g\"} %" PRId64 "\n", name, Histogram::kBounds_s[i], below);
+    text += sample(bucket, before + formatted("le=\"%.9g\"", Histogram::kBounds_s[i]), static_cast<double>(below));
   }
-  *out += formatted("pinion_%s_bucket{le=\"+Inf\"} %" PRId64 "\npinion_%s_sum %.9g\npinion_%s_count %" PRId64 "\n",
-                    name, values.count, name, values.sum_s, name, values.count);
+  const auto count = static_cast<double>(values.count);
+  text += sample(bucket, before + "le=\"+Inf\"", count) + sample(std::string(name) + "_sum", label, values.sum_s) +
+          sample(std::string(name) + "_count", label, count);
 }
 
-// Prometheus' text format (prometheus.io/docs/instrumenting/exposition_formats).
-std::string prometheus_text(const ServiceMetrics& m) {
-  std::string out;
-  const auto add = [&](const char* name, const char* type, const char* help, auto value) {
-    out += metric_head(name, type, help) + formatted("pinion_%s %.9g\n", name, static_cast<double>(value));
-  };
-  const auto counter = [&](const char* name, const char* help, auto value) { add(name, "counter", help, value); };
-  const auto gauge = [&](const char* name, const char* help, auto value) { add(name, "gauge", help, value); };
-  gauge("texts_running", "Texts that are decoded or whose prompts are read.", m.running);
-  gauge("texts_waiting", "Texts that wait for a place.", m.waiting);
-  counter("texts_total", "Texts that have ended.", m.finished);
-  counter("texts_cancelled_total", "Texts whose client has gone.", m.cancelled);
-  counter("requests_refused_total", "Requests refused since too many texts waited.", m.refused);
-  counter("prompt_tokens_total", "Tokens of prompts.", m.prompt_tokens);
-  counter("cached_tokens_total", "Tokens of prompts that were in the cache.", m.cached_tokens);
-  counter("tokens_total", "Tokens generated.", m.tokens);
-  counter("passes_total", "Passes through the model.", m.passes);
-  counter("preemptions_total", "Texts whose memory others needed.", m.preempted);
-  gauge("snapshot_bytes", "Memory of saved recurrent states, from which texts with a common prefix continue.",
-        m.snapshot_bytes);
-  counter("snapshots_taken_total", "Recurrent states saved.", m.snapshots_taken);
-  counter("snapshots_evicted_total", "Recurrent states dropped for newer ones.", m.snapshots_evicted);
-  gauge("prompt_cache_bytes", "Size of the prompt cache's files of this model.", m.prompt_cache.bytes);
-  counter("prompt_cache_tokens_total", "Tokens of prompts that came from these files.", m.prompt_cache.loaded_tokens);
-  counter("prompt_cache_stored_files_total", "Files written.", m.prompt_cache.stored_files);
-  counter("prompt_cache_damaged_files_total", "Files that were damaged or missing.", m.prompt_cache.damaged_files);
-  counter("busy_seconds_total", "Time in passes.", m.busy_seconds);
-  counter("weight_bytes_total", "Bytes of weights that passes read.", m.weight_bytes);
+// Metrics with a "value" in the table are members of ServiceMetrics.
+void add_metrics(const ServiceMetrics& m, const std::string& label, MetricText* out) {
+  Json values = m;
   if (m.roof_bytes_per_second > 0) {
-    gauge("roof_bytes_per_second", "The memory's read bandwidth, measured once it was asked for.",
-          m.roof_bytes_per_second);
-    gauge("roof_share", "Speed at which weights were read, over the roof.",
-          m.busy_seconds > 0 ? m.weight_bytes / m.busy_seconds / m.roof_bytes_per_second : 0);
+    values["roof_share"] = m.busy_seconds > 0 ? m.weight_bytes / m.busy_seconds / m.roof_bytes_per_second : 0;
+  } else {
+    values.erase("roof_bytes_per_second");
   }
-  add_histogram("first_token_seconds", "From the request to the first token.", m.first_token_s, &out);
-  add_histogram("token_seconds", "From one token of a text to the next.", m.token_s, &out);
-  return out;
+  for (const auto& [name, row] : server_table("metrics").items()) {
+    const Json::json_pointer value(row.value("value", "/none"));
+    if (values.contains(value)) samples_of(name, out) += sample(name, label, values[value]);
+  }
+  add_histogram("first_token_seconds", m.first_token_s, label, out);
+  add_histogram("token_seconds", m.token_s, label, out);
 }
 
-OrderedJson model_json(const ServerState& server) {
-  return {{"id", server.model},
-          {"object", "model"},
-          {"created", server.created},
-          {"owned_by", "pinion"},
-          {"max_model_len", server.service->context()}};
+OrderedJson model_json(const ServerState& server, const ListedModel& model) {
+  OrderedJson json = {{"id", model.name}, {"object", "model"}, {"created", server.created}, {"owned_by", "pinion"}};
+  if (model.loaded) json["max_model_len"] = model.loaded->service->context();
+  if (!server.models->has_several()) return json;
+  json["aliases"] = model.aliases;
+  json["status"] = {{"value", model.status}};
+  if (model.status == "loading") json["status"]["progress"] = model.progress;
+  if (!model.failure.empty()) json["status"]["reason"] = model.failure;
+  return json;
 }
-
-// Even if a bug turned model output into markup, it could load nothing, run nothing and send nothing away.
-constexpr const char* kContentSecurityPolicy =
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'";
 
 const char* media_type(std::string_view path) {
   if (path == "/") return "text/html; charset=utf-8";
@@ -82,14 +78,12 @@ const char* media_type(std::string_view path) {
 
 }  // namespace
 
+// The headers: even if a bug turned model output into markup, it could load nothing, run nothing and send nothing away.
 Reply show_page(const ServerState&, const HttpRequest& http) {
   const auto file = std::ranges::find(page_files(), http.path, &PageFile::path);
-  return {.type = media_type(http.path),
-          .body = std::string(file->text),
-          .headers = {{"Content-Security-Policy", kContentSecurityPolicy},
-                      {"X-Content-Type-Options", "nosniff"},
-                      {"Referrer-Policy", "no-referrer"},
-                      {"Cache-Control", "no-cache"}}};
+  Reply reply = {.type = media_type(http.path), .body = std::string(file->text)};
+  for (const auto& [name, value] : server_table("page_headers").items()) reply.headers.emplace_back(name, value);
+  return reply;
 }
 
 // Build, weights and settings: two servers with equal fingerprints give the same bits. `pinion golden --url` reads it.
@@ -101,19 +95,53 @@ Reply show_fingerprint(const ServerState& server, const HttpRequest&) {
 }
 
 Reply list_models(const ServerState& server, const HttpRequest&) {
-  return json_reply({{"object", "list"}, {"data", OrderedJson::array({model_json(server)})}});
+  OrderedJson list = OrderedJson::array();
+  for (const ListedModel& model : server.models->list()) list.push_back(model_json(server, model));
+  OrderedJson json = {{"object", "list"}, {"data", std::move(list)}};
+  if (server.models->has_several()) json["free_memory_bytes"] = server.models->free_bytes();
+  return json_reply(json);
 }
 
 Reply show_model(const ServerState& server, const HttpRequest& http) {
-  if (http.name == server.model) return json_reply(model_json(server));
-  return error_reply(Api::openai,
-                     {404, "model not found; this server has only " + server.model, "model", "model_not_found"});
+  const std::vector<ListedModel> named = server.models->list(http.name);
+  return named.empty() ? error_reply(Api::openai, server.models->unknown()) : json_reply(model_json(server, named[0]));
 }
 
-Reply show_health(const ServerState&, const HttpRequest&) { return json_reply({{"status", "ok"}}); }
+// POST /models/load and /models/unload, which end once the model is loaded or dropped.
+Reply move_model(const ServerState& server, const HttpRequest& http) {
+  Json json;
+  if (Error e = parse_body(http.body, &json)) return error_reply(Api::openai, e);
+  JsonFields fields{json, "request"};
+  const std::string name = fields.text("model");
+  if (fields.error) return error_reply(Api::openai, fields.error);
+  std::shared_ptr<const ServerState> loaded;
+  const ApiError failure = http.path.ends_with("/unload")
+                               ? server.models->unload(name, http.is_client_connected)
+                               : server.models->load(name, http.is_client_connected, &loaded);
+  return failure.status != 0 ? error_reply(Api::openai, failure) : json_reply({{"success", true}});
+}
+
+// Needs no key, so several models are counted, not named.
+Reply show_health(const ServerState& server, const HttpRequest&) {
+  OrderedJson json = {{"status", "ok"}}, counts = OrderedJson::object();
+  for (const ListedModel& model : server.models->list()) counts[model.status] = counts.value(model.status, 0) + 1;
+  if (server.models->has_several())
+    json.update({{"models", counts}, {"free_memory_bytes", server.models->free_bytes()}});
+  return json_reply(json);
+}
 
 Reply show_metrics(const ServerState& server, const HttpRequest&) {
-  return {.type = "text/plain; version=0.0.4", .body = prometheus_text(server.service->metrics())};
+  MetricText metrics;
+  for (const ListedModel& model : server.models->list()) {
+    const std::string label = server.models->has_several() ? "model=" + OrderedJson(model.name).dump() : "";
+    if (model.loaded) add_metrics(model.loaded->service->metrics(), label, &metrics);
+    samples_of("model_loaded", &metrics) += sample("model_loaded", label, model.loaded ? 1 : 0);
+  }
+  samples_of("free_memory_bytes", &metrics) =
+      sample("free_memory_bytes", "", static_cast<double>(server.models->free_bytes()));
+  std::string text;
+  for (const auto& [head, samples] : metrics) text += head + samples;
+  return {.type = "text/plain; version=0.0.4", .body = std::move(text)};
 }
 
 // {"content": TEXT, "add_special": false} as in llama.cpp's server, or {"prompt": TEXT} as in vLLM.

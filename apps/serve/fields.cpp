@@ -11,41 +11,9 @@ namespace {
 
 constexpr size_t kMaxStops = 64, kMaxStopBytes = 8192, kMaxBanned = 256;
 
-// Fields without an effect on the answer: accounting, placement, memory and speed.
-constexpr const char* kHarmless =
-    " model name user metadata store service_tier safety_identifier request_id priority betas prediction stream_options"
-    " cache_salt cache_prompt cache_control prompt_cache_key prompt_cache_retention id_slot return_progress"
-    " timings_per_token parallel_tool_calls spaces_between_special_tokens guided_decoding_backend mirostat_tau"
-    " mirostat_eta client_metadata keep_alive num_ctx num_batch num_gpu main_gpu num_thread low_vram use_mmap"
-    " use_mlock numa f16_kv vocab_only ";
-
-// Fields that would change the answer and are not built. A value of the JSON list `neutral` changes nothing.
-struct RefusedFields {
-  const char* names;
-  const char* neutral;
-  const char* instead = "";
-};
-constexpr RefusedFields kRefused[] = {
-    {" mirostat mirostat_mode top_a dynatemp_range smoothing_factor epsilon_cutoff eta_cutoff penalty_alpha ", "[0]",
-     "temperature, top_p, min_p, typical_p, top_n_sigma"},
-    {" tfs tfs_z encoder_repetition_penalty guidance_scale num_beams length_penalty ", "[1]"},
-    {" dynamic_temperature use_beam_search return_tokens_as_token_ids ", "[false]"},
-    {" no_repeat_ngram_size ", "[0]", "dry_multiplier"},
-    {" best_of ", "[1]", "n"},
-    {" echo prompt_logprobs ", "[false]", "echo and logprobs of /v1/completions"},
-    {" skip_special_tokens ", "[true]"},
-    {" add_special_tokens ", "[false]"},  // of a rendered conversation; completions have the field
-    {" logits_processors bad_words_ids ", "[[]]", "logit_bias, allowed_token_ids, bad_words"},
-    {" functions function_call ", "[]", "tools and tool_choice"},
-    {" chat_template template ", "[\"\"]", "the template of the model's folder"},
-    {" context documents mcp_servers lora ", "[[]]", "messages"},
-    {" background ", "[false]"},
-    {" conversation ", "[]", "previous_response_id"},
-    {" modalities ", "[[\"text\"]]"},
-    {" audio web_search_options guided_whitespace_pattern ", "[]"},
-};
-
-bool has_name(std::string_view list, const std::string& name) { return list.find(" " + name + " ") != list.npos; }
+bool has_name(const OrderedJson& list, const std::string& name) {
+  return std::ranges::find(list, OrderedJson(name)) != list.end();
+}
 
 std::vector<std::string> read_stops(JsonFields& fields, std::string_view name) {
   std::vector<std::string> stops = fields.texts(name);
@@ -156,20 +124,26 @@ int64_t read_max_tokens(JsonFields& fields, const ServerState& server, std::init
   return count.value_or(min);
 }
 
-void check_other_fields(JsonFields& fields, std::string_view prefix, std::vector<std::string>* ignored) {
+Error check_other_fields(JsonFields& fields, std::string_view prefix, std::vector<std::string>* ignored) {
+  // Harmless fields have no effect on the answer: accounting, placement, memory and speed. Refused ones would change it
+  // and are not built, but a value of the list `neutral` changes nothing.
+  const OrderedJson &harmless = server_table("harmless_fields"), &refused = server_table("refused_fields");
   for (const std::string& name : fields.unread()) {
-    if (has_name(kHarmless, name)) continue;
-    const auto* row = std::ranges::find_if(kRefused, [&](const auto& each) { return has_name(each.names, name); });
-    if (row == std::end(kRefused)) {
+    if (has_name(harmless, name)) continue;
+    const auto row =
+        std::ranges::find_if(refused, [&](const OrderedJson& each) { return has_name(each["names"], name); });
+    if (row == refused.end()) {
       ignored->push_back(header_text(std::string(prefix) + name));
       continue;
     }
-    const Json neutral = Json::parse(row->neutral);
+    const Json neutral = (*row)["neutral"];
     const Json& value = fields.object[name];
     if (std::ranges::find(neutral, value) != neutral.end()) continue;
     const std::string without = neutral.empty() ? "a request without it" : neutral.front().dump();
-    fields.fail(name, "not supported", *row->instead ? without + ", or " + row->instead : without, brief(value));
+    const std::string instead = row->value("instead", "");
+    fields.fail(name, "not supported", instead.empty() ? without : without + ", or " + instead, brief(value));
   }
+  return fields.error;
 }
 
 }  // namespace pinion

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "apps/serve/http_connection.h"
+#include "apps/serve/models.h"
 
 namespace pinion {
 namespace {
@@ -169,12 +170,13 @@ using ReplyCount = std::shared_ptr<void>;
 
 void send_stream(Reply reply, ReplyCount count, httplib::Response& response) {
   response.set_header("Cache-Control", "no-store");
-  const auto provide = [stream = std::move(reply.stream), count](size_t, httplib::DataSink& sink) {
+  const auto streamed = std::make_shared<const Reply>(std::move(reply));
+  const auto provide = [count, streamed](size_t, httplib::DataSink& sink) {
     const StreamWriter writer{
         [&](std::string_view text) { return sink.is_writable() && sink.write(text.data(), text.size()); },
         [&] { return sink.is_writable(); }};
     try {
-      if (!stream(writer)) return false;
+      if (!streamed->stream(writer)) return false;
     } catch (const std::bad_alloc&) {  // cpp-httplib does not catch it here
       warn("out of memory: a streamed reply was cut off");
       return false;
@@ -182,7 +184,7 @@ void send_stream(Reply reply, ReplyCount count, httplib::Response& response) {
     sink.done();
     return true;
   };
-  response.set_chunked_content_provider(reply.type, provide);
+  response.set_chunked_content_provider(streamed->type, provide);
 }
 
 // Accounts a request's body against the limit for all of them.
@@ -266,7 +268,7 @@ struct HttpListener::State {
   HttpServer server{kMaxConnections};
   HttpOptions options;
   std::span<const Route> routes;
-  std::atomic<const ServerState*> endpoints{nullptr};  // null while the model is being loaded
+  std::atomic<ModelList*> models{nullptr};  // null while the model is being loaded
   std::thread thread;
   std::atomic<bool> is_over{false};  // the thread has left the accept loop
   std::atomic<int> replies{0};       // being computed or sent
@@ -319,12 +321,21 @@ struct HttpListener::State {
   void reply(const Route& route, const HttpRequest& http, httplib::Response& response) {
     ++replies;  // before the request is submitted: finish() waits for it
     const ReplyCount count(this, [](State* state) { --state->replies; });
-    static const ServerState kNoModel;
-    const ServerState* served = route.is_static ? &kNoModel : endpoints.load();
-    if (!served) return set_reply(error_reply(route.api, {503, "the model is being loaded", {}, "loading"}), response);
-    Reply reply = route.handle(*served, http);
+    std::shared_ptr<const ServerState> model;
+    const ApiError failure = find_model(route, http, &model);
+    if (failure.status != 0) return set_reply(error_reply(route.api, failure), response);
+    Reply reply = route.handle(*model, http);
+    reply.server = model;
     set_reply(reply, response);
     if (reply.stream) send_stream(std::move(reply), count, response);
+  }
+
+  ApiError find_model(const Route& route, const HttpRequest& http, std::shared_ptr<const ServerState>* out) const {
+    ModelList* list = models.load();
+    if (!route.is_static && !list) return {503, "the model is being loaded", {}, "loading"};
+    if (!route.is_static && !route.is_of_all) return list->choose(http, out);
+    *out = list ? list->common() : std::make_shared<const ServerState>();
+    return kAccepted;
   }
 
   // Handles a request whose head was read. cpp-httplib's own routing is not used: it takes paths for regular
@@ -345,6 +356,7 @@ struct HttpListener::State {
                         .is_strict = request.get_header_value("X-Pinion-Strict") == "1",
                         .is_ascending = request.get_param_value("order") == "asc",
                         .is_client_connected = [&connection] { return connection.is_peer_connected(); }};
+    http.model = request.get_param_value("model");
     if (is_prefix(*route)) http.name = request.path.substr(std::string_view(route->path).size());
     BodyBudget budget(body_bytes);
     if (request.method == "POST") {
@@ -410,7 +422,7 @@ Error HttpListener::listen() {
   return {};
 }
 
-void HttpListener::open(const ServerState* server) { state_->endpoints = server; }
+void HttpListener::open(ModelList* models) { state_->models = models; }
 
 // Even after is_stopping(), streams get a moment to send their last event.
 void HttpListener::finish(const std::function<bool()>& is_stopping) {

@@ -24,7 +24,7 @@ class HttpListener {
 
   // Serves static routes on threads of its own, 503 for others until open(). Fails if no thread starts.
   Error listen();
-  void open(const ServerState* server);
+  void open(ModelList* models);
 
   // Stops once all replies are sent, or soon after `is_stopping` returns true.
   void finish(const std::function<bool()>& is_stopping);

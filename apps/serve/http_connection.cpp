@@ -263,20 +263,6 @@ class ConnectionThreads : public httplib::TaskQueue {
   bool is_over_ = false;
 };
 
-// process_request() up to 0.17, and of 0.18, which also takes the addresses of both ends.
-using SetUpRequest = std::function<void(httplib::Request&)>;
-using ProcessRequest = bool (httplib::Server::*)(httplib::Stream&, bool, bool&, const SetUpRequest&);
-using ProcessRequest18 = bool (httplib::Server::*)(httplib::Stream&, const std::string&, int, const std::string&, int,
-                                                   bool, bool&, const SetUpRequest&);
-[[maybe_unused]] bool process_request(httplib::Server& server, ProcessRequest call, httplib::Stream& stream,
-                                      bool is_last, bool& is_closed, const SetUpRequest& set_up) {
-  return (server.*call)(stream, is_last, is_closed, set_up);
-}
-[[maybe_unused]] bool process_request(httplib::Server& server, ProcessRequest18 call, httplib::Stream& stream,
-                                      bool is_last, bool& is_closed, const SetUpRequest& set_up) {
-  return (server.*call)(stream, "", 0, "", 0, is_last, is_closed, set_up);
-}
-
 }  // namespace
 
 // The listener's thread serves one more connection when no other thread could be created.
@@ -286,7 +272,7 @@ HttpServer::HttpServer(size_t max_connections) : connections_(max_connections + 
 
 bool HttpServer::process_and_close_socket(socket_t socket) {
   HttpConnection connection(socket, connections_);
-  const SetUpRequest set_up = [&connection](httplib::Request& request) {
+  const std::function<void(httplib::Request&)> set_up = [&connection](httplib::Request& request) {
     // cpp-httplib would apply ranges to any reply, and copy the body for each of them.
     request.ranges.clear();
     request.headers.erase("Range");
@@ -298,8 +284,14 @@ bool HttpServer::process_and_close_socket(socket_t socket) {
     if (!connection.wait_for_request(idle_timeout_ms, svr_sock_)) break;
     bool is_closed = false;
     const bool is_last = left == 1 || connections_.has_queue();  // sends "Connection: close"
-    const bool is_sent =
-        pinion::process_request(*this, &HttpServer::process_request, connection, is_last, is_closed, set_up);
+    const auto process = [&](auto& server) {                     // a template, because only one of the calls compiles
+      if constexpr (kHttplibMinor >= 18) {                       // it also takes the addresses of both ends
+        return server.process_request(connection, "", 0, "", 0, is_last, is_closed, set_up);
+      } else {
+        return server.process_request(connection, is_last, is_closed, set_up);
+      }
+    };
+    const bool is_sent = process(*this);
     continues = is_sent && !is_closed && !is_last && connection.is_complete();
     if (!connection.is_complete()) connection.linger();
   }

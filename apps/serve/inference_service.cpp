@@ -78,24 +78,46 @@ std::optional<RequestEvent> RequestGroup::next_event(const std::function<bool()>
 
 InferenceService::InferenceService(std::unique_ptr<Scheduler> scheduler, std::shared_ptr<const Tokenizer> tokenizer,
                                    const ServiceOptions& options)
-    : scheduler_(std::move(scheduler)),
-      tokenizer_(std::move(tokenizer)),
-      options_(options),
-      wake_up_(eventfd(0, EFD_CLOEXEC)) {}
+    : scheduler_(std::move(scheduler)), tokenizer_(std::move(tokenizer)), options_(options) {}
 
-InferenceService::~InferenceService() { close(wake_up_); }
+EngineLoop::EngineLoop() : wake_up_(eventfd(0, EFD_CLOEXEC)) {}
+EngineLoop::~EngineLoop() { close(wake_up_); }
 
-void InferenceService::wake() {
+void EngineLoop::wake() {
+  const int saved_errno = errno;  // of the code that a signal interrupted
   has_news_ = true;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_up_, &one, sizeof one);
+  errno = saved_errno;
 }
 
-void InferenceService::drain() {
-  const int saved_errno = errno;  // of the code that a signal interrupted
-  drain_calls_.fetch_add(1);
+void EngineLoop::signal(int number) {
+  if (number == SIGHUP) has_hung_up_ = true;
+  if (number != SIGHUP) ++drain_calls_;
   wake();
-  errno = saved_errno;
+}
+
+void EngineLoop::run(const std::function<void(std::vector<InferenceService*>*)>& update) {
+  std::vector<InferenceService*> services;
+  struct FailRemaining {  // a destructor, because a pass may throw bad_alloc
+    const std::vector<InferenceService*>& services;
+    ~FailRemaining() { std::ranges::for_each(services, &InferenceService::fail_all); }
+  } const fail_remaining{services};
+  while (!is_stopping()) {
+    has_news_ = false;
+    update(&services);
+    bool has_run = false;
+    for (InferenceService* service : services) has_run |= service->run_pass();
+    if (has_run) continue;
+    if (is_draining() && std::ranges::all_of(services, &InferenceService::is_over)) break;
+    if (std::ranges::any_of(services, &InferenceService::measure_roof_if_requested)) continue;
+    uint64_t wakes;
+    [[maybe_unused]] const ssize_t bytes = read(wake_up_, &wakes, sizeof wakes);  // sleeps until wake()
+  }
+}
+
+void InferenceService::run() {
+  options_.engine->run([this](std::vector<InferenceService*>* services) { *services = {this}; });
 }
 
 Error InferenceService::submit(std::vector<InferenceRequest> requests, std::unique_ptr<RequestGroup>* out,
@@ -104,6 +126,7 @@ Error InferenceService::submit(std::vector<InferenceRequest> requests, std::uniq
   for (const InferenceRequest& request : requests) {
     if (Error e = check_prompt(scheduler_->model->config, request.prompt, context())) return e;
     if (Error e = check_generate_options(scheduler_->model->config, request.options)) return e;
+    if (Error e = request.on_hidden ? Error{} : check_writes_texts(scheduler_->model->config)) return e;
   }
   auto group = std::unique_ptr<RequestGroup>(new RequestGroup);
   const double now = now_seconds();
@@ -116,7 +139,7 @@ Error InferenceService::submit(std::vector<InferenceRequest> requests, std::uniq
   {
     const std::lock_guard lock(mutex_);
     *kind = FailureKind::draining;
-    if (is_draining() || is_over_) return error("the server is shutting down", "");
+    if (options_.engine->is_draining() || is_over_) return error("the server is shutting down", "");
     *kind = FailureKind::queue_full;
     const int64_t waiting = metrics_.waiting + std::ssize(submitted_) + std::ssize(group->requests_);
     const int64_t free_slots = scheduler_->options.sequences - metrics_.running;
@@ -129,7 +152,7 @@ Error InferenceService::submit(std::vector<InferenceRequest> requests, std::uniq
   *kind = FailureKind::none;
   group->service_ = this;
   *out = std::move(group);
-  wake();
+  options_.engine->wake();
   return {};
 }
 
@@ -137,26 +160,30 @@ void InferenceService::cancel(std::vector<std::shared_ptr<Request>> requests) {
   const std::lock_guard lock(mutex_);
   if (is_over_) return;
   cancelled_.insert(cancelled_.end(), requests.begin(), requests.end());
-  wake();
+  options_.engine->wake();
 }
 
 ServiceMetrics InferenceService::metrics() {
   const std::lock_guard lock(mutex_);
-  if (!std::exchange(is_roof_requested_, true)) wake();
+  if (!std::exchange(is_roof_requested_, true)) options_.engine->wake();
   return metrics_;
 }
 
 // A new request aborts the measurement; it starts over when the engine is idle again.
-void InferenceService::measure_roof() {
+bool InferenceService::measure_roof_if_requested() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!is_roof_requested_ || is_roof_measured_) return false;
+  }
   Team& team = *scheduler_->team;
   ReadBuffer buffer;
-  buffer.stop = &has_news_;
+  buffer.stop = &options_.engine->has_news();
   double roof = 0;  // stays 0 without memory for the buffer
   if (!allocate_read_buffer(team, options_.roof_buffer_bytes, &buffer)) roof = read_bandwidth(team, buffer, 3);
-  if (roof == 0 && buffer.is_stopped()) return;
+  if (roof == 0 && buffer.is_stopped()) return true;
   const std::lock_guard lock(mutex_);
   metrics_.roof_bytes_per_second = roof;
-  is_roof_measured_ = true;
+  return is_roof_measured_ = true;
 }
 
 // False: the text ends with this token.
@@ -214,6 +241,8 @@ void InferenceService::start(const std::shared_ptr<Request>& request) {
         .options = request->input.options,
         .speculates = options_.speculates,
         .is_pinned = request->input.is_pinned,
+        .on_hidden = request->input.on_hidden,
+        .needs_all_hidden = request->input.needs_all_hidden,
         .on_token = [this, request](int32_t id,
                                     const GenerateResult& so_far) { return put_token(*request, id, so_far); },
         .on_end = [this, request](const Error& e, GenerateResult result) { finish(*request, e, std::move(result)); }};
@@ -225,7 +254,6 @@ void InferenceService::start(const std::shared_ptr<Request>& request) {
 
 // Passes submissions and cancellations of other threads on to the scheduler.
 void InferenceService::take_submissions() {
-  has_news_ = false;
   std::vector<std::shared_ptr<Request>> submitted, cancelled;
   {
     const std::lock_guard lock(mutex_);
@@ -247,43 +275,28 @@ void InferenceService::take_submissions() {
   metrics_.waiting = std::ssize(scheduler_->waiting);
 }
 
-void InferenceService::run() {
-  struct FailRemaining {  // a destructor, because step() may throw bad_alloc
-    InferenceService* service;
-    ~FailRemaining() { service->fail_all(); }
-  } const fail_remaining{this};
-  while (!is_stopping()) {
-    take_submissions();
-    const double start_seconds = now_seconds();
-    if (step(*scheduler_)) {
-      const double seconds = now_seconds() - start_seconds;
-      int64_t rows = 0;
-      for (const Segment& segment : scheduler_->segments) rows += std::ssize(segment.tokens);
-      const std::lock_guard lock(mutex_);
-      metrics_.busy_seconds += seconds;
-      if (rows > 0) metrics_.weight_bytes += static_cast<double>(scheduler_->model->bytes_per_pass(rows));
-      metrics_.passes = scheduler_->passes;
-      metrics_.preempted = scheduler_->preempted;
-      metrics_.snapshot_bytes = snapshot_bytes(scheduler_->snapshots);
-      metrics_.snapshots_taken = scheduler_->snapshots.taken;
-      metrics_.snapshots_evicted = scheduler_->snapshots.evicted;
-      if (scheduler_->prompt_cache) metrics_.prompt_cache = scheduler_->prompt_cache->counts();
-      continue;
-    }
-    bool must_measure_roof = false;
-    {
-      const std::lock_guard lock(mutex_);
-      is_over_ = is_draining() && submitted_.empty();
-      if (is_over_) break;
-      must_measure_roof = is_roof_requested_ && !is_roof_measured_;
-    }
-    if (must_measure_roof) {
-      measure_roof();
-    } else {
-      uint64_t wakes;
-      [[maybe_unused]] const ssize_t bytes = read(wake_up_, &wakes, sizeof wakes);  // sleeps until wake()
-    }
-  }
+bool InferenceService::run_pass() {
+  take_submissions();
+  const double start_seconds = now_seconds();
+  if (!step(*scheduler_)) return false;
+  const double seconds = now_seconds() - start_seconds;
+  int64_t rows = 0;
+  for (const Segment& segment : scheduler_->segments) rows += std::ssize(segment.tokens);
+  const std::lock_guard lock(mutex_);
+  metrics_.busy_seconds += seconds;
+  if (rows > 0) metrics_.weight_bytes += static_cast<double>(scheduler_->model->bytes_per_pass(rows));
+  metrics_.passes = scheduler_->passes;
+  metrics_.preempted = scheduler_->preempted;
+  metrics_.snapshot_bytes = snapshot_bytes(scheduler_->snapshots);
+  metrics_.snapshots_taken = scheduler_->snapshots.taken;
+  metrics_.snapshots_evicted = scheduler_->snapshots.evicted;
+  if (scheduler_->prompt_cache) metrics_.prompt_cache = scheduler_->prompt_cache->counts();
+  return true;
+}
+
+bool InferenceService::is_over() {
+  const std::lock_guard lock(mutex_);
+  return is_over_ = options_.engine->is_draining() && submitted_.empty();
 }
 
 void InferenceService::fail_all() {

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -29,6 +30,9 @@ struct InferenceRequest {
   bool continues_prompt = false;                             // the text's leading blank is kept
   bool includes_stop = false;                                // the text ends with the stop string
   bool is_pinned = false;                                    // see TextRequest
+  // Not null: the request is for hidden states, not for a text; see TextRequest. Called by the engine's thread.
+  std::function<void(int64_t first, std::span<const float> rows)> on_hidden = {};
+  bool needs_all_hidden = false;
 };
 
 enum class FailureKind : uint8_t {
@@ -54,6 +58,33 @@ struct RequestEvent {
 };
 
 class InferenceService;
+
+// The thread that runs the passes of all models: one team of cores serves them by turns.
+class EngineLoop {
+ public:
+  EngineLoop();
+  ~EngineLoop();
+  EngineLoop(const EngineLoop&) = delete;
+  EngineLoop& operator=(const EngineLoop&) = delete;
+
+  // Runs a pass of each service in turn until it is drained and every request has ended. `update` is called
+  // between passes and may replace the services.
+  void run(const std::function<void(std::vector<InferenceService*>*)>& update);
+
+  // Any thread; async-signal-safe. The first SIGTERM or SIGINT refuses new requests, the second one also ends the
+  // running ones. After SIGHUP took_hang_up() returns true once.
+  void signal(int number);
+  void wake();
+  bool is_draining() const { return drain_calls_.load() > 0; }
+  bool is_stopping() const { return drain_calls_.load() > 1; }
+  bool took_hang_up() { return has_hung_up_.exchange(false); }
+  const std::atomic<bool>& has_news() const { return has_news_; }  // aborts the bandwidth measurement
+
+ private:
+  int wake_up_;  // eventfd: signal handlers may write to it
+  std::atomic<int> drain_calls_{0};
+  std::atomic<bool> has_news_{false}, has_hung_up_{false};
+};
 
 // The requests of one HTTP request, one per choice. The destructor cancels those that run, after the current pass.
 class RequestGroup {
@@ -142,13 +173,13 @@ struct ServiceOptions {
   int64_t max_waiting = 64;       // requests beyond those that run
   bool speculates = false;        // requests have drafts
   int64_t roof_buffer_bytes = 0;  // buffer for the bandwidth measurement
+  std::shared_ptr<EngineLoop> engine = std::make_shared<EngineLoop>();
 };
 
 class InferenceService {
  public:
   InferenceService(std::unique_ptr<Scheduler> scheduler, std::shared_ptr<const Tokenizer> tokenizer,
                    const ServiceOptions& options);
-  ~InferenceService();
   InferenceService(const InferenceService&) = delete;
   InferenceService& operator=(const InferenceService&) = delete;
 
@@ -162,20 +193,18 @@ class InferenceService {
   // The first call starts the bandwidth measurement, which runs while the engine is idle; its result is 0 until then.
   ServiceMetrics metrics();
 
-  // On the thread that opened the model: runs passes until drain() was called and every request has ended.
+  // The engine loop of a process with this model only.
   void run();
-
-  // Any thread; async-signal-safe. The first call refuses new requests, the second one also ends the running ones.
-  void drain();
-  bool is_draining() const { return drain_calls_.load() > 0; }
-  bool is_stopping() const { return drain_calls_.load() > 1; }
+  void drain() { options_.engine->signal(SIGTERM); }
 
  private:
   using Request = RequestGroup::Request;
+  friend class EngineLoop;
   friend class RequestGroup;
+  bool run_pass();                   // false: no request runs
+  bool is_over();                    // no request runs or will be admitted
+  bool measure_roof_if_requested();  // true: it was measured or aborted
   void cancel(std::vector<std::shared_ptr<Request>> requests);
-  void wake();
-  void measure_roof();
   void take_submissions();
   void fail_all();
   void start(const std::shared_ptr<Request>& request);
@@ -185,9 +214,6 @@ class InferenceService {
   std::unique_ptr<Scheduler> scheduler_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   ServiceOptions options_;
-  int wake_up_ = -1;  // eventfd: signal handlers may write to it
-  std::atomic<int> drain_calls_{0};
-  std::atomic<bool> has_news_{false};             // aborts the bandwidth measurement
   std::vector<std::shared_ptr<Request>> active_;  // unfinished requests; engine thread only
   bool is_draft_failure_noted_ = false;           // engine thread only
 

@@ -156,8 +156,7 @@ Error read_messages_request(const ServerState& server, const HttpRequest& http, 
   out->fields.choices = 1;
   out->fields.options.max_tokens =
       read_max_tokens(fields, server, {"max_tokens"}, only_count ? std::optional<int64_t>(1) : std::nullopt);
-  check_other_fields(fields, "", &out->fields.ignored);
-  if (fields.error) return fields.error;
+  if (Error e = check_other_fields(fields, "", &out->fields.ignored)) return e;
   if (Error e = make_chat_prompt(server, std::move(input), &out->fields, &out->prompt)) return e;
   return only_count ? Error{} : constrain_output(server, constraint, &out->prompt, slot, &out->fields);
 }

@@ -2,6 +2,7 @@
 #include <ctime>
 
 #include "apps/serve/conversation.h"
+#include "apps/serve/models.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/text.h"
 #include "tokenizer/templates/fill_in.h"
@@ -28,26 +29,31 @@ OrderedJson ollama_details(const ServerState& server) {
 }
 
 OrderedJson ollama_capabilities(const ServerState& server) {
-  OrderedJson list = {"completion"};
+  OrderedJson list = OrderedJson::array();
+  if (server.embedding->makes_vectors()) list.push_back("embedding");
+  if (check_writes_texts(server.service->model().config)) return list;
+  list.push_back("completion");
   if (find_fill_in(*server.tokenizer)) list.push_back("insert");
   if (!server.chat_template) return list;
   Conversation with_tools;
   with_tools.tools = OrderedJson::array();
   const std::string_view source = template_source(*server.chat_template, with_tools);
   const auto reads = [&](std::string_view variable) { return source.find(variable) != source.npos; };
-  if (reads("tools") && detect_tool_format(source) != ToolFormat::kNone) list.push_back("tools");
+  if (reads("tools") && !detect_tool_format(source).empty()) list.push_back("tools");
   if (reads("enable_thinking")) list.push_back("thinking");
   return list;
 }
 
-OrderedJson ollama_model(const ServerState& server) {
-  return {{"name", server.model},
-          {"model", server.model},
-          {"modified_at", iso_time({server.created, 0})},
-          {"size", server.service->model().weight_bytes},
-          {"digest", server.weights},
-          {"details", ollama_details(server)},
-          {"capabilities", ollama_capabilities(server)}};
+// A model that is not loaded has neither size nor details.
+OrderedJson ollama_model(const ServerState& server, const ListedModel& model) {
+  OrderedJson json = {
+      {"name", model.name}, {"model", model.name}, {"modified_at", iso_time({server.created, 0})}, {"size", 0}};
+  if (!model.loaded) return json;
+  json.update({{"size", model.loaded->service->model().weight_bytes},
+               {"digest", model.loaded->weights},
+               {"details", ollama_details(*model.loaded)},
+               {"capabilities", ollama_capabilities(*model.loaded)}});
+  return json;
 }
 
 // /api/chat has "messages" and replies with "message"; /api/generate has "prompt" and replies with "response".
@@ -62,8 +68,7 @@ void read_ollama_options(const ServerState& server, JsonFields& request, Generat
   read_generation_fields(options, server, out);
   out->options.max_tokens = read_max_tokens(options, server, {"num_predict"}, server.service->context(), 0);
   out->choices = 1;
-  check_other_fields(options, "options.", &out->ignored);
-  request.error = options.error;
+  request.error = check_other_fields(options, "options.", &out->ignored);
   out->streams = request.boolean("stream", true);
   const bool has_logprobs = request.boolean("logprobs", false);
   const int64_t top = request.integer("top_logprobs", 0, 0, kMaxTopLogprobs);
@@ -89,8 +94,7 @@ Error read_generate_prompt(const ServerState& server, JsonFields& fields, ChatIn
   const std::string suffix = fields.text("suffix", "");
   if (const Json* images = fields.find("images"); images && !images->empty()) fields.fail("images", kTextOnly);
   const bool is_raw = fields.boolean("raw", false) || !server.chat_template;
-  check_other_fields(fields, "", &out->fields.ignored);
-  if (fields.error) return fields.error;
+  if (Error e = check_other_fields(fields, "", &out->fields.ignored)) return e;
   out->fields.continues_prompt = is_raw || !suffix.empty();
   if (!suffix.empty()) return fill_in(server, prompt, suffix, &out->fields, &out->prompt.ids);
   if (is_raw) return encode_field(server, "prompt", prompt, true, &out->prompt.ids);
@@ -120,7 +124,7 @@ Error read_ollama_request(const ServerState& server, const std::string& body, Ol
   read_ollama_options(server, fields, &out->fields);
   read_think(fields, &input.conversation);
   input.drops_turns = fields.boolean("truncate", true);
-  if (out->is_chat) check_other_fields(fields, "", &out->fields.ignored);
+  if (out->is_chat) fields.error = check_other_fields(fields, "", &out->fields.ignored);
   if (fields.error || out->is_preload) return fields.error;
   if (Error e = out->is_chat ? make_chat_prompt(server, std::move(input), &out->fields, &out->prompt)
                              : read_generate_prompt(server, fields, std::move(input), out)) {
@@ -225,19 +229,23 @@ Reply ollama_version(const ServerState&, const HttpRequest&) {
 }
 
 Reply ollama_tags(const ServerState& server, const HttpRequest&) {
-  return json_reply({{"models", OrderedJson::array({ollama_model(server)})}});
+  OrderedJson list = OrderedJson::array();
+  for (const ListedModel& model : server.models->list()) list.push_back(ollama_model(server, model));
+  return json_reply({{"models", std::move(list)}});
 }
 
-// The model stays loaded for as long as the server runs, so the expiry date is the latest one.
+// Without --idle, models stay loaded for as long as there is memory, so the expiry date is the latest one.
 Reply ollama_ps(const ServerState& server, const HttpRequest&) {
-  OrderedJson json = ollama_model(server);
-  json.update(
-      {{"expires_at", "9999-12-31T23:59:59Z"}, {"size_vram", 0}, {"context_length", server.service->context()}});
-  return json_reply({{"models", OrderedJson::array({json})}});
-}
-
-Reply ollama_embed(const ServerState&, const HttpRequest&) {
-  return error_reply(Api::ollama, {501, "this server generates text only, no embeddings"});
+  OrderedJson list = OrderedJson::array();
+  const double idle_seconds = server.models->idle_seconds();
+  for (const ListedModel& model : server.models->list()) {
+    if (!model.loaded) continue;
+    const auto left = static_cast<int64_t>(idle_seconds - (now_seconds() - model.used_seconds));
+    OrderedJson& json = list.emplace_back(ollama_model(server, model));
+    json["expires_at"] = idle_seconds > 0 ? iso_time({std::time(nullptr) + left, 0}) : "9999-12-31T23:59:59Z";
+    json.update({{"size_vram", 0}, {"context_length", model.loaded->service->context()}});
+  }
+  return json_reply({{"models", std::move(list)}});
 }
 
 Reply ollama_show(const ServerState& server, const HttpRequest&) {
@@ -257,9 +265,7 @@ Reply ollama_pull(const ServerState& server, const HttpRequest& http) {
   const std::string name = fields.has("model") ? fields.text("model") : fields.text("name");
   const bool streams = fields.boolean("stream", true);
   if (fields.error) return error_reply(Api::ollama, fields.error);
-  if (name != server.model && name != server.model + ":latest") {
-    return error_reply(Api::ollama, {404, "model not found; this server has only " + server.model});
-  }
+  if (server.models->list(name).empty()) return error_reply(Api::ollama, server.models->unknown());
   if (!streams) return json_reply({{"status", "success"}});
   return {.type = "application/x-ndjson", .body = "{\"status\":\"pulling manifest\"}\n{\"status\":\"success\"}\n"};
 }

@@ -58,7 +58,7 @@ class ToolRules : public TextRules {
     std::string bytes = token_bytes(*options_->tokenizer, id);
     if (!bytes.empty()) return bytes;
     std::string text = token_text(*options_->tokenizer, id);
-    return is_tool_mark(row_.format, text) || is_thinking_mark(text) ? text : "";
+    return is_tool_mark(row_.name, text) || is_thinking_mark(text) ? text : "";
   }
 
   // Begins or leaves a call. `begun`: text of a call that the parser cannot tell from an answer yet.
@@ -122,7 +122,7 @@ OrderedJson schemas_of(const ChatPrompt& chat) {
 }
 
 GrammarSource source_of(ToolFormat format, bool is_forced, const OrderedJson& schemas) {
-  const OrderedJson source = {{"format", static_cast<int>(format)}, {"is_forced", is_forced}, {"tools", schemas}};
+  const OrderedJson source = {{"format", format}, {"is_forced", is_forced}, {"tools", schemas}};
   return {.kind = GrammarSource::Kind::kToolCalls, .text = json_text(source)};
 }
 
@@ -149,7 +149,7 @@ HeldCalls compile_calls(const ServerState& server, ToolFormat format, bool is_fo
 // Tools whose schema no grammar expresses may get any object. The grammar is compiled by the thread that first waits
 // for fields->held; the rules are not ready before that.
 void hold_calls(const ServerState& server, const ChatPrompt& chat, GenerationFields* fields) {
-  if (chat.reply.format == ToolFormat::kNone || !chat.reply.tools.is_array()) return;
+  if (chat.reply.format.empty() || !chat.reply.tools.is_array()) return;
   OrderedJson schemas = schemas_of(chat);
   if (schemas.empty()) return;
   const auto compile = [&server, format = chat.reply.format, is_forced = chat.is_forced, schemas]() -> HeldCalls {
@@ -170,60 +170,52 @@ void hold_calls(const ServerState& server, const ChatPrompt& chat, GenerationFie
 
 using Kind = GrammarSource::Kind;
 
-constexpr const char* kAnyObject = R"({"type": "object"})";
 constexpr const char* kFinalChannel = "<|channel|>final<|message|>";  // Harmony: the answer follows this
 
-Error set_constraint(OutputConstraint* out, const std::string& field, Kind kind, std::string text) {
-  if (out->source) return error("a second output constraint", "request: " + field, "one; " + out->field + " is given");
-  *out = {.field = field, .source = GrammarSource{.kind = kind, .text = std::move(text)}};
+// `kind`: vLLM's name, with its value: {"json": schema}, an object or its JSON text, {"regex": text}, {"grammar":
+// text},
+// {"choice": texts}, {"json_object": true}.
+Error set_constraint(OutputConstraint* out, const std::string& field, const std::string& kind,
+                     const OrderedJson& value) {
+  const std::string where = "request: " + field;
+  GrammarSource source;
+  if (kind == "json_object") {
+    source.text = R"({"type": "object"})";
+  } else if (kind == "json") {
+    if (value.is_null()) return error("missing field", where, "a JSON schema");
+    source.text = value.is_string() ? value.get<std::string>() : value.dump();
+  } else if (kind == "choice") {  // becomes a grammar; JSON's string escapes are valid in GBNF
+    const bool is_list = value.is_array() && !value.empty();
+    if (!is_list || !std::ranges::all_of(value, [](const OrderedJson& text) { return text.is_string(); })) {
+      return error("wrong type", where, "a list of strings");
+    }
+    source.kind = Kind::kGbnf;
+    for (const OrderedJson& text : value) source.text += (source.text.empty() ? "root ::= " : " | ") + json_text(text);
+  } else if (kind == "regex" || kind == "grammar") {
+    if (!value.is_string()) return error("wrong type", where, "a string");
+    source = {.kind = kind == "regex" ? Kind::kRegex : Kind::kGbnf, .text = value.get<std::string>()};
+  } else {
+    return error("unknown value", where + ": " + kind, "json, regex, grammar, choice or json_object");
+  }
+  if (out->source) return error("a second output constraint", where, "one; " + out->field + " is given");
+  *out = {.field = field, .source = std::move(source)};
   return {};
 }
 
-// `schema`: an object, or its JSON text.
-Error set_schema(OutputConstraint* out, const std::string& field, const OrderedJson& schema) {
-  if (schema.is_null()) return error("missing field", "request: " + field, "a JSON schema");
-  return set_constraint(out, field, Kind::kJsonSchema, schema.is_string() ? schema.get<std::string>() : schema.dump());
-}
-
-Error set_text(OutputConstraint* out, const std::string& field, Kind kind, const OrderedJson& text) {
-  if (!text.is_string()) return error("wrong type", "request: " + field, "a string");
-  return set_constraint(out, field, kind, text.get<std::string>());
-}
-
-// Converts the list to a grammar; JSON's string escapes are valid in GBNF.
-Error set_choice(OutputConstraint* out, const std::string& field, const OrderedJson& texts) {
-  std::string rule = "root ::=";
-  if (!texts.is_array() || texts.empty()) return error("wrong type", "request: " + field, "a list of strings");
-  for (const OrderedJson& text : texts) {
-    if (!text.is_string()) return error("wrong type", "request: " + field, "a list of strings");
-    rule += (&text == &texts.front() ? " " : " | ") + json_text(text);
-  }
-  return set_constraint(out, field, Kind::kGbnf, std::move(rule));
-}
-
-// vLLM: {"json": schema}, {"regex": text}, {"grammar": text}, {"choice": texts}, {"json_object": true}
 Error read_structured_outputs(const OrderedJson& given, const std::string& field, OutputConstraint* out) {
-  if (given.is_null()) return {};
-  if (!given.is_object()) return error("wrong type", "request: " + field, "an object");
+  if (!given.is_null() && !given.is_object()) return error("wrong type", "request: " + field, "an object");
   for (const auto& [name, value] : given.items()) {
     if (value.is_null() || value == false) continue;
-    Error e = name == "json"          ? set_schema(out, field, value)
-              : name == "regex"       ? set_text(out, field, Kind::kRegex, value)
-              : name == "grammar"     ? set_text(out, field, Kind::kGbnf, value)
-              : name == "choice"      ? set_choice(out, field, value)
-              : name == "json_object" ? set_constraint(out, field, Kind::kJsonSchema, kAnyObject)
-                                      : error("unknown value", "request: " + field + ": " + name,
-                                              "json, regex, grammar, choice or json_object");
-    if (e) return e;
+    if (Error e = set_constraint(out, field, name, value)) return e;
   }
   return {};
 }
 
 Error read_ollama_format(const OrderedJson& format, OutputConstraint* out) {
   if (format.is_null() || format == "") return {};
-  if (format == "json") return set_constraint(out, "format", Kind::kJsonSchema, kAnyObject);
+  if (format == "json") return set_constraint(out, "format", "json_object", true);
   if (!format.is_object()) return error("unknown value", "request: format", "\"json\" or a JSON schema");
-  return set_schema(out, "format", format);
+  return set_constraint(out, "format", "json", format);
 }
 
 // The part of the answer's beginning that the constraint covers: without thoughts.
@@ -242,7 +234,7 @@ std::string begun_content(ToolCallOptions reply) {
 // Allows the unconstrained parts of a reply: a thought that the prompt or the model has opened, and tool calls.
 void allow_free_parts(const Tokenizer& tokenizer, const ChatPrompt& chat, GrammarRulesOptions* options) {
   const ToolCallOptions& reply = chat.reply;
-  if (reply.format == ToolFormat::kHarmony) {
+  if (reply.format == "harmony") {
     options->free_until = kFinalChannel;
     options->may_end_free = !reply.tools.is_null();
     return;
@@ -269,12 +261,11 @@ Error read_response_format(const OrderedJson& format, const std::string& field, 
   if (type == "text") return {};
   if (type == "json_object") {
     const OrderedJson& schema = field_of(format, "schema");
-    return schema.is_null() ? set_constraint(out, field, Kind::kJsonSchema, kAnyObject)
-                            : set_schema(out, field, schema);
+    return set_constraint(out, field, schema.is_null() ? "json_object" : "json", schema);
   }
   if (type == "json_schema") {
     const OrderedJson& named = field_of(format, "json_schema");
-    return set_schema(out, field, named.is_null() ? field_of(format, "schema") : field_of(named, "schema"));
+    return set_constraint(out, field, "json", named.is_null() ? field_of(format, "schema") : field_of(named, "schema"));
   }
   return error("unknown value", "request: " + field, "{\"type\": \"text\"}, json_object or json_schema",
                "\"" + type + "\"");
@@ -295,8 +286,8 @@ Error take_output_constraint(OrderedJson& body, Api api, OutputConstraint* out) 
     if (Error e = read_structured_outputs({{name, take_field(body, field.c_str())}}, field, out)) return e;
   }
   const OrderedJson schema = take_field(body, "json_schema"), grammar = take_field(body, "grammar");
-  if (Error e = schema.is_null() ? Error{} : set_schema(out, "json_schema", schema)) return e;
-  return grammar.is_null() || grammar == "" ? Error{} : set_text(out, "grammar", Kind::kGbnf, grammar);
+  if (Error e = schema.is_null() ? Error{} : set_constraint(out, "json_schema", "json", schema)) return e;
+  return grammar.is_null() || grammar == "" ? Error{} : set_constraint(out, "grammar", "grammar", grammar);
 }
 
 Error constrain_output(const ServerState& server, const OutputConstraint& constraint, const ChatPrompt* chat,

@@ -51,9 +51,7 @@ bool write_stream(StreamedReply& reply, const StreamWriter& writer) {
 
 // Status 0: success.
 ApiError submit_requests(const ServerState& server, const GenerationFields& fields,
-                         const std::vector<std::vector<int32_t>>& prompts,
-                         std::function<bool(std::string_view)> is_mark,
-                         std::shared_ptr<const ToolCallOptions> single_call, std::unique_ptr<RequestGroup>* out) {
+                         const std::vector<std::vector<int32_t>>& prompts, std::unique_ptr<RequestGroup>* out) {
   const int64_t count = std::ssize(prompts) * fields.choices, max_count = server.service->max_requests();
   if (count > max_count) {
     return {400, std::to_string(count) + " choices exceed this server's limit of " + std::to_string(max_count), "n"};
@@ -67,15 +65,16 @@ ApiError submit_requests(const ServerState& server, const GenerationFields& fiel
   }
   std::vector<std::string> stops = fields.stops;
   stops.insert(stops.end(), fields.end_tokens.begin(), fields.end_tokens.end());
+  std::function<bool(std::string_view)> is_mark = fields.is_mark;
   if (!fields.end_tokens.empty()) {
-    is_mark = [is_other_mark = std::move(is_mark), ends = fields.end_tokens](std::string_view token) {
+    is_mark = [is_other_mark = fields.is_mark, ends = fields.end_tokens](std::string_view token) {
       return std::ranges::find(ends, token) != ends.end() || (is_other_mark && is_other_mark(token));
     };
   }
   std::vector<InferenceRequest> requests;
   for (const std::vector<int32_t>& prompt : prompts) {
     for (int64_t i = 0; i < fields.choices; ++i) {
-      requests.push_back({prompt, fields.options, stops, is_mark, single_call,
+      requests.push_back({prompt, fields.options, stops, is_mark, fields.single_call,
                           keeps_leading_blank(server, fields, prompt), fields.includes_stop});
       requests.back().options.sampler.seed += static_cast<uint64_t>(i);
     }
@@ -190,10 +189,9 @@ std::string OpenaiFormatter::finish() {
 
 Reply generation_reply(const ServerState& server, Api api, const GenerationFields& fields,
                        const std::vector<std::vector<int32_t>>& prompts, const HttpRequest& http,
-                       std::unique_ptr<ResponseFormatter> formatter, std::function<bool(std::string_view)> is_mark,
-                       std::shared_ptr<const ToolCallOptions> single_call) {
+                       std::unique_ptr<ResponseFormatter> formatter) {
   std::unique_ptr<RequestGroup> group;
-  const ApiError refusal = submit_requests(server, fields, prompts, std::move(is_mark), std::move(single_call), &group);
+  const ApiError refusal = submit_requests(server, fields, prompts, &group);
   if (refusal.status != 0) return error_reply(api, refusal);
   const HeldCalls held = fields.held.valid() ? fields.held.get() : HeldCalls{};  // compiled while the prompt is read
   Reply reply;

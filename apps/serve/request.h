@@ -30,6 +30,9 @@ struct GenerationFields {
   std::vector<std::string> mended = {};      // changes to the conversation, for X-Pinion-Mended
   std::shared_future<HeldCalls> held = {};   // the first thread that waits for it compiles it
   std::vector<std::string> ignored = {};     // parts of the request without effect, for X-Pinion-Ignored
+  // See InferenceRequest.
+  std::function<bool(std::string_view token)> is_mark = {};
+  std::shared_ptr<const ToolCallOptions> single_call = {};
 };
 
 constexpr int64_t kMaxChoices = 128;
@@ -44,7 +47,8 @@ int64_t read_max_tokens(JsonFields& fields, const ServerState& server, std::init
                         std::optional<int64_t> absent, int64_t min = 1);
 
 // After all fields were read: fails for unsupported ones that would change the answer, appends names of unknown ones.
-void check_other_fields(JsonFields& fields, std::string_view prefix, std::vector<std::string>* ignored);
+// Returns fields.error.
+Error check_other_fields(JsonFields& fields, std::string_view prefix, std::vector<std::string>* ignored);
 
 // Appends a client's word to `ignored`, once.
 void note_ignored(const char* where, const std::string& name, GenerationFields* fields);
@@ -132,10 +136,9 @@ class OpenaiFormatter : public ResponseFormatter {
 
 // Submits `choices` requests for each prompt, with consecutive seeds. Waits for the last event of a whole reply, or for
 // the first event of a stream: a request that fails before its first token gets a status of its own, later failures are
-// the last event of the stream. Headers name seed and fingerprint. `is_mark` and `single_call`: see InferenceRequest.
+// the last event of the stream. Headers name seed and fingerprint.
 Reply generation_reply(const ServerState& server, Api api, const GenerationFields& fields,
                        const std::vector<std::vector<int32_t>>& prompts, const HttpRequest& http,
-                       std::unique_ptr<ResponseFormatter> formatter, std::function<bool(std::string_view)> is_mark = {},
-                       std::shared_ptr<const ToolCallOptions> single_call = {});
+                       std::unique_ptr<ResponseFormatter> formatter);
 
 }  // namespace pinion

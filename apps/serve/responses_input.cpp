@@ -6,24 +6,12 @@
 namespace pinion {
 namespace {
 
-// Fields that the response repeats, with their defaults.
-constexpr const char* kRepeated = R"({"instructions": null, "max_output_tokens": null, "metadata": {},
-    "parallel_tool_calls": true, "previous_response_id": null, "reasoning": {"effort": null, "summary": null},
-    "service_tier": "default", "store": true, "temperature": null, "text": {"format": {"type": "text"}},
-    "tool_choice": "auto", "tools": [], "top_logprobs": 0, "top_p": null, "truncation": "disabled", "user": null})";
-
 OrderedJson response_head(const ServerState& server, const OrderedJson& request) {
-  OrderedJson head = {{"id", response_id("resp_")},
-                      {"object", "response"},
-                      {"created_at", static_cast<int64_t>(std::time(nullptr))},
-                      {"status", "in_progress"},
-                      {"error", nullptr},
-                      {"incomplete_details", nullptr},
-                      {"model", server.model},
-                      {"output", OrderedJson::array()},
-                      {"usage", nullptr}};
-  const OrderedJson repeated = OrderedJson::parse(kRepeated);
-  for (const auto& [name, value] : repeated.items()) {
+  OrderedJson head = server_table("response");
+  head["id"] = response_id("resp_");
+  head["created_at"] = static_cast<int64_t>(std::time(nullptr));
+  head["model"] = server.model;
+  for (const auto& [name, value] : server_table("response_fields").items()) {
     const OrderedJson& given = field_of(request, name.c_str());
     head[name] = given.is_null() ? value : given;
   }
@@ -212,7 +200,7 @@ OrderedJson chat_choice(OrderedJson choice, GenerationFields* fields) {
 }
 
 // Reads the fields that are no part of the conversation.
-void read_settings(JsonFields& fields, const ServerState& server, ResponsesRequest* out, ChatInput* input) {
+Error read_settings(JsonFields& fields, const ServerState& server, ResponsesRequest* out, ChatInput* input) {
   read_generation_fields(fields, server, &out->fields);
   GenerateOptions& options = out->fields.options;
   out->fields.choices = 1;
@@ -231,7 +219,7 @@ void read_settings(JsonFields& fields, const ServerState& server, ResponsesReque
   input->drops_turns = truncation == "auto";
   if (truncation != "auto" && truncation != "disabled") fields.fail("truncation", "unknown value", "auto or disabled");
   fields.error = fields.fields("metadata").error;
-  check_other_fields(fields, "", &out->fields.ignored);
+  return check_other_fields(fields, "", &out->fields.ignored);
 }
 
 }  // namespace
@@ -260,8 +248,7 @@ Error read_responses_request(const ServerState& server, const std::string& body,
   out->has_summary = reasoning.has("summary") || reasoning.has("generate_summary");
   const std::string instructions = fields.text("instructions", "");
   if (!fields.error) fields.error = reasoning.error;
-  read_settings(fields, server, out, &input);
-  if (fields.error) return fields.error;
+  if (Error e = read_settings(fields, server, out, &input)) return e;
   const auto stored = previous.empty() ? nullptr : server.responses->find(previous);
   if (!previous.empty() && !stored) {
     return error("not stored; send the whole conversation as input", "request: previous_response_id");

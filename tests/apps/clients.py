@@ -49,7 +49,10 @@ def ask_openai():
     assert "." not in stopped.choices[0].text and stopped.choices[0].finish_reason == "stop"
     wrong = fails(openai.BadRequestError, lambda: client.chat.completions.create(**{**asked, "seed": "x"}))
     assert wrong.param == "seed"
-    fails(openai.NotFoundError, lambda: client.embeddings.create(model=model, input="a"))
+    vectors = client.embeddings.create(model=model, input=["a", "b"], dimensions=8).data
+    plain = client.embeddings.create(model=model, input="b", dimensions=8, encoding_format="float").data[0].embedding
+    assert [row.index for row in vectors] == [0, 1] and max(abs(x - y) for x, y in zip(vectors[1].embedding, plain)) < 1e-6
+    assert fails(openai.BadRequestError, lambda: client.embeddings.create(model=model, input=[])).param == "input"
     long = [{"role": "user", "content": "owl " * 600}]
     assert fails(openai.BadRequestError, lambda: client.chat.completions.create(model=model, messages=long)).code == (
         "context_length_exceeded"
@@ -122,7 +125,8 @@ def ask_ollama():
     assert client.ps().models[0].model == model
     picture = [{"role": "user", "content": "What is it?", "images": ["iVBORw0KGgo="]}]
     assert fails(ollama.ResponseError, lambda: client.chat(model=model, messages=picture)).status_code == 400
-    assert "embeddings" in fails(ollama.ResponseError, lambda: client.embed(model=model, input="a")).error
+    assert [len(vector) for vector in client.embed(model=model, input=["a", "b"], dimensions=8).embeddings] == [8, 8]
+    assert client.embeddings(model=model, prompt="a").embedding
 
 
 ask_openai()

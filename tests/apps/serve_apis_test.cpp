@@ -316,7 +316,7 @@ TEST(ServeApis, BegunThoughtsGoOn) {
 
 // The clients from PyPI, if installed: `pip install openai anthropic ollama`.
 TEST(ServeApis, OfficialClientsWork) {
-  Server server(kDemo);
+  Server server(kDemo, {"--pooling", "mean"});
   const Folder folder;
   const std::string url = "http://127.0.0.1:" + std::to_string(server.port());
   const std::string command = "PATH=" PINION_SOURCE_DIR "/build/deps/clients/bin:$PATH python3 " PINION_SOURCE_DIR

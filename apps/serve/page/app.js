@@ -1,11 +1,11 @@
 // The state of the page (the open conversation, the running answer) and the user's actions.
-import { complete, figures, model, roofShare } from "./client.js";
+import { complete, figures, models, roofShare } from "./client.js";
 import {
   deleteChat, exportChat, isChatEntry, listChats, newChat, openId, readChat, saveChat, setOpenId, titleOf,
 } from "./chats.js";
 import { element } from "./markdown.js";
 import { MessageView, addDelta, isSendKey } from "./messages.js";
-import { openSettings, prepareSettings, prepareTheme, readSettings, requestFor } from "./settings.js";
+import { chooseModel, openSettings, prepareSettings, prepareTheme, readSettings, requestFor } from "./settings.js";
 
 const byId = (id) => document.getElementById(id);
 const log = byId("log");
@@ -14,7 +14,7 @@ const input = byId("input");
 let chat = newChat();
 let views = [];
 let running = null; // { abort, done } of the answer
-let server = null; // { name, context }
+let server = null; // { name, context, status }: the chosen model; status: if there are several
 
 function say(text) {
   byId("status").textContent = text;
@@ -22,15 +22,35 @@ function say(text) {
 
 // The model
 
+function showModels({ all, freeBytes }) {
+  server = all.find((one) => one.name === readSettings().model) ?? all[0];
+  const parts = server.context ? [`${server.context.toLocaleString("en")} tokens of context`] : [];
+  if (freeBytes !== undefined) parts.push(`${(freeBytes / 1e9).toFixed(1)} GB of memory left`);
+  byId("model").textContent = server.name;
+  byId("model").hidden = Boolean(server.status);
+  byId("models").hidden = !server.status;
+  byId("models").replaceChildren(...all.map(({ name, status }) => {
+    const percent = status?.value === "loading" ? ` ${Math.round(status.progress * 100)} %` : "";
+    return element("option", { value: name, textContent: `${name} (${status?.value}${percent})` });
+  }));
+  byId("models").value = server.name;
+  byId("context").textContent = parts.join(" · ");
+  document.title = `${server.name} – Pinion`;
+}
+
+// What is loaded changes with the requests of all clients.
+async function refreshModels() {
+  if (server?.status && !document.hidden && document.activeElement !== byId("models")) {
+    await models(readSettings().key).then(showModels, () => {});
+  }
+}
+
 async function findModel() {
   try {
-    server = await model(readSettings().key);
-    byId("model").textContent = server.name;
-    byId("context").textContent = `${server.context.toLocaleString("en")} tokens of context`;
-    document.title = `${server.name} – Pinion`;
+    showModels(await models(readSettings().key));
     say("");
     // The first request for metrics starts the bandwidth measurement: better while the user writes than during an answer.
-    figures(readSettings().key).catch(() => {});
+    figures(readSettings().key, server.name).catch(() => {});
   } catch (failure) {
     server = null;
     say(failure.message);
@@ -150,7 +170,7 @@ function figuresText({ ending, speed, usage, share, seed }) {
   const parts = [ending, tokens > 0 ? `${tokens} tokens` : "", speed.of(tokens)];
   if (share) parts.push(`${Math.round(share * 100)} % of the roof`);
   if (speed.first) parts.push(speed.wait());
-  if (usage && server) parts.push(`${Math.min(usage.total_tokens, server.context)} of ${server.context} of the context`);
+  if (usage && server?.context) parts.push(`${Math.min(usage.total_tokens, server.context)} of ${server.context} of the context`);
   if (seed) parts.push(`seed ${seed}`);
   return parts.filter((part) => part).join(" · ");
 }
@@ -158,12 +178,13 @@ function figuresText({ ending, speed, usage, share, seed }) {
 // Streams the next answer into `message`. A failed request for metrics only omits the share of the roof.
 async function receive(message, view, signal) {
   const settings = readSettings();
-  const look = () => figures(settings.key).catch(() => null);
+  const look = () => figures(settings.key, server?.name).catch(() => null);
   const speed = new Speed();
   const paint = painter(view);
   let before, usage, seed, ending;
   try {
     const request = requestFor(chat.messages.slice(0, -1), settings);
+    if (server?.status) request.model = server.name;
     seed = await complete(request, settings.key, signal, (chunk) => {
       usage = chunk.usage ?? usage;
       const choice = chunk.choices[0];
@@ -203,6 +224,7 @@ async function answer() {
   setRunning(null);
   say("");
   save();
+  refreshModels();
 }
 
 function setRunning(now) {
@@ -279,6 +301,11 @@ function prepareButtons() {
     "open-chats": () => showSide(!byId("side").classList.contains("open")),
   };
   for (const [id, run] of Object.entries(actions)) byId(id).addEventListener("click", run);
+  byId("models").addEventListener("change", ({ target }) => {
+    chooseModel(target.value);
+    target.blur();
+    findModel();
+  });
   byId("composer").addEventListener("submit", (event) => {
     event.preventDefault();
     send();
@@ -293,3 +320,4 @@ addEventListener("pagehide", () => running && saveChat(chat));
 addEventListener("storage", (event) => isChatEntry(event.key) && showList());
 open(openId());
 findModel();
+setInterval(refreshModels, 2000);

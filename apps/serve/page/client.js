@@ -30,15 +30,20 @@ function words(text) {
   }
 }
 
-export async function model(key) {
+// The server's models; `status` and `freeBytes` only if there may be several.
+export async function models(key) {
   const list = await (await ask("/v1/models", key)).json();
-  return { name: list.data[0].id, context: list.data[0].max_model_len };
+  const all = list.data.map(({ id, max_model_len, status }) => ({ name: id, context: max_model_len, status }));
+  return { all, freeBytes: list.free_memory_bytes };
 }
 
-// The metrics needed for the bandwidth at which weights are read.
-export async function figures(key) {
-  const text = await (await ask("/metrics", key)).text();
-  const of = (name) => Number(text.match(new RegExp(`^pinion_${name} (\\S+)`, "m"))?.[1]);
+// The metrics needed for the bandwidth at which weights are read. A server of several models labels them.
+export async function figures(key, model) {
+  const lines = (await (await ask("/metrics", key)).text()).split("\n");
+  const of = (name) => {
+    const starts = [`pinion_${name} `, `pinion_${name}{model=${JSON.stringify(model)}} `];
+    return Number(lines.find((line) => starts.some((start) => line.startsWith(start)))?.split(" ").at(-1));
+  };
   return { bytes: of("weight_bytes_total"), seconds: of("busy_seconds_total"), roof: of("roof_bytes_per_second") };
 }
 

@@ -15,6 +15,10 @@ function write(settings) {
   localStorage.setItem(ENTRY, JSON.stringify(settings));
 }
 
+export function chooseModel(name) {
+  write({ ...readSettings(), model: name });
+}
+
 // The request for the message after `messages`.
 export function requestFor(messages, settings) {
   const request = { messages: [] };
@@ -43,8 +47,8 @@ export function prepareSettings(onSaved) {
   const dialog = document.getElementById("settings");
   const form = dialog.querySelector("form");
   form.addEventListener("submit", () => {
-    const theme = readSettings().theme;
-    write({ ...Object.fromEntries(new FormData(form)), theme });
+    const { theme, model } = readSettings();
+    write({ ...Object.fromEntries(new FormData(form)), theme, model });
     onSaved();
   });
   document.getElementById("cancel-settings").addEventListener("click", () => dialog.close());

@@ -1,0 +1,375 @@
+#include "apps/serve/models.h"
+
+#include <ctime>
+#include <filesystem>
+#include <future>
+
+#include "apps/serve/responses.h"
+#include "engine/team/memory.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/text.h"
+#include "loader/gguf/gguf_folder.h"
+
+namespace pinion {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The models in a folder that is no model itself: its folders and GGUF files, sorted. Empty: it has none.
+std::vector<std::string> models_in(const fs::path& folder) {
+  std::vector<std::string> models;
+  std::error_code code;
+  if (fs::exists(folder / "config.json", code)) return models;
+  for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
+    const std::string file = entry->path().filename(), model = find_model_folder(entry->path());
+    const bool is_part = gguf_parts(file).front() != file || file.starts_with("mmproj");
+    if (!is_part && !check_model_folder(model)) models.push_back(model);
+  }
+  std::ranges::sort(models);
+  return models;
+}
+
+std::string absolute(const std::string& path) {
+  std::error_code code;
+  const fs::path whole = fs::absolute(path, code).lexically_normal();
+  return whole.has_filename() ? whole : whole.parent_path();
+}
+
+// The paths of all models, each once; the options' own if they name one model.
+std::vector<std::string> read_paths(const ModelOptions& options) {
+  std::vector<std::string> paths;
+  const auto add = [&](const std::string& name, const std::vector<std::string>& inside) {
+    for (const std::string& path : inside.empty() ? std::vector{find_model_folder(name)} : inside) {
+      if (std::ranges::count(paths, absolute(path)) == 0) paths.push_back(absolute(path));
+    }
+  };
+  for (const std::string& model : options.models) {
+    const std::vector<std::string> inside = check_model_folder(model) ? models_in(model) : std::vector<std::string>{};
+    if (inside.empty() && options.models.size() == 1 && options.folders.empty()) return options.models;
+    add(model, inside);
+  }
+  for (const std::string& folder : options.folders) add(folder, models_in(folder));
+  return paths;
+}
+
+// The reason of a failed load for clients, who learn no path of the server's disk: files lose their folders.
+std::string public_reason(const Error& failure) {
+  std::string text = failure.message();
+  for (size_t at = 0; (at = text.find('/', at)) != text.npos; ++at) {
+    if (at > 0 && std::string_view(" \"'(=").find(text[at - 1]) == std::string_view::npos) continue;
+    const size_t end = std::min(text.find_first_of(" \"'),;:", at), text.size());
+    text.erase(at, text.rfind('/', end - 1) + 1 - at);
+  }
+  return text;
+}
+
+}  // namespace
+
+ModelList::ModelList(const ModelOptions& options, std::shared_ptr<EngineLoop> engine)
+    : options_(options), engine_(std::move(engine)) {
+  common_->created = std::time(nullptr);
+  common_->seed = options.sampling.seed;
+  common_->responses = std::make_shared<ResponseStore>();
+  common_->models = this;
+}
+
+ModelList::~ModelList() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_closing_ = true;
+  }
+  changed_.notify_all();
+  if (keeper_.joinable()) keeper_.join();
+}
+
+Error ModelList::read() {
+  const std::vector<std::string> paths = read_paths(options_);
+  has_several_ = paths.size() != 1 || paths != options_.models || !options_.folders.empty();
+  for (const std::string& path : paths) {
+    if (Error e = check_model_folder(path)) return e;
+  }
+  return read_list(paths);
+}
+
+Error ModelList::open(const std::function<Error()>& listen) {
+  // Before the team pins this thread: new threads inherit its cores.
+  keeper_ = std::thread([this] {
+    while (!keep()) continue;
+  });
+  Lock lock(mutex_);
+  return has_several_ ? listen() : load(lock, *entries_.front(), listen);
+}
+
+// Adds new models and marks those that are gone. The names of known ones stay.
+Error ModelList::read_list(const std::vector<std::string>& paths) {
+  for (const EntryPointer& entry : entries_) {
+    entry->is_gone = std::ranges::count(paths, entry->path) == 0;
+    entry->aliases.clear();
+  }
+  for (const std::string& path : paths) {
+    if (std::ranges::count(entries_, path, &Entry::path) > 0) continue;
+    RunOptions run = options_.run;
+    run.model = path;
+    const std::string first = model_name(run);
+    std::string name = first;
+    for (int i = 2; std::ranges::count(entries_, name, &Entry::name) > 0; ++i) name = first + "-" + std::to_string(i);
+    entries_.push_back(std::make_shared<Entry>(name, path));
+  }
+  for (const std::string& alias : options_.aliases) {
+    const size_t sign = alias.find('=');
+    const std::string name = alias.substr(0, sign), target = alias.substr(sign + 1);
+    const std::string path = absolute(find_model_folder(target));
+    const auto entry = std::ranges::find_if(entries_, [&](const EntryPointer& each) {
+      return !each->is_gone && (each->name == target || absolute(each->path) == path);
+    });
+    if (find(name)) return error("a model has this name", "--alias " + alias);
+    if (entry == entries_.end()) return error(unknown().message, "--alias " + alias);
+    (*entry)->aliases.push_back(name);
+  }
+  return {};
+}
+
+ApiError ModelList::unknown() {
+  const std::lock_guard lock(mutex_);
+  std::string names;
+  for (const EntryPointer& entry : entries_) {
+    if (!entry->is_gone) names += (names.empty() ? "" : ", ") + entry->name;
+  }
+  return {404, "model not found; this server has " + (entries_.size() == 1 ? "only " + names : names), "model",
+          "model_not_found"};
+}
+
+ModelList::EntryPointer ModelList::find(std::string_view name) const {
+  constexpr std::string_view kLatest = ":latest";  // Ollama's clients add it
+  if (name.ends_with(kLatest)) name.remove_suffix(kLatest.size());
+  const auto is_named = [&](const EntryPointer& entry) {
+    return !entry->is_gone && (name.empty() || name == entry->name || std::ranges::count(entry->aliases, name) > 0);
+  };
+  const auto entry = std::ranges::find_if(entries_, is_named);
+  return entry == entries_.end() ? nullptr : *entry;
+}
+
+// Counts a user of the model until the pointer is destroyed. `is_request`: its end is the model's last use.
+ModelList::Server ModelList::hold(const EntryPointer& entry, bool is_request) {
+  ++entry->users;
+  if (is_request) entry->used_seconds = now_seconds();
+  return {entry->model.get(), [this, entry, is_request](const ServerState*) {
+            const std::lock_guard lock(mutex_);
+            if (is_request) entry->used_seconds = now_seconds();
+            if (--entry->users == 0) changed_.notify_all();
+          }};
+}
+
+// False: the client has gone, or the server is shutting down.
+bool ModelList::wait(Lock& lock, const IsConnected& is_connected) {
+  constexpr std::chrono::milliseconds kInterval(50);
+  if (engine_->is_draining()) return false;
+  changed_.wait_for(lock, kInterval);
+  lock.unlock();
+  const bool goes_on = is_connected();
+  lock.lock();
+  return goes_on;
+}
+
+ApiError ModelList::choose(const HttpRequest& http, Server* out) {
+  std::string name = http.model;
+  if (has_several_ && name.empty() && !http.body.empty()) {
+    const Slot slot(*common_->parse_slots);
+    Json json;
+    if (Error e = parse_body(http.body, &json)) return failure_error(FailureKind::invalid, e);
+    JsonFields fields{json, "request"};
+    name = fields.text(http.path.starts_with("/api/") && !fields.has("model") ? "name" : "model", "");
+    if (fields.error) return failure_error(FailureKind::invalid, fields.error);
+  }
+  return load(has_several_ ? name : "", http.is_client_connected, out);
+}
+
+ApiError ModelList::load(const std::string& name, const IsConnected& is_connected, Server* out) {
+  Lock lock(mutex_);
+  const EntryPointer entry = find(name);
+  if (!entry) return unknown();
+  const int64_t failures = entry->failures;
+  const auto is_admitted = [&] {
+    return entry->model && (entry->granted > 0 || (!entry->is_leaving && entry != room_maker_));
+  };
+  if (!is_admitted()) {
+    if (entry->waiting++ == 0) entry->wanted_since = now_seconds();
+    changed_.notify_all();
+    while (!is_admitted() && entry->failures == failures && wait(lock, is_connected)) continue;
+    if (entry->failures == failures) --entry->waiting;
+    changed_.notify_all();
+  }
+  if (is_admitted()) {
+    if (entry->granted > 0) --entry->granted, --entry->users;
+    *out = hold(entry, true);
+    return {.status = 0, .message = {}};
+  }
+  if (entry->failures != failures) return entry->failure;
+  if (engine_->is_draining()) return failure_error(FailureKind::draining, error("the server is shutting down", ""));
+  return {499, "the client has disconnected"};  // nobody reads it
+}
+
+ApiError ModelList::unload(const std::string& name, const IsConnected& is_connected) {
+  Lock lock(mutex_);
+  const EntryPointer entry = find(name);
+  if (!entry) return unknown();
+  if (options_.run.exchange) return {400, "several boards keep their model loaded"};
+  do {
+    entry->is_leaving = entry->model || entry->is_loading;
+    changed_.notify_all();
+  } while (entry->is_leaving && wait(lock, is_connected));
+  entry->is_leaving = false;
+  return {.status = 0, .message = {}};
+}
+
+std::vector<ListedModel> ModelList::list(std::optional<std::string_view> name) {
+  const std::lock_guard lock(mutex_);
+  std::vector<ListedModel> models;
+  for (const EntryPointer& entry : entries_) {
+    if (entry->is_gone || (name && (name->empty() || find(*name) != entry))) continue;
+    const char* status = entry->failure.message.empty() ? "unloaded" : "failed";
+    if (entry->is_loading) status = "loading";
+    if (entry->model) status = "loaded";
+    models.push_back({entry->name, entry->aliases, status, entry->progress, entry->failure.message, entry->used_seconds,
+                      entry->model ? hold(entry, false) : nullptr});
+  }
+  return models;
+}
+
+int64_t ModelList::reserved_bytes() const {
+  int64_t bytes = 0;
+  for (const EntryPointer& entry : entries_) bytes += entry->model ? entry->model->reserved_bytes : 0;
+  return bytes;
+}
+
+int64_t ModelList::free_bytes() {
+  const std::lock_guard lock(mutex_);
+  return std::max<int64_t>(0, available_memory_bytes() - reserved_bytes());
+}
+
+// --- The thread that loads and drops
+
+// False: out of memory.
+bool ModelList::keep() try {
+  const std::chrono::duration<double> interval(options_.idle_seconds > 0 ? std::min(1.0, options_.idle_seconds / 4)
+                                                                         : 60);
+  Lock lock(mutex_);
+  while (!is_closing_) {
+    if (std::exchange(must_reread_, false)) {
+      lock.unlock();
+      const std::vector<std::string> paths = read_paths(options_);
+      lock.lock();
+      if (Error e = read_list(paths)) warn(e.message());
+    } else if (!take_step(lock)) {
+      changed_.wait_for(lock, interval);
+    }
+  }
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+// Drops or loads a model. False: there is nothing to do now.
+bool ModelList::take_step(Lock& lock) {
+  std::erase_if(entries_, [](const EntryPointer& e) { return e->is_gone && !e->model && e->waiting == 0; });
+  EntryPointer wanted;  // that requests have waited for the longest
+  EntryPointer victim;  // least recently used, if possible without requests
+  int64_t loaded = 0;
+  for (const EntryPointer& e : entries_) {
+    const auto rank = [](const EntryPointer& each) { return std::pair(each->users > 0, each->used_seconds); };
+    if (e->model && (!victim || rank(e) < rank(victim))) victim = e;
+    if (!e->model && e->waiting > 0 && (!wanted || e->wanted_since < wanted->wanted_since)) wanted = e;
+    loaded += e->model != nullptr;
+  }
+  if (engine_->is_draining()) wanted = nullptr;
+  const bool is_full = options_.max_loaded > 0 && loaded >= options_.max_loaded;
+  room_maker_ = wanted && (is_full || wanted->lacks_memory) ? victim : nullptr;
+  const auto dropped = std::ranges::find_if(entries_, std::bind_front(&ModelList::is_droppable, this));
+  if (dropped != entries_.end()) {
+    if (wanted) wanted->lacks_memory = false;
+    drop(lock, **dropped);
+    return true;
+  }
+  if (!wanted || room_maker_) return false;
+  if (Error e = load(lock, *wanted); e && !wanted->lacks_memory) warn(e.message());
+  return true;
+}
+
+bool ModelList::is_droppable(const EntryPointer& entry) const {
+  if (!entry->model || entry->users > 0) return false;
+  const bool is_expired = options_.idle_seconds > 0 && now_seconds() - entry->used_seconds >= options_.idle_seconds;
+  return is_expired || entry->is_leaving || entry->is_gone || entry == room_maker_;
+}
+
+// The engine must have left the model before it is destroyed.
+void ModelList::drop(Lock& lock, Entry& entry) {
+  std::shared_ptr<OpenModel> model = std::move(entry.model);
+  ++version_;
+  engine_->wake();
+  changed_.wait(lock, [&] { return engine_version_ == version_ || is_closing_; });
+  lock.unlock();
+  model.reset();
+  lock.lock();
+  note("dropped " + entry.name);
+  changed_.notify_all();
+}
+
+Error ModelList::load(Lock& lock, Entry& entry, const std::function<Error()>& on_read) {
+  ModelOptions options = options_;
+  options.run.model = entry.path;
+  if (options.run.quant_reason != kQuantRequested) options.run.quant_reason.clear();
+  resolve_quant(&options.run);
+  options.run.load.progress = [&entry](int64_t done, int64_t total) {
+    entry.progress = static_cast<double>(done) / static_cast<double>(std::max<int64_t>(1, total));
+  };
+  const int64_t reserved = reserved_bytes();
+  entry.progress = 0;
+  entry.is_loading = true;
+  lock.unlock();
+  std::shared_ptr<OpenModel> model;
+  Error failure;
+  try {
+    // A thread for each load, so that the threads of its team end with it instead of spinning beside the engine's.
+    const auto policy = keeper_.get_id() == std::this_thread::get_id() ? std::launch::async : std::launch::deferred;
+    failure = std::async(policy, open_served_model, options, *common_, engine_, reserved, on_read, &model).get();
+  } catch (const std::exception& e) {
+    failure = error("out of memory or threads", entry.name, {}, e.what());
+  }
+  if (failure) model.reset();
+  const bool is_memory = failure.what.starts_with("too little memory") || failure.what.starts_with("out of memory");
+  lock.lock();
+  entry.is_loading = false;
+  entry.lacks_memory = is_memory && reserved > 0;
+  if (!failure) {
+    model->model = entry.name;
+    entry.model = std::move(model);
+    entry.users += entry.granted = entry.waiting;
+    entry.used_seconds = now_seconds();
+    entry.failure.message.clear();
+    ++version_;
+    engine_->wake();
+  } else if (!entry.lacks_memory) {
+    ++entry.failures;
+    entry.waiting = 0;
+    entry.failure = {is_memory ? 503 : 500, entry.name + " cannot be loaded: " + public_reason(failure)};
+  }
+  changed_.notify_all();
+  return failure;
+}
+
+// --- The engine's thread
+
+void ModelList::update(std::vector<InferenceService*>* services) {
+  const bool must_reread = engine_->took_hang_up();
+  if (!must_reread && version_ == engine_version_) return;
+  const std::lock_guard lock(mutex_);
+  must_reread_ |= must_reread;
+  services->clear();
+  for (const EntryPointer& entry : entries_) {
+    if (entry->model) services->push_back(entry->model->service);
+  }
+  engine_version_ = version_;
+  changed_.notify_all();
+}
+
+}  // namespace pinion
