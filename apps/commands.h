@@ -16,8 +16,9 @@ struct Run {
 };
 
 using Setup = Run(Command app);
-Setup setup_generate, setup_chat, setup_serve, setup_logits, setup_tokenize, setup_detokenize, setup_template;
-Setup setup_bench, setup_golden, setup_quality, setup_get, setup_inspect, setup_pack, setup_cpu, setup_tune;
+Setup setup_generate, setup_chat, setup_serve, setup_embed, setup_logits, setup_tokenize, setup_detokenize;
+Setup setup_template, setup_bench, setup_golden, setup_quality, setup_get, setup_inspect, setup_pack, setup_cpu,
+    setup_tune;
 Setup setup_completion, setup_man;
 
 }  // namespace pinion

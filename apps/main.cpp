@@ -19,7 +19,7 @@
 #include "apps/cli/boards.h"
 #include "apps/commands.h"
 #include "apps/model/build.h"
-#include "engine/boards/mpi.h"
+#include "engine/boards/exchange.h"
 #include "loader/files/hints.h"
 #include "loader/files/mapped_file.h"
 
@@ -130,6 +130,8 @@ constexpr CommandRow kCommands[] = {
      setup_generate},
     {"chat", "Talk with a model, turn by turn", "pinion chat --model DIR --system \"Answer briefly.\"", setup_chat},
     {"serve", "Serve a model over HTTP with OpenAI's API", "pinion serve --model DIR --port 8080", setup_serve},
+    {"embed", "Make vectors of texts, or score them for a query",
+     "pinion embed --model DIR --file lines.txt --out F.npy", setup_embed},
     {"logits", "Write a prompt's logits as a NumPy file",
      "pinion logits --model DIR --prompt-ids 1,2,3 --all --out F.npy", setup_logits},
     {"tokenize", "Convert text to token ids", "pinion tokenize --model DIR --text \"Hello world\"", setup_tokenize},
@@ -170,7 +172,7 @@ constexpr std::pair<const char*, const char*> kForeignNames[] = {
 
 int fail_unknown_command(const std::string& typed, const Command& root) {
   const auto foreign = std::ranges::find(kForeignNames, typed, [](const auto& row) { return row.first; });
-  const std::string hint = foreign == std::end(kForeignNames) ? did_you_mean(typed, command_names(root.describe()))
+  const std::string hint = foreign == std::end(kForeignNames) ? did_you_mean(typed, root.command_names())
                                                               : std::string("; ") + foreign->second;
   return fail_usage("no command \"" + typed + "\"" + hint);
 }

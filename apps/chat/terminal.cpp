@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <clocale>
 #include <csignal>
+#include <utility>
 
 #include "apps/cli/console.h"
 #include "apps/cli/output_file.h"
@@ -196,19 +197,11 @@ std::optional<ChatEntry> read_entry(LineReader& reader) {
 }
 
 std::string WordWrap::flush() {
-  std::string out;
-  if (word_.empty()) return out;
-  if (column_ > 0 && column_ + blank_columns_ + word_columns_ > columns_) {
-    out += "\n";
-    blanks_.clear();
-    blank_columns_ = column_ = 0;
-  }
-  out += blanks_ + word_;
-  column_ += blank_columns_ + word_columns_;
-  blanks_.clear();
-  word_.clear();
-  blank_columns_ = word_columns_ = 0;
-  return out;
+  if (word_.text.empty()) return {};
+  const bool wraps = column_ > 0 && column_ + blanks_.columns + word_.columns > columns_;
+  if (wraps) blanks_ = {.text = "\n"}, column_ = 0;
+  column_ += blanks_.columns + word_.columns;
+  return std::exchange(blanks_, {}).text + std::exchange(word_, {}).text;
 }
 
 std::string WordWrap::put(std::string_view text) {
@@ -222,16 +215,16 @@ std::string WordWrap::put(std::string_view text) {
     const int64_t width = std::max(0, wcwidth(static_cast<wchar_t>(c)));
     const bool is_wide = width > 1;  // Chinese, Japanese and Korean text may break after any character
     const bool is_blank = c == ' ' || c == '\t';
-    const bool is_too_long = c != '\n' && !is_blank && word_columns_ + width > columns_;
+    const bool is_too_long = c != '\n' && !is_blank && word_.columns + width > columns_;
     if (c == '\n' || is_blank || is_wide || is_too_long) out += flush();
     if (is_too_long) column_ = 0;  // the terminal itself breaks such a word, so that it can be copied as one
     if (c == '\n') {
       out += "\n";
-      blanks_.clear();
-      blank_columns_ = column_ = 0;
+      blanks_ = {}, column_ = 0;
     } else {
-      (is_blank ? blanks_ : word_) += character;
-      (is_blank ? blank_columns_ : word_columns_) += c == '\t' ? kTabColumns : width;
+      Run& run = is_blank ? blanks_ : word_;
+      run.text += character;
+      run.columns += c == '\t' ? kTabColumns : width;
     }
     if (is_wide) out += flush();
   }

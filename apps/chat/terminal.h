@@ -59,10 +59,13 @@ class WordWrap {
   std::string flush();  // the word held back
 
  private:
+  struct Run {
+    std::string text = {};
+    int64_t columns = 0;
+  };
   int64_t columns_;
   int64_t column_ = 0;  // of the cursor
-  std::string blanks_, word_;
-  int64_t blank_columns_ = 0, word_columns_ = 0;
+  Run blanks_, word_;
 };
 
 }  // namespace pinion

@@ -1,6 +1,4 @@
 // pinion logits: evaluates a prompt and writes the logits as a NumPy file, float32 [positions, vocabulary].
-#include <bit>
-
 #include "apps/cli/output_file.h"
 #include "apps/commands.h"
 #include "engine/forward/rope.h"
@@ -9,28 +7,12 @@
 namespace pinion {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the .npy header below declares little-endian data");
-
 struct LogitsOptions {
   RunOptions run;
   std::optional<std::string> prompt, prompt_ids;
   std::string out;
   bool all = false;
 };
-
-// Header of version 1.0: magic, version, length, and a Python dictionary padded to a multiple of 64 bytes.
-Error write_npy_header(OutputFile& file, int64_t rows, int64_t columns) {
-  std::string description = "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(rows) + ", " +
-                            std::to_string(columns) + "), }";
-  constexpr size_t kFixedBytes = 10;
-  description.append(63 - (kFixedBytes + description.size()) % 64, ' ');
-  description += '\n';
-  const auto length = static_cast<uint16_t>(description.size());
-  std::string header = {
-      '\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, static_cast<char>(length & 255), static_cast<char>(length >> 8)};
-  header += description;
-  return file.write(header.data(), header.size());
-}
 
 // Evaluates the prompt in one call, despite the memory: dynamic rope depends on the length of the whole prompt.
 Error write_logits(Session& session, std::span<const int32_t> ids, bool all, OutputFile& file) {

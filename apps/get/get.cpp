@@ -64,7 +64,7 @@ std::string complain_about_revision(std::string_view revision) {
   return is_plain_path(revision) ? "" : "want a branch, a tag or a commit";
 }
 
-// Parses the answer of the Hub's API. Skips files in folders, except GGUF files.
+// Parses the answer of the Hub's API. Skips files in folders, except GGUF files and those of modules.
 Error parse_repository(std::string_view text, const std::string& url, Repository* out) {
   Json json;
   if (Error e = parse_json(text, url, &json)) return e;
@@ -79,7 +79,7 @@ Error parse_repository(std::string_view text, const std::string& url, Repository
     RemoteFile remote{.name = file.text("rfilename")};
     if (file.error) return file.error;
     const bool has_weights = is_gguf_name(remote.name) || (is_weights(remote.name) && is_plain(remote.name));
-    if (!is_model_file(remote.name) && !has_weights) continue;
+    if (!(is_model_file(remote.name) && is_plain_path(remote.name)) && !has_weights) continue;
     if (Error e = read_file(entry, url, &remote)) return e;
     out->files.push_back(std::move(remote));
   }
@@ -235,7 +235,8 @@ Error get(const GetOptions& options, Download* out, std::string* model) {
   }
   if (Error e = make_destination(options.to, out->name, out->repository, &out->destination)) return e;
   std::vector<RemoteFile> weights, others = out->repository.files;
-  std::erase_if(others, [&](const RemoteFile& file) { return !gguf.empty() || is_weights(file.name); });
+  std::erase_if(
+      others, [&](const RemoteFile& file) { return !gguf.empty() || (is_weights(file.name) && is_plain(file.name)); });
   if (Error e = fetch(*out, others, [](int64_t) {})) return e;
   if (Error e = list_weights(*out, gguf, &weights)) return e;
   if (Error e = announce(*out, !gguf.empty(), weights)) return e;

@@ -274,6 +274,22 @@ typedef struct pinion_request {
 PINION_API pinion_status pinion_generate_batch(pinion_model* model, const pinion_request* requests, size_t count,
                                                int64_t parallel, pinion_result** results);
 
+/* --- Vectors and scores --- */
+
+typedef struct pinion_embed_options {
+  size_t size;             /* sizeof(pinion_embed_options) */
+  const char* pooling;     /* "last", "mean", "cls", "max" or "weightedmean"; NULL: that of the folder's modules.json */
+  const char* prompt_name; /* a prompt of the folder, such as "query"; NULL: the folder's default */
+  const char* query;       /* not NULL: the texts are documents that a reranker scores for it */
+  int64_t dimensions;      /* the first numbers of each vector only; 0: all */
+  int64_t parallel;        /* texts at once; 0: chosen by the library. Never changes a bit */
+} pinion_embed_options;
+
+/* Vectors of UTF-8 texts: *out [count][*width], or a reranker's scores. Longer texts than the model's longest lose
+ * their end. options: NULL for the defaults. Release with pinion_free(*out). */
+PINION_API pinion_status pinion_embed(pinion_model* model, const char* const* texts, size_t count,
+                                      const pinion_embed_options* options, float** out, size_t* width);
+
 #ifdef __cplusplus
 }
 #endif

@@ -7,7 +7,7 @@
 
 #include "configs/families.h"
 #include "engine/forward/rope.h"
-#include "engine/runtime/calibration.h"
+#include "engine/runtime/load.h"
 #include "engine/team/memory.h"
 #include "loader/checkpoint/model_folder.h"
 #include "loader/files/json.h"
@@ -143,11 +143,11 @@ Error open_model(const RunOptions& run, const LoadOptions& load, const Note& not
   return {};
 }
 
-int64_t fitting_context(const Runtime& runtime) {
+int64_t fitting_context(const Runtime& runtime, int64_t reserved_bytes) {
   constexpr int64_t kMinContext = 8192;
   const ModelConfig& c = runtime.model->config;
   const int64_t block_bytes = kv_shape_of(c, runtime.kv, runtime.model->shares()).block_bytes();
-  const int64_t free_bytes = available_memory_bytes() - mapped_bytes(*runtime.model);
+  const int64_t free_bytes = available_memory_bytes() - mapped_bytes(*runtime.model) - reserved_bytes;
   const int64_t limit = context_length(c);
   if (block_bytes == 0) return limit;
   return std::min(limit, std::max(kMinContext, free_bytes / 2 / block_bytes * kAttentionChunk));

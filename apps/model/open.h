@@ -106,8 +106,9 @@ Error open_model(const RunOptions& options, const LoadOptions& load, const Note&
 // Adds the tokenizer's end tokens and the tokens by which the folder's chat template ends turns. Ascending, each once.
 void add_end_ids(const std::string& folder, const Tokenizer& tokenizer, std::vector<int32_t>* ids);
 
-// The model's context length or, from 8192 tokens on, as much as half of the memory free beside the weights holds.
-int64_t fitting_context(const Runtime& runtime);
+// The model's context length or, from 8192 tokens on, as much as half of the memory free beside the weights and
+// `reserved_bytes` holds.
+int64_t fitting_context(const Runtime& runtime, int64_t reserved_bytes = 0);
 
 // Scheduler options for requests of known lengths, prompts included; `parallel` (0: eight) run at once.
 SchedulerOptions batch_options(const Runtime& runtime, std::vector<int64_t> tokens, int64_t parallel);

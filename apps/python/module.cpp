@@ -222,6 +222,25 @@ std::vector<Result> generate_batch(const Model& model, const nb::list& prompts, 
   return results;
 }
 
+nb::object embed(const Model& model, const Texts& texts, const std::optional<std::string>& pooling,
+                 const std::optional<std::string>& prompt_name, const std::optional<std::string>& query,
+                 int64_t dimensions, int64_t parallel) {
+  std::vector<const char*> list;
+  for (const std::string& text : texts) list.push_back(text.c_str());
+  pinion_embed_options options = {sizeof options};
+  options.pooling = text_or_null(pooling);
+  options.prompt_name = text_or_null(prompt_name);
+  options.query = text_or_null(query);
+  options.dimensions = dimensions;
+  options.parallel = parallel;
+  float* numbers = nullptr;
+  size_t width = 0;
+  check_released(
+      [&] { return pinion_embed(model.handle.get(), list.data(), list.size(), &options, &numbers, &width); });
+  const nb::capsule owner(numbers, [](void* memory) noexcept { pinion_free(memory); });
+  return nb::cast(nb::ndarray<nb::numpy, float>(numbers, {texts.size(), width}, owner));
+}
+
 // Returns (text, ids); ids are None if the folder has no tokenizer.
 nb::tuple render_chat(const Model& model, const nb::object& messages, const nb::object& tools,
                       const nb::object& variables, bool add_generation_prompt,
@@ -295,6 +314,9 @@ void bind_model(nb::module_& m) {
            "A session: the model's state for one sequence of tokens.")
       .def("generate_batch", &generate_batch, "prompts"_a, "parallel"_a = 0, "words"_a,
            "Runs many requests at once, each with the same result as alone; keywords as for Session.generate.")
+      .def("embed", &embed, "texts"_a, nb::kw_only(), "pooling"_a = nb::none(), "prompt_name"_a = nb::none(),
+           "query"_a = nb::none(), "dimensions"_a = 0, "parallel"_a = 0,
+           "Vectors of texts, or with a query the scores of documents: a NumPy array [texts, width].")
       .def_prop_ro("family", [](const Model& self) { return self.info().family; })
       .def_prop_ro("quant", [](const Model& self) { return self.info().quant; })
       .def_prop_ro("kv", [](const Model& self) { return self.info().kv; })

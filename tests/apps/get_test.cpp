@@ -65,6 +65,23 @@ TEST(Get, SharedCacheIsFilled) {
   EXPECT_EQ(server.requests().size(), 1u);
 }
 
+TEST(Get, ModulesOfSentenceTransformersAreFetched) {
+  Hub hub;
+  for (const char* name :
+       {"modules.json", "1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"}) {
+    hub.add(name, "{}");
+  }
+  for (const char* name : {"onnx/model.safetensors", "1_/../config.json", "1_a/b/config.json", "1_\n/config.json"}) {
+    hub.add(name, "not needed");
+  }
+  const Folder home;
+  EXPECT_EQ(get_from(hub, home, {"--to", home / "to"}).status, 0);
+  EXPECT_EQ(files_below(home.path / "to"),
+            std::vector<std::string>({"1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors",
+                                      "config.json", "model.safetensors", "modules.json", "tokenizer.json",
+                                      "tokenizer_config.json"}));
+}
+
 // A repository of GGUF files has no other files of a model.
 TEST(Get, OneGgufFileOfARepository) {
   Hub hub;

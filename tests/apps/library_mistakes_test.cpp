@@ -143,6 +143,35 @@ TEST(LibraryMistakes, GenerationRefusesBadArguments) {
   expect_error(pinion_generate_batch(model.get(), requests, 2, -1, results), PINION_ERROR_ARGUMENT, "parallel");
 }
 
+TEST(LibraryMistakes, EmbedArgumentsAreChecked) {
+  const OwnModel model = open_model_for_test(PINION_TEST_DATA "/embeddings/qwen3_last");
+  const char* texts[] = {"a", nullptr};
+  float* out = nullptr;
+  size_t width = 0;
+  const auto embed = [&](size_t count, pinion_embed_options options) {
+    options.size = sizeof options;
+    return pinion_embed(model.get(), texts, count, &options, &out, &width);
+  };
+  expect_error(pinion_embed(model.get(), nullptr, 1, nullptr, &out, &width), PINION_ERROR_ARGUMENT, "texts");
+  expect_error(embed(0, {}), PINION_ERROR_ARGUMENT, "count");
+  expect_error(embed(2, {}), PINION_ERROR_ARGUMENT, "texts");
+  pinion_embed_options options = {};
+  options.pooling = "sum";
+  expect_error(embed(1, options), PINION_ERROR_MODEL, "weightedmean");
+  options = {};
+  options.query = "a";
+  expect_error(embed(1, options), PINION_ERROR_ARGUMENT, "makes vectors");
+  options = {};
+  options.prompt_name = "none";
+  expect_error(embed(1, options), PINION_ERROR_ARGUMENT, "document, query");
+  options = {};
+  options.dimensions = -1;
+  expect_error(embed(1, options), PINION_ERROR_ARGUMENT, "dimensions");
+  const OwnModel chat = open_model_for_test(kStories);
+  expect_error(pinion_embed(chat.get(), texts, 1, nullptr, &out, &width), PINION_ERROR_ARGUMENT, "modules.json");
+  EXPECT_EQ(out, nullptr);
+}
+
 TEST(LibraryMistakes, MissingTokenizerOrTemplateIsAnError) {
   const OwnModel without = open_model_for_test(PINION_TEST_DATA "/families/llama");
   int32_t* ids = nullptr;

@@ -229,6 +229,25 @@ TEST(Library, BatchEqualsSingleRuns) {
   expect_ok(pinion_generate_batch(model.get(), nullptr, 0, 0, nullptr));
 }
 
+TEST(Library, VectorsEqualThoseOfTheCommand) {
+  const std::string folder = PINION_TEST_DATA "/embeddings/gemma3_mean";
+  const OwnModel model = open_model_for_test(folder);
+  const char* texts[] = {"Ships leave early.", "A recipe"};
+  pinion_embed_options options = {sizeof options};
+  options.prompt_name = "query";
+  options.dimensions = 4;
+  float* vectors = nullptr;
+  size_t width = 0;
+  expect_ok(pinion_embed(model.get(), texts, 2, &options, &vectors, &width));
+  ASSERT_EQ(width, 4u);
+  for (size_t i = 0; i < 2; ++i) {
+    const json line = run_json(
+        {"embed", "--model", folder, "--no-cache", "--prompt-name", "query", "--dimensions", "4", "--text", texts[i]});
+    for (size_t k = 0; k < 4; ++k) EXPECT_EQ(line["embedding"][k].get<float>(), vectors[4 * i + k]);
+  }
+  pinion_free(vectors);
+}
+
 // Also tests a model with a recurrent state.
 TEST(Library, SavedStateContinuesWithSameBits) {
   for (const std::string family : {"llama", "qwen3_5", "lfm2", "falcon_h1"}) {

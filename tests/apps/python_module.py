@@ -37,6 +37,8 @@ def ids_and_texts(model):
     assert "".join(text for _, text in heard) == result.text
     assert [id for id, _ in heard if id >= 0] == result.ids
     alone = [model.session().generate(p, temperature=0, max_tokens=9) for p in ("Once", "The dog")]
+    vectors = model.embed(["Once", "The dog"], pooling="mean", dimensions=8)
+    assert vectors.shape == (2, 8) and (vectors[1] == model.embed(["The dog"], pooling="mean", dimensions=8)[0]).all()
     batch = model.generate_batch(["Once", model.tokenize("The dog")], temperature=0, max_tokens=9)
     assert [b.ids for b in batch] == [a.ids for a in alone]
     assert model.detokenize(model.tokenize("Once upon")) == "Once upon"

@@ -205,6 +205,7 @@ ERNIE4_5_MOE = without(ERNIE4_5, "head_dim", "use_bias") | {
     "num_hidden_layers": 4,
     "use_bias": False,
 }
+ERNIE4_5_MOE_TO_END = without(ERNIE4_5_MOE, "moe_layer_end_index") | {"num_hidden_layers": 2}
 MINIMAX_M2 = without(MIXTRAL, "rope_scaling", "sliding_window") | {
     "architectures": ["MiniMaxM2ForCausalLM"],
     "head_dim": 16,
@@ -376,6 +377,7 @@ FURTHER_CASES = {
         notes="Experts in one tensor of a layer, transposed. The vision tower is there, of zeros.",
     ),
     "ernie4_5_moe": Case(ERNIE4_5_MOE, long_prompt=45, notes="Softmaxes, corrected for the choice, in layers 1 and 2."),
+    "ernie4_5_moe_to_end": Case(ERNIE4_5_MOE_TO_END, notes="Softmaxes in all layers but the first, as published."),
     "minimax_m2": Case(MINIMAX_M2, long_prompt=45, notes="Half of a head is rotated, after norms over all heads."),
     "granite_swa": Case(GRANITE_SWA, long_prompt=200, notes="Sinks; a theta for each layer, 0 in the first."),
     "granite_moe_swa": Case(GRANITE_MOE_SWA, long_prompt=200, notes="Sinks; the first of three layers sees everything."),

@@ -1,0 +1,127 @@
+// pinion embed: vectors of texts, or scores of documents for a query, one line each.
+#include <nlohmann/json.hpp>
+
+#include "apps/cli/output_file.h"
+#include "apps/commands.h"
+#include "apps/model/embedding.h"
+#include "kernels/base/text.h"
+
+namespace pinion {
+namespace {
+
+struct EmbedOptions {
+  RunOptions run;
+  std::vector<std::string> texts;
+  std::string file = "-", query, prompt_name, pooling, out;
+  std::optional<std::string> prompt;
+  int64_t dimensions = 0;
+};
+
+Error read_texts(const EmbedOptions& options, std::vector<std::string>* out) {
+  *out = options.texts;
+  std::string text;
+  if (out->empty()) {
+    if (Error e = read_input(options.file, kMaxTextBytes, &text)) return e;
+    for (const std::string_view line : split(text, '\n')) {
+      if (!trimmed(line).empty()) out->emplace_back(trimmed(line, "\r"));
+    }
+  }
+  return out->empty() ? error("no texts", input_name(options.file), "one a line") : Error{};
+}
+
+Error encode_texts(const EmbedOptions& options, const EmbeddingModel& model, const std::vector<std::string>& texts,
+                   std::vector<EmbeddingTokens>* out) {
+  std::string prompt;
+  if (Error e = find_prompt(model.config, options.prompt_name, &prompt)) return e;
+  if (options.prompt) prompt = *options.prompt;
+  out->resize(texts.size());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EmbeddingTokens* tokens = &(*out)[i];
+    Error e = model.config.is_score ? encode_pair(model, prompt, options.query, texts[i], tokens)
+                                    : encode_text(model, prompt, texts[i], tokens);
+    if (e) return error(e.message(), "text " + std::to_string(i + 1));
+  }
+  return {};
+}
+
+// Prints vectors in the order of the texts, or writes them to the file at the end.
+struct Vectors {
+  const EmbedOptions& options;
+  const EmbeddingConfig& config;
+  int64_t texts;
+  std::map<int64_t, std::vector<float>> done = {};  // those that wait for an earlier text's
+  std::vector<float> all = {};                      // [texts][dimensions], for the file
+  int64_t printed = 0;
+  ProgressBar progress{"texts"};
+
+  Error add(int64_t index, const PooledText& text) {
+    if (Error e = text.finish(options.dimensions, &done[index])) return e;
+    for (auto at = done.find(printed); at != done.end(); at = done.find(++printed)) {
+      if (!options.out.empty()) {
+        all.insert(all.end(), at->second.begin(), at->second.end());
+      } else {
+        OrderedJson values = OrderedJson::array();
+        for (const float x : at->second) values.push_back(decimal_of(x));
+        print_json({{"index", printed}, {config.is_score ? "scores" : "embedding", std::move(values)}});
+      }
+      done.erase(at);
+    }
+    progress.show(printed, texts);
+    return {};
+  }
+};
+
+int run_embed(const EmbedOptions& options) {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  if (Error e = check_model_folder(options.run.model)) return fail(e);
+  if (Error e = load_model_tokenizer(options.run.model, &tokenizer)) return fail(e);
+  std::vector<std::string> texts;
+  if (Error e = read_texts(options, &texts)) return fail(e);
+  Runtime runtime;
+  EmbeddingModel model;
+  if (Error e = open_with_progress(options.run, tokenizer.get(), &runtime)) return fail(e);
+  if (Error e = open_embedding_model(options.run.model, *runtime.model, options.pooling, tokenizer, &model)) {
+    return fail(e);
+  }
+  if (model.config.pooling == Pooling::none) {
+    return fail(error("no modules.json describes the pooling: give --pooling last or mean", options.run.model));
+  }
+  if (options.dimensions > model.dimensions(runtime.model->config)) return fail_usage("--dimensions: too many");
+  if (model.config.is_score == options.query.empty()) {
+    return fail_usage(options.query.empty() ? "this model scores pairs of texts: give --query"
+                                            : "this model makes vectors: --query needs one that scores pairs");
+  }
+  std::vector<EmbeddingTokens> tokens;
+  if (Error e = encode_texts(options, model, texts, &tokens)) return fail(e);
+  Vectors vectors{options, model.config, std::ssize(texts)};
+  OutputFile file;
+  if (Error e = options.out.empty() ? Error{} : file.open(options.out)) return fail(e);
+  const auto add = [&](int64_t index, const PooledText& text) { return vectors.add(index, text); };
+  if (Error e = pool_texts(model, runtime, tokens, 0, add)) return fail(e);
+  if (options.out.empty()) return kSuccess;
+  const int64_t rows = std::ssize(texts);
+  if (Error e = write_npy_header(file, rows, std::ssize(vectors.all) / rows)) return fail(e);
+  if (Error e = file.write(vectors.all.data(), vectors.all.size() * sizeof(float))) return fail(e);
+  Error e = file.finish();
+  return e ? fail(e) : kSuccess;
+}
+
+}  // namespace
+
+Run setup_embed(Command app) {
+  auto options = std::make_shared<EmbedOptions>();
+  add_run_options(app, &options->run);
+  app.add_option("--text TEXT", options->texts, "A text; repeatable (default: the lines of --file)");
+  app.add_path("--file F", options->file, "Texts, one a line; - is standard input (default)");
+  app.add_option("--query TEXT", options->query, "Score the texts for this query, with a model that scores pairs");
+  Option name = app.add_option("--prompt-name NAME", options->prompt_name,
+                               "Prompt of the model's folder, such as query or document (default: the folder's)");
+  app.add_option("--prompt TEXT", options->prompt, "Text before each text, or a reranker's instruction").excludes(name);
+  app.add_number("--dimensions N", options->dimensions, 1, 1 << 16,
+                 "Keep the first N numbers of each vector (default: all)");
+  add_pooling_option(app, &options->pooling);
+  app.add_path("--out F.npy", options->out, "NumPy file to write (default: print a line of JSON for each text)");
+  return {[options] { return run_embed(*options); }};
+}
+
+}  // namespace pinion
