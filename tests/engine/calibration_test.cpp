@@ -1,5 +1,4 @@
 // Calibrated 4-bit weights: the same bytes for any number of threads and kind of model, and refused options.
-#include "engine/runtime/calibration.h"
 #include "engine/runtime/load.h"
 
 #include <gtest/gtest.h>

@@ -56,8 +56,11 @@ struct Placed {
       m.panels = at;
       at += packed_bytes(m.format, m.n, m.k) + gap_bytes;
     }
-    Matrix* interleaved[] = {&plain[gate].weight, &plain[up].weight};
-    place_interleaved(interleaved, static_cast<const std::byte*>(plain[gate].weight.panels));
+    std::vector<PackJob> jobs;
+    for (Matrix* m : {&plain[gate].weight, &plain[up].weight}) {
+      jobs.push_back({.source = {"", DType::bf16, {m->n, m->k}}, .format = m->format, .out = m, .interleaved = 2});
+    }
+    EXPECT_FALSE(place_all(jobs, static_cast<const std::byte*>(plain[gate].weight.panels)));
   }
   ~Placed() { munmap(arena, bytes); }
 

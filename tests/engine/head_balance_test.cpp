@@ -1,5 +1,5 @@
 // Factors that give the channels of keys and queries similar sizes.
-#include "engine/model/layer.h"
+#include "engine/model/model.h"
 
 #include <gtest/gtest.h>
 
@@ -18,10 +18,11 @@ ModelConfig config_of(QkNorm norm, int64_t rope_dims) {
 }
 
 Layer balanced(const ModelConfig& config, const std::vector<float>& q_norm, const std::vector<float>& k_norm) {
-  Layer layer;
+  std::vector<Layer> layers(1);
+  Layer& layer = layers[0];
   layer[VectorRole::q_norm].weight = q_norm.data(), layer[VectorRole::k_norm].weight = k_norm.data();
   layer.heads = 4, layer.kv_heads = 2, layer.head_dim = 4;
-  balance_heads(config, &layer);
+  balance_heads(config, 0, &layers);
   return layer;
 }
 
@@ -61,9 +62,9 @@ TEST(HeadBalance, FactorsAreBounded) {
 }
 
 TEST(HeadBalance, NoFactorsWithoutNorms) {
-  Layer layer;
-  balance_heads(config_of(QkNorm::none, 4), &layer);
-  EXPECT_TRUE(layer.key_balance.empty());
+  std::vector<Layer> layers(1);
+  balance_heads(config_of(QkNorm::none, 4), 0, &layers);
+  EXPECT_TRUE(layers[0].key_balance.empty());
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ inline Topology recorded(const std::string& name, const Cpus& usable = {}, const
   const TempFolder root;
   unpack_recording(name, root.path, more);
   Topology topology;
-  const Error e = read_recorded_topology(root.string(), usable, &topology);
+  const Error e = read_topology(&topology, root.string(), usable);
   EXPECT_FALSE(e) << e.message();
   return topology;
 }

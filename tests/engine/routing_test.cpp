@@ -24,7 +24,7 @@ Chosen choose(const Floats& logits, size_t k, const RoutingRule& rule) {
 }
 
 Chosen choose(const Floats& logits, size_t k, bool normalised) {
-  return choose(logits, k, RoutingRule{.normalised = normalised});
+  return choose(logits, k, RoutingRule{.config = {.normalised = normalised}});
 }
 
 // exp of the logits: 1, 8, 2, 4.
@@ -75,16 +75,16 @@ TEST(Routing, SigmoidWeights) {
   EXPECT_EQ(sigmoid(0.0f), 0.5f);
   EXPECT_EQ(sigmoid(-3e38f), 0.0f);
   EXPECT_EQ(sigmoid(3e38f), 1.0f);
-  const Chosen plain = choose(kOdds, 2, RoutingRule{.normalised = false, .sigmoid = true, .scale = 2.5f});
+  const Chosen plain = choose(kOdds, 2, RoutingRule{.config = {.normalised = false, .sigmoid = true, .scale = 2.5f}});
   EXPECT_EQ(plain.experts, (Indices{1, 3}));
   expect_near(plain.weights, {2.0f, 1.5f});
-  const Chosen shares = choose(kOdds, 2, RoutingRule{.sigmoid = true, .scale = 2});
+  const Chosen shares = choose(kOdds, 2, RoutingRule{.config = {.sigmoid = true, .scale = 2}});
   expect_near(shares.weights, {2 * 0.8f / 1.4f, 2 * 0.6f / 1.4f});
 }
 
 TEST(Routing, ScalesOfExpertsApplyLast) {
   const Floats scales = {9, 0.5f, 9, 3};
-  const Chosen chosen = choose(kLogits, 2, RoutingRule{.scales = scales.data()});
+  const Chosen chosen = choose(kLogits, 2, RoutingRule{.config = {}, .scales = scales.data()});
   EXPECT_EQ(chosen.experts, (Indices{1, 3})) << "they do not affect the choice";
   expect_near(chosen.weights, {4.0f / 12.0f, 12.0f / 12.0f});
 }
@@ -92,18 +92,19 @@ TEST(Routing, ScalesOfExpertsApplyLast) {
 TEST(Routing, CorrectionAffectsTheChoiceOnly) {
   const Floats correction = {0.25f, -1.0f, 0.0f, 0.125f};
   const Chosen chosen =
-      choose(kOdds, 2, RoutingRule{.normalised = false, .sigmoid = true, .correction = correction.data()});
+      choose(kOdds, 2, RoutingRule{.config = {.normalised = false, .sigmoid = true}, .correction = correction.data()});
   EXPECT_EQ(chosen.experts, (Indices{0, 3})) << "0.75 and 0.725";
   expect_near(chosen.weights, {0.5f, 0.6f});
   const Floats equal = {0.0f, -1.0f, 0.5f, 0.0f};
   const Floats same = {0, 0, 0, 0};
-  EXPECT_EQ(choose(same, 2, RoutingRule{.sigmoid = true, .correction = equal.data()}).experts, (Indices{0, 2}));
+  EXPECT_EQ(choose(same, 2, RoutingRule{.config = {.sigmoid = true}, .correction = equal.data()}).experts,
+            (Indices{0, 2}));
 }
 
 // Shares of 1, 8, 2 and 4 in 15.
 TEST(Routing, CorrectionsOfASoftmax) {
   const Floats correction = {0.5f, 0.0f, 0.25f, 0.0f};
-  const Chosen chosen = choose(kLogits, 2, RoutingRule{.correction = correction.data()});
+  const Chosen chosen = choose(kLogits, 2, RoutingRule{.config = {}, .correction = correction.data()});
   EXPECT_EQ(chosen.experts, (Indices{0, 1})) << "0.57 and 0.53; 0.38 and 0.27";
   expect_near(chosen.weights, {1.0f / 9.0f, 8.0f / 9.0f});
 }
@@ -112,13 +113,13 @@ TEST(Routing, CorrectionsOfASoftmax) {
 TEST(Routing, GroupsBySumOfShares) {
   Floats logits;
   for (const float x : {1.0f, 8.0f, 9.0f, 1.0f, 4.0f, 3.0f}) logits.push_back(std::log(x));
-  RoutingRule rule = {.groups = 3, .groups_kept = 1, .group_best = 2};
+  const RoutingRule rule = {.config = {.groups = 3, .groups_kept = 1, .group_best = 2}};
   EXPECT_EQ(choose(logits, 1, rule).experts, Indices{2});
 }
 
 // 2 is 0.6 below 5, relative to it, and 0.5 below 4.
 TEST(Routing, SparseMixer) {
-  const Chosen chosen = choose({4, 1, 5, 2}, 2, RoutingRule{.near = 0.55f});
+  const Chosen chosen = choose({4, 1, 5, 2}, 2, RoutingRule{.config = {.near = 0.55f}});
   EXPECT_EQ(chosen.experts, (Indices{0, 2}));
   const float first = 1.0f / (1.0f + std::exp(-1.0f)), second = 1.0f / (1.0f + std::exp(-2.0f));
   expect_near(chosen.weights, {second, first});
@@ -128,23 +129,25 @@ TEST(Routing, SparseMixer) {
 TEST(Routing, GroupsByLargestScore) {
   Floats logits;
   for (const float x : {1.0f, 8.0f, 2.0f, 4.0f, 9.0f, 3.0f}) logits.push_back(std::log(x));
-  const Chosen chosen = choose(logits, 3, RoutingRule{.normalised = false, .groups = 3, .groups_kept = 2});
+  const Chosen chosen = choose(logits, 3, RoutingRule{.config = {.normalised = false, .groups = 3, .groups_kept = 2}});
   EXPECT_EQ(chosen.experts, (Indices{1, 4, 5})) << "4 is in the dropped group";
   expect_near(chosen.weights, {8.0f / 27, 9.0f / 27, 3.0f / 27});
-  EXPECT_EQ(choose(logits, 2, RoutingRule{.groups = 3, .groups_kept = 1}).experts, (Indices{4, 5}));
-  EXPECT_EQ(choose({1, 1, 1, 1, 1, 1}, 2, RoutingRule{.groups = 3, .groups_kept = 1}).experts, (Indices{0, 1}));
-  EXPECT_EQ(choose(logits, 3, RoutingRule{.groups = 3, .groups_kept = 3}).experts, choose(logits, 3, true).experts);
+  EXPECT_EQ(choose(logits, 2, RoutingRule{.config = {.groups = 3, .groups_kept = 1}}).experts, (Indices{4, 5}));
+  EXPECT_EQ(choose({1, 1, 1, 1, 1, 1}, 2, RoutingRule{.config = {.groups = 3, .groups_kept = 1}}).experts,
+            (Indices{0, 1}));
+  EXPECT_EQ(choose(logits, 3, RoutingRule{.config = {.groups = 3, .groups_kept = 3}}).experts,
+            choose(logits, 3, true).experts);
 }
 
 // Sigmoids of 0.5, 0.8, 0.2 and 0.6: with corrections 0.5 + 1.05 in the first group, 0.9 + 0.85 in the second.
 TEST(Routing, GroupsBySumOfTwoLargest) {
   const Floats correction = {0.0f, 0.25f, 0.7f, 0.25f};
-  RoutingRule rule = {.normalised = false, .sigmoid = true, .correction = correction.data()};
-  rule.groups = 2, rule.groups_kept = 1, rule.group_best = 2;
+  ExpertsConfig config = {.normalised = false, .sigmoid = true, .groups = 2, .groups_kept = 1, .group_best = 2};
+  const RoutingRule rule = {config, correction.data()};
   const Chosen chosen = choose(kOdds, 1, rule);
   EXPECT_EQ(chosen.experts, Indices{2});
   expect_near(chosen.weights, {0.2f});
-  rule.group_best = 1;
+  config.group_best = 1;
   EXPECT_EQ(choose(kOdds, 1, rule).experts, Indices{1}) << "1.05 is the largest single score";
 }
 
@@ -162,7 +165,7 @@ TEST(Routing, NanReachesWeightsAndChoicesAreDistinct) {
     EXPECT_LT(chosen.experts[1], 3);
     EXPECT_TRUE(std::isnan(chosen.weights[0]) && std::isnan(chosen.weights[1]));
   }
-  const Chosen grouped = choose({nan, nan, nan, nan, 1, 2}, 3, RoutingRule{.groups = 3, .groups_kept = 2});
+  const Chosen grouped = choose({nan, nan, nan, nan, 1, 2}, 3, RoutingRule{.config = {.groups = 3, .groups_kept = 2}});
   EXPECT_LT(grouped.experts[0], grouped.experts[1]);
   EXPECT_LT(grouped.experts[1], grouped.experts[2]);
   EXPECT_TRUE(std::isnan(grouped.weights[0]));

@@ -111,7 +111,7 @@ inline const std::string kFp8Codes("\x38\xc0\x7e\x01\x08\x38", 6);  // 1, -2, 44
 
 inline std::string pack(const LinearWeight& weight, Format format, int threads, Arena* out) {
   Matrix matrix;
-  const PackJob job{weight.weight, format, &matrix, weight.scale, reader_of(weight.coded, false)};
+  const PackJob job{weight.weight, format, &matrix, weight.scale, reader_of(weight, false)};
   EXPECT_EQ(allocate_arena(packed_bytes({&job, 1}), out).message(), "");
   std::memset(out->data, 0x55, out->bytes);  // padding must be written
   return pack_all(crew(threads), {&job, 1}, out->data).message();

@@ -46,7 +46,7 @@ struct Packed {
     Format format = Format::w8;
     why_not = find_w4_format(weight.coded, &format);
     if (!why_not.empty()) return;
-    const PackJob job{weight.weight, format, &matrix, {}, reader_of(weight.coded, true)};
+    const PackJob job{weight.weight, format, &matrix, {}, reader_of(weight, true)};
     EXPECT_EQ(allocate_arena(packed_bytes({&job, 1}), &arena).message(), "");
     std::memset(arena.data, 0x55, arena.bytes);  // padding must be written
     failure = pack_all(crew(threads), {&job, 1}, arena.data).message();
@@ -356,7 +356,7 @@ TEST(CodedW4, CacheKeyDependsOnKeptCodes) {
   std::set<std::string> headers;
   for (const bool as_w4 : {false, true}) {
     Matrix matrix;
-    const PackJob job{bound.weight.weight, Format::w4, &matrix, {}, reader_of(bound.weight.coded, as_w4)};
+    const PackJob job{bound.weight.weight, Format::w4, &matrix, {}, reader_of(bound.weight, as_w4)};
     headers.insert(pack_cache_of("/cache", bound.checkpoint, {&job, 1}).header);
   }
   EXPECT_EQ(headers.size(), 2u);

@@ -353,8 +353,7 @@ TEST(StoredWeights, CacheKeyNamesTheFormat) {
   const auto header = [](const char* config) {
     const Bound bound(config, 8, 8, gptq_tensors());
     Matrix matrix;
-    const PackJob job{bound.weight.weight, Format::w8, &matrix, bound.weight.scale,
-                      reader_of(bound.weight.coded, false)};
+    const PackJob job{bound.weight.weight, Format::w8, &matrix, bound.weight.scale, reader_of(bound.weight, false)};
     const std::string text = pack_cache_of("/cache", bound.checkpoint, {&job, 1}).header;
     const size_t from = text.find("at 0 ");
     return text.substr(from, text.find('\n', from) - from);
