@@ -29,21 +29,6 @@ Error read_texts(const EmbedOptions& options, std::vector<std::string>* out) {
   return out->empty() ? error("no texts", input_name(options.file), "one a line") : Error{};
 }
 
-Error encode_texts(const EmbedOptions& options, const EmbeddingModel& model, const std::vector<std::string>& texts,
-                   std::vector<EmbeddingTokens>* out) {
-  std::string prompt;
-  if (Error e = find_prompt(model.config, options.prompt_name, &prompt)) return e;
-  if (options.prompt) prompt = *options.prompt;
-  out->resize(texts.size());
-  for (size_t i = 0; i < texts.size(); ++i) {
-    EmbeddingTokens* tokens = &(*out)[i];
-    Error e = model.config.is_score ? encode_pair(model, prompt, options.query, texts[i], tokens)
-                                    : encode_text(model, prompt, texts[i], tokens);
-    if (e) return error(e.message(), "text " + std::to_string(i + 1));
-  }
-  return {};
-}
-
 // Prints vectors in the order of the texts, or writes them to the file at the end.
 struct Vectors {
   const EmbedOptions& options;
@@ -91,8 +76,12 @@ int run_embed(const EmbedOptions& options) {
     return fail_usage(options.query.empty() ? "this model scores pairs of texts: give --query"
                                             : "this model makes vectors: --query needs one that scores pairs");
   }
+  std::string prompt;
   std::vector<EmbeddingTokens> tokens;
-  if (Error e = encode_texts(options, model, texts, &tokens)) return fail(e);
+  if (Error e = find_prompt(model.config, options.prompt_name, &prompt)) return fail(e);
+  if (options.prompt) prompt = *options.prompt;
+  const std::string* query = model.config.is_score ? &options.query : nullptr;
+  if (Error e = encode_texts(model, prompt, query, texts, &tokens)) return fail(e);
   Vectors vectors{options, model.config, std::ssize(texts)};
   OutputFile file;
   if (Error e = options.out.empty() ? Error{} : file.open(options.out)) return fail(e);

@@ -6,23 +6,11 @@ namespace pinion {
 namespace {
 
 Error check_kind(const EmbeddingConfig& config, bool has_query) {
-  if (config.pooling == Pooling::none) return error("the folder has no modules.json", "options.pooling", "a mode");
+  if (config.pooling == Pooling::none)
+    return error("no modules.json describes the pooling", "options.pooling", "a mode");
   if (config.is_score == has_query) return {};
   return error(has_query ? "the model makes vectors, not scores" : "the model scores texts for a query",
                "options.query");
-}
-
-Error encode_all(const EmbeddingModel& embedding, const pinion_embed_options& options,
-                 std::span<const std::string> texts, std::vector<EmbeddingTokens>* out) {
-  std::string prompt;
-  if (Error e = find_prompt(embedding.config, std::string(text_or_empty(options.prompt_name)), &prompt)) return e;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    EmbeddingTokens* tokens = &out->emplace_back();
-    Error e = options.query ? encode_pair(embedding, prompt, options.query, texts[i], tokens)
-                            : encode_text(embedding, prompt, texts[i], tokens);
-    if (e) return error(e.message(), "texts[" + std::to_string(i) + "]");
-  }
-  return {};
 }
 
 pinion_status embed(OpenModel& model, std::span<const std::string> texts, const pinion_embed_options& options,
@@ -35,7 +23,12 @@ pinion_status embed(OpenModel& model, std::span<const std::string> texts, const 
     return failed(PINION_ERROR_MODEL, e);
   }
   if (Error e = check_kind(embedding.config, options.query != nullptr)) return failed(PINION_ERROR_ARGUMENT, e);
-  if (Error e = encode_all(embedding, options, texts, &tokens)) return failed(PINION_ERROR_ARGUMENT, e);
+  const std::string name(text_or_empty(options.prompt_name)), query(text_or_empty(options.query));
+  std::string prompt;
+  if (Error e = find_prompt(embedding.config, name, &prompt)) return failed(PINION_ERROR_ARGUMENT, e);
+  if (Error e = encode_texts(embedding, prompt, options.query ? &query : nullptr, texts, &tokens)) {
+    return failed(PINION_ERROR_ARGUMENT, e);
+  }
   const PassLock lock(model.passes);
   if (!lock.is_held()) return busy();
   std::vector<std::vector<float>> vectors(texts.size());

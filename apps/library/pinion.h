@@ -285,8 +285,8 @@ typedef struct pinion_embed_options {
   int64_t parallel;        /* texts at once; 0: chosen by the library. Never changes a bit */
 } pinion_embed_options;
 
-/* Vectors of UTF-8 texts: *out [count][*width], or a reranker's scores. Longer texts than the model's longest lose
- * their end. options: NULL for the defaults. Release with pinion_free(*out). */
+/* Vectors of UTF-8 texts: *out [count][*width], or a reranker's scores before the sigmoid. Texts longer than the
+ * model's maximum are truncated at the end. options: NULL for the defaults. Release with pinion_free(*out). */
 PINION_API pinion_status pinion_embed(pinion_model* model, const char* const* texts, size_t count,
                                       const pinion_embed_options* options, float** out, size_t* width);
 

@@ -16,7 +16,6 @@ void truncate(int64_t ending, int64_t max_tokens, std::vector<int32_t>* ids) {
   if (excess > 0) ids->erase(ids->begin() + std::max<int64_t>(0, end - excess), ids->begin() + end);
 }
 
-// Number of ids that the tokenizer adds behind each text.
 Error count_ending(const Tokenizer& tokenizer, int64_t* out) {
   std::vector<int32_t> empty, letter;
   if (Error e = encode(tokenizer, "", {}, &empty)) return e;
@@ -52,6 +51,8 @@ Error open_embedding_model(const std::string& folder, const Model& model, const 
   if (Error e = pooling.empty() ? Error{} : parse_pooling(pooling, &chosen)) return e;
   out->tokenizer = std::move(tokenizer);
   if (Error e = read_embedding_config(folder, model, chosen, &out->config)) return e;
+  if (out->config.pooling == Pooling::none) return {};
+  if (Error e = count_ending(*out->tokenizer, &out->ending_tokens)) return e;
   if (!out->config.is_score) return {};
   if (Error e = load_chat_template(folder, &out->chat_template)) return e;
   if (!out->chat_template) return {};
@@ -76,39 +77,48 @@ Error find_prompt(const EmbeddingConfig& config, const std::string& name, std::s
 
 Error encode_text(const EmbeddingModel& model, const std::string& prompt, const std::string& text,
                   EmbeddingTokens* out) {
-  int64_t ending = 0;
-  std::vector<int32_t> before;
   if (Error e = encode(*model.tokenizer, prompt + text, {}, &out->ids)) return e;
-  if (Error e = encode(*model.tokenizer, prompt, {}, &before)) return e;
-  if (Error e = count_ending(*model.tokenizer, &ending)) return e;
-  out->prompt_tokens = prompt.empty() ? 0 : std::ssize(before) - ending;
-  truncate(ending, model.config.max_tokens, &out->ids);
+  truncate(model.ending_tokens, model.config.max_tokens, &out->ids);
   if (out->ids.empty()) return error("no tokens", "text");
-  const bool has_text = model.config.pools_prompt || out->prompt_tokens < std::ssize(out->ids);
-  return has_text ? Error{} : error("too long", "prompt", "less than " + std::to_string(out->ids.size()) + " tokens");
+  if (model.config.pools_prompt || prompt.empty()) return {};
+  std::vector<int32_t> before;
+  if (Error e = encode(*model.tokenizer, prompt, {}, &before)) return e;
+  out->prompt_tokens = std::ssize(before) - model.ending_tokens;
+  if (out->prompt_tokens < std::ssize(out->ids)) return {};
+  return error("too long", "prompt", "less than " + std::to_string(out->ids.size()) + " tokens");
 }
 
 Error encode_pair(const EmbeddingModel& model, const std::string& instruction, const std::string& query,
                   const std::string& document, EmbeddingTokens* out) {
-  int64_t ending = 0;
-  std::vector<int32_t> empty, second;
+  const int64_t most = model.config.max_tokens;
+  int64_t ending = model.ending_tokens;
+  std::vector<int32_t> without, second;  // `without` the document
   if (model.chat_template) {
     if (Error e = encode_by_template(model, instruction, query, document, &out->ids)) return e;
-    if (Error e = encode_by_template(model, instruction, query, "", &empty)) return e;
-    ending = empty.end() - std::ranges::mismatch(empty, out->ids).in1;
+    if (std::ssize(out->ids) <= most) return {};
+    if (Error e = encode_by_template(model, instruction, query, "", &without)) return e;
+    ending = without.end() - std::ranges::mismatch(without, out->ids).in1;
   } else {
-    if (Error e = encode(*model.tokenizer, instruction + query, {}, &empty)) return e;
+    if (Error e = encode(*model.tokenizer, instruction + query, {}, &without)) return e;
     if (Error e = encode(*model.tokenizer, document, {}, &second)) return e;
-    if (Error e = count_ending(*model.tokenizer, &ending)) return e;
-    out->ids = empty;
+    out->ids = without;
     out->ids.insert(out->ids.end(), second.begin(), second.end());
   }
-  const int64_t most = model.config.max_tokens;
-  if (std::ssize(empty) >= most) {
-    return error("too long", "query", "less than " + std::to_string(most) + " tokens", std::to_string(empty.size()));
+  if (std::ssize(without) >= most) {
+    return error("too long", "query", "less than " + std::to_string(most) + " tokens", std::to_string(without.size()));
   }
   truncate(ending, most, &out->ids);
   return out->ids.empty() ? error("no tokens", "pair") : Error{};
+}
+
+Error encode_texts(const EmbeddingModel& model, const std::string& prompt, const std::string* query,
+                   std::span<const std::string> texts, std::vector<EmbeddingTokens>* out) {
+  for (const std::string& text : texts) {
+    EmbeddingTokens* tokens = &out->emplace_back();
+    Error e = query ? encode_pair(model, prompt, *query, text, tokens) : encode_text(model, prompt, text, tokens);
+    if (e) return error(e.message(), "text " + std::to_string(out->size()));
+  }
+  return {};
 }
 
 Error pool_texts(const EmbeddingModel& model, const Runtime& runtime, std::span<const EmbeddingTokens> texts,

@@ -20,6 +20,7 @@ struct EmbeddingModel {
   // With the roles query and document; null: a pair's texts follow each other.
   std::shared_ptr<const ChatTemplate> chat_template;
   std::string template_name = {};  // see Conversation
+  int64_t ending_tokens = 0;       // that the tokenizer adds behind each text
 
   bool makes_vectors() const { return config.pooling != Pooling::none && !config.is_score; }
   int64_t dimensions(const ModelConfig& of) const {
@@ -47,6 +48,10 @@ Error encode_text(const EmbeddingModel& model, const std::string& prompt, const 
 // A query and a document, for a model that scores them. instruction: the template's system message; may be empty.
 Error encode_pair(const EmbeddingModel& model, const std::string& instruction, const std::string& query,
                   const std::string& document, EmbeddingTokens* out);
+
+// Encodes texts behind a prompt; with a query, which is not null, documents as pairs with it. Errors name the text.
+Error encode_texts(const EmbeddingModel& model, const std::string& prompt, const std::string* query,
+                   std::span<const std::string> texts, std::vector<EmbeddingTokens>* out);
 
 // Evaluates texts, `parallel` at once (0: 32). Calls on_text for each in the order in which they end; its first error,
 // or the first text's that fails, ends all.

@@ -3,7 +3,6 @@
 // docs.cohere.com/reference/rerank).
 #include <nettle/base64.h>
 
-#include <cmath>
 #include <numeric>
 
 #include "apps/cli/common.h"
@@ -13,12 +12,9 @@ namespace pinion {
 namespace {
 
 constexpr int64_t kMaxTexts = 2048;  // OpenAI's limit
-constexpr const char* kNoVectors =
-    "this model makes no embeddings: its folder has no modules.json, and the server was not started with --pooling";
-
 struct VectorRequest {
   std::vector<EmbeddingTokens> texts;
-  std::vector<std::vector<float>> found;  // in the order of the texts
+  std::vector<std::vector<float>> vectors;  // in the order of the texts
   int64_t dimensions = 0;
   bool is_base64 = false;
   // For reranking.
@@ -33,7 +29,7 @@ struct VectorRequest {
 };
 
 // Computes the vectors of texts [first, last), which run at once. Status 0: success.
-ApiError compute_some(const ServerState& server, const HttpRequest& http, size_t first, size_t last,
+ApiError compute_part(const ServerState& server, const HttpRequest& http, size_t first, size_t last,
                       VectorRequest* out) {
   const int64_t hidden_size = server.service->model().config.hidden_size;
   std::vector<std::shared_ptr<PooledText>> pooled;
@@ -55,7 +51,7 @@ ApiError compute_some(const ServerState& server, const HttpRequest& http, size_t
     if (event->failure) return failure_error(event->failure_kind, event->failure);
   }
   for (const auto& text : pooled) {
-    if (Error e = text->finish(out->dimensions, &out->found.emplace_back())) return {500, e.message()};
+    if (Error e = text->finish(out->dimensions, &out->vectors.emplace_back())) return {500, e.message()};
   }
   return {.status = 0, .message = {}};
 }
@@ -77,7 +73,7 @@ Reply vectors_reply(const ServerState& server, const HttpRequest& http, Api api,
   }
   const size_t part = server.service->parallel(), count = request.texts.size();
   for (size_t first = 0; first < count;) {
-    ApiError failure = compute_some(server, http, first, std::min(count, first + part), &request);
+    ApiError failure = compute_part(server, http, first, std::min(count, first + part), &request);
     if (failure.status == 0) {
       first += part;
     } else if (failure.code != kQueueFull || first == 0) {
@@ -154,8 +150,12 @@ Reply embed(const ServerState& server, const HttpRequest& http, Api api, const c
     out->is_base64 = format == "base64";
     if (!out->is_base64 && format != "float") fields.fail("encoding_format", "unknown", "float or base64", format);
   };
-  const int no_vectors = api == Api::ollama ? 501 : 400;
-  if (!server.embedding->makes_vectors()) return error_reply(api, {no_vectors, kNoVectors, "model"});
+  if (!server.embedding->makes_vectors()) {
+    const char* reason = server.embedding->config.is_score
+                             ? "this model makes no embeddings: it scores pairs of texts (/v1/rerank)"
+                             : "this model makes no embeddings: nothing describes its pooling; start with --pooling";
+    return error_reply(api, {api == Api::ollama ? 501 : 400, reason, "model"});
+  }
   return vectors_reply(server, http, api, read, json);
 }
 
@@ -191,7 +191,7 @@ OrderedJson usage_json(const VectorRequest& request) {
 Reply embed_texts(const ServerState& server, const HttpRequest& http) {
   return embed(server, http, Api::openai, "input", [&](const VectorRequest& request) -> OrderedJson {
     OrderedJson data = OrderedJson::array();
-    for (const std::vector<float>& vector : request.found) {
+    for (const std::vector<float>& vector : request.vectors) {
       data.push_back({{"object", "embedding"},
                       {"index", data.size()},
                       {"embedding", request.is_base64 ? OrderedJson(base64(vector)) : numbers(vector)}});
@@ -203,23 +203,25 @@ Reply embed_texts(const ServerState& server, const HttpRequest& http) {
 Reply ollama_embed(const ServerState& server, const HttpRequest& http) {
   return embed(server, http, Api::ollama, "input", [&](const VectorRequest& request) -> OrderedJson {
     OrderedJson all = OrderedJson::array();
-    for (const std::vector<float>& vector : request.found) all.push_back(numbers(vector));
+    for (const std::vector<float>& vector : request.vectors) all.push_back(numbers(vector));
     return {{"model", server.model}, {"embeddings", std::move(all)}, {"prompt_eval_count", request.tokens()}};
   });
 }
 
 Reply ollama_embed_prompt(const ServerState& server, const HttpRequest& http) {
-  return embed(server, http, Api::ollama, "prompt",
-               [](const VectorRequest& request) -> OrderedJson { return {{"embedding", numbers(request.found[0])}}; });
+  return embed(server, http, Api::ollama, "prompt", [](const VectorRequest& request) -> OrderedJson {
+    return {{"embedding", numbers(request.vectors[0])}};
+  });
 }
 
 Reply rerank(const ServerState& server, const HttpRequest& http) {
-  if (!server.embedding->config.is_score)
+  if (!server.embedding->config.is_score) {
     return error_reply(Api::openai, {400, "this model scores no pairs of texts", "model"});
+  }
   const auto read = [&](JsonFields& fields, VectorRequest* out) { read_rerank_request(server, fields, out); };
   return vectors_reply(server, http, Api::openai, read, [&](const VectorRequest& request) -> OrderedJson {
     std::vector<std::pair<double, size_t>> order;  // minus the relevance, and the index
-    for (const auto& scores : request.found) order.emplace_back(-server.embedding->relevance(scores), order.size());
+    for (const auto& scores : request.vectors) order.emplace_back(-server.embedding->relevance(scores), order.size());
     std::ranges::sort(order);
     OrderedJson results = OrderedJson::array();
     for (const auto& [rank, i] : order) {

@@ -152,8 +152,9 @@ Error read_gguf_pooling(const std::string& file, const Model& model, EmbeddingCo
     if (Error e = add_layer(model, module, out)) return e;
   }
   if (!out->is_score) return {};
-  if (out->dense.size() != 1 || out->dense[0].outputs != 2)
+  if (out->dense.size() != 1 || out->dense[0].outputs != 2) {
     return error("not supported", file, "cls.output [2, hidden]");
+  }
   DenseLayer& layer = out->dense[0];
   for (int64_t i = 0; i < layer.inputs; ++i) layer.weight[i] -= layer.weight[layer.inputs + i];
   layer.outputs = 1;
@@ -201,17 +202,18 @@ Error read_texts(const fs::path& folder, EmbeddingConfig* out) {
   if (!out->default_prompt.empty() && !out->prompts.contains(out->default_prompt)) {
     prompts.fields.fail("default_prompt_name", "no such prompt", {}, out->default_prompt);
   }
-  if (prompts.fields.error) return prompts.fields.error;
   if (out->is_score) {
     OptionalFile config(folder / "config.json");
-    JsonFields nested = config.fields.fields("sentence_transformers");
     const std::string old = config.fields.text("sbert_ce_default_activation_function", "");
+    JsonFields nested = config.fields.fields("sentence_transformers");
     const std::string activation = prompts.fields.text("activation_fn", nested.text("activation_fn", old));
+    if (nested.error) return nested.error;
     out->applies_sigmoid = activation.empty() || activation.ends_with("Sigmoid");
     if (!out->applies_sigmoid && !activation.ends_with("Identity")) {
       return error("not supported", folder / "config.json: activation_fn", "Sigmoid or Identity", activation);
     }
   }
+  if (prompts.fields.error) return prompts.fields.error;
   OptionalFile length(folder / "sentence_bert_config.json"), tokenizer(folder / "tokenizer_config.json");
   const double by_tokenizer = tokenizer.fields.number("model_max_length", 1e30, 1);
   const auto limit = static_cast<int64_t>(std::min(by_tokenizer, static_cast<double>(out->max_tokens)));
@@ -285,6 +287,7 @@ Error PooledText::finish(int64_t dimensions, std::vector<float>* out) const {
   if (dimensions > 0) vector.resize(std::min<size_t>(vector.size(), dimensions));
   double length = 0;
   for (const float x : vector) length += double{x} * x;
+  if (!std::isfinite(length)) return error("NaN or infinity; the dense layers may be damaged", "vector");
   const double scale = config.normalizes && !config.is_score && length > 0 ? 1.0 / std::sqrt(length) : 1.0;
   for (float& x : vector) x = static_cast<float>(x * scale);
   *out = std::move(vector);
