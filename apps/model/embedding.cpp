@@ -10,10 +10,24 @@
 namespace pinion {
 namespace {
 
-// Truncates to a length. The last `ending` ids, which end every text, stay.
-void truncate(int64_t ending, int64_t max_tokens, std::vector<int32_t>* ids) {
+// Truncates to a length; true if ids go. The last `ending` ids, which end every text, stay.
+bool truncate(int64_t ending, int64_t max_tokens, std::vector<int32_t>* ids) {
   const int64_t excess = std::ssize(*ids) - max_tokens, end = std::ssize(*ids) - ending;
   if (excess > 0) ids->erase(ids->begin() + std::max<int64_t>(0, end - excess), ids->begin() + end);
+  return excess > 0;
+}
+
+// Truncates a pair, the longer text first, as transformers' tokenizers do ("longest_first"); true if ids go.
+bool truncate_longest(int64_t ending, int64_t max_tokens, std::vector<int32_t>* first, std::vector<int32_t>* second) {
+  const bool is_first_longer = first->size() > second->size();
+  int64_t shorter = std::ssize(is_first_longer ? *second : *first);
+  int64_t longer = std::max(shorter, max_tokens - shorter);
+  if (shorter + longer > max_tokens) {
+    shorter = max_tokens / 2;
+    longer = max_tokens - shorter;
+  }
+  const bool cuts_first = truncate(ending, is_first_longer ? longer : shorter, first);
+  return truncate(ending, is_first_longer ? shorter : longer, second) || cuts_first;
 }
 
 Error count_ending(const Tokenizer& tokenizer, int64_t* out) {
@@ -78,7 +92,7 @@ Error find_prompt(const EmbeddingConfig& config, const std::string& name, std::s
 Error encode_text(const EmbeddingModel& model, const std::string& prompt, const std::string& text,
                   EmbeddingTokens* out) {
   if (Error e = encode(*model.tokenizer, prompt + text, {}, &out->ids)) return e;
-  truncate(model.ending_tokens, model.config.max_tokens, &out->ids);
+  out->is_truncated = truncate(model.ending_tokens, model.config.max_tokens, &out->ids);
   if (out->ids.empty()) return error("no tokens", "text");
   if (model.config.pools_prompt || prompt.empty()) return {};
   std::vector<int32_t> before;
@@ -91,24 +105,22 @@ Error encode_text(const EmbeddingModel& model, const std::string& prompt, const 
 Error encode_pair(const EmbeddingModel& model, const std::string& instruction, const std::string& query,
                   const std::string& document, EmbeddingTokens* out) {
   const int64_t most = model.config.max_tokens;
-  int64_t ending = model.ending_tokens;
   std::vector<int32_t> without, second;  // `without` the document
-  if (model.chat_template) {
-    if (Error e = encode_by_template(model, instruction, query, document, &out->ids)) return e;
-    if (std::ssize(out->ids) <= most) return {};
-    if (Error e = encode_by_template(model, instruction, query, "", &without)) return e;
-    ending = without.end() - std::ranges::mismatch(without, out->ids).in1;
-  } else {
-    if (Error e = encode(*model.tokenizer, instruction + query, {}, &without)) return e;
+  if (!model.chat_template) {
+    if (Error e = encode(*model.tokenizer, instruction + query, {}, &out->ids)) return e;
     if (Error e = encode(*model.tokenizer, document, {}, &second)) return e;
-    out->ids = without;
+    out->is_truncated = truncate_longest(model.ending_tokens, most, &out->ids, &second);
     out->ids.insert(out->ids.end(), second.begin(), second.end());
+    return out->ids.empty() ? error("no tokens", "pair") : Error{};
   }
+  if (Error e = encode_by_template(model, instruction, query, document, &out->ids)) return e;
+  if (std::ssize(out->ids) <= most) return {};
+  if (Error e = encode_by_template(model, instruction, query, "", &without)) return e;
   if (std::ssize(without) >= most) {
     return error("too long", "query", "less than " + std::to_string(most) + " tokens", std::to_string(without.size()));
   }
-  truncate(ending, most, &out->ids);
-  return out->ids.empty() ? error("no tokens", "pair") : Error{};
+  out->is_truncated = truncate(without.end() - std::ranges::mismatch(without, out->ids).in1, most, &out->ids);
+  return {};
 }
 
 Error encode_texts(const EmbeddingModel& model, const std::string& prompt, const std::string* query,

@@ -32,6 +32,7 @@ struct EmbeddingModel {
 struct EmbeddingTokens {
   std::vector<int32_t> ids;
   int64_t prompt_tokens = 0;  // of the prompt at the beginning
+  bool is_truncated = false;
 };
 
 // folder: of `model`. pooling: a name, or empty; see read_embedding_config().
@@ -46,6 +47,7 @@ Error encode_text(const EmbeddingModel& model, const std::string& prompt, const 
                   EmbeddingTokens* out);
 
 // A query and a document, for a model that scores them. instruction: the template's system message; may be empty.
+// Cut to config.max_tokens: the document behind a template, else the longer of both.
 Error encode_pair(const EmbeddingModel& model, const std::string& instruction, const std::string& query,
                   const std::string& document, EmbeddingTokens* out);
 

@@ -100,13 +100,22 @@ std::string base64(const std::vector<float>& vector) {
   return text;
 }
 
-// The texts of a field: a string, token ids, or a list of either.
-void read_texts(const ServerState& server, JsonFields& fields, const char* name, const std::string& prompt,
+// Refuses a text that was cut, if the request forbids that: "truncate" is false, or NONE as Cohere has it.
+void check_length(const ServerState& server, JsonFields& fields, const char* name, const EmbeddingTokens& text) {
+  const Json* truncate = text.is_truncated ? fields.find("truncate") : nullptr;
+  if (truncate && (*truncate == false || *truncate == "NONE")) {
+    fields.fail(name, "too long", "at most " + std::to_string(server.embedding->config.max_tokens) + " tokens");
+  }
+}
+
+// The texts of a field: a string, token ids, or a list of either. Ollama takes no text for an empty list.
+void read_texts(const ServerState& server, JsonFields& fields, Api api, const char* name, const std::string& prompt,
                 VectorRequest* out) {
   const Json* input = fields.find(name);
   if (!input) return fields.fail(name, "missing field");
   const bool is_list = input->is_array() && (input->empty() || !input->front().is_number());
   const Json list = is_list ? *input : Json::array({*input});
+  if (api == Api::ollama && (list.empty() || *input == "")) return;
   if (list.empty() || std::ssize(list) > kMaxTexts) {
     return fields.fail(name, "wrong number of texts", "1 to " + std::to_string(kMaxTexts), std::to_string(list.size()));
   }
@@ -125,6 +134,7 @@ void read_texts(const ServerState& server, JsonFields& fields, const char* name,
     } else if (Error e = encode_text(*server.embedding, prompt, text.get<std::string>(), &tokens)) {
       fields.fail(name, e.message());
     }
+    check_length(server, fields, name, tokens);
     if (fields.error) return;
   }
 }
@@ -144,7 +154,7 @@ Reply embed(const ServerState& server, const HttpRequest& http, Api api, const c
   const auto read = [&](JsonFields& fields, VectorRequest* out) {
     std::string prompt;
     read_prompt(server, fields, &prompt);
-    read_texts(server, fields, fields.has(input) ? input : "input", prompt, out);
+    read_texts(server, fields, api, fields.has(input) ? input : "input", prompt, out);
     out->dimensions = fields.integer("dimensions", 0, 0, server.embedding->dimensions(server.service->model().config));
     const std::string format = fields.text("encoding_format", "float");
     out->is_base64 = format == "base64";
@@ -179,6 +189,7 @@ void read_rerank_request(const ServerState& server, JsonFields& fields, VectorRe
             encode_pair(*server.embedding, instruction, query, out->documents.back(), &out->texts.emplace_back())) {
       fields.fail("documents", e.message());
     }
+    check_length(server, fields, "documents", out->texts.back());
   }
 }
 
@@ -210,7 +221,7 @@ Reply ollama_embed(const ServerState& server, const HttpRequest& http) {
 
 Reply ollama_embed_prompt(const ServerState& server, const HttpRequest& http) {
   return embed(server, http, Api::ollama, "prompt", [](const VectorRequest& request) -> OrderedJson {
-    return {{"embedding", numbers(request.vectors[0])}};
+    return {{"embedding", request.vectors.empty() ? OrderedJson::array() : numbers(request.vectors[0])}};
   });
 }
 

@@ -41,6 +41,11 @@ TEST(Embed, ScoresEqualThoseOfTheReference) {
     for (size_t i = 0; i < lines.size(); ++i) {
       EXPECT_NEAR(lines[i]["scores"][0].get<double>(), expected["scores"][i].get<double>(), 2e-4) << name;
     }
+    for (const json& pair : expected.value("cut", json::array())) {
+      const auto cut = lines_of(run_pinion(embed(kModels + name, {"--quant", "none", "--query", pair["query"], "--text",
+                                                                  pair["document"].get<std::string>()})));
+      EXPECT_NEAR(cut[0]["scores"][0].get<double>(), pair["score"].get<double>(), 2e-4) << pair["document"];
+    }
   }
 }
 
@@ -146,7 +151,9 @@ TEST(Embed, LongTextsAreTruncated) {
   EXPECT_NE(vector("<|endoftext|>" + words), vector(words));
   const std::vector<std::string> long_prompt = {"--text", "a", "--prompt", words};
   expect_failure(run_pinion(embed(kModels + "mistral_base", long_prompt)), 1, "prompt: too long");
-  expect_failure(run_pinion(embed(kModels + "qwen2_score", {"--text", "a", "--query", words})), 1, "query: too long");
+  for (int i = 0; i < 4; ++i) words += words;
+  expect_failure(run_pinion(embed(kModels + "qwen3_logit_score", {"--text", "a", "--query", words})), 1,
+                 "query: too long");
 }
 
 TEST(Embed, ModelsWithoutHeadGiveNoLogits) {

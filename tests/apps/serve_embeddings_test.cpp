@@ -34,6 +34,25 @@ TEST(ServeEmbeddings, VectorsEqualThoseOfTheCommand) {
             server.post("/v1/embeddings", {{"input", "x"}})["data"][0]);
 }
 
+TEST(ServeEmbeddings, LongTextsAreCutUnlessTheRequestForbidsIt) {
+  Server server(kModels + "gemma3_mean");
+  std::string words;
+  for (int i = 0; i < 200; ++i) words += " word";
+  EXPECT_EQ(server.post("/api/embed", {{"input", words}}), server.post("/api/embed", {{"input", words + words}}));
+  for (const json& forbids : {json(false), json("NONE")}) {
+    const json answer = server.post("/api/embed", {{"input", {"a", words}}, {"truncate", forbids}}, 400);
+    EXPECT_NE(answer.dump().find("at most 48 tokens"), std::string::npos) << answer;
+  }
+  EXPECT_EQ(server.post("/api/embed", {{"input", "a"}, {"truncate", false}})["embeddings"].size(), 1u);
+  for (const json& nothing : {json::array(), json("")}) {
+    EXPECT_EQ(server.post("/api/embed", {{"input", nothing}})["embeddings"], json::array());
+  }
+  EXPECT_EQ(server.post("/api/embeddings", {{"prompt", ""}})["embedding"], json::array());
+  Server pairs(kModels + "qwen2_score");
+  pairs.post("/v1/rerank", {{"query", "a"}, {"documents", {words}}});
+  pairs.post("/v1/rerank", {{"query", "a"}, {"documents", {words}}, {"truncate", false}}, 400);
+}
+
 TEST(ServeEmbeddings, BadRequestsAreRefused) {
   Server server(kModels + "gemma3_mean");
   for (const auto& [body, field] : {std::pair<json, std::string>{json::object(), "input"},

@@ -186,8 +186,15 @@ def vectors(folder: pathlib.Path, prompts: list[str]) -> dict:
 
 def scores(folder: pathlib.Path) -> dict:
     model = CrossEncoder(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
-    found = [float(model.predict([(QUERY, text)], activation_fn=torch.nn.Identity())[0]) for text in TEXTS]
-    return {"query": QUERY, "documents": TEXTS, "scores": found}
+
+
+    def score(query: str, text: str) -> float:
+        return float(model.predict([(query, text)], activation_fn=torch.nn.Identity())[0])
+
+    found = [score(QUERY, text) for text in TEXTS]
+    # The tokenizer cuts the longer text of a pair first.
+    cut = [{"query": TEXTS[-1], "document": text, "score": score(TEXTS[-1], text)} for text in TEXTS[-3:]]
+    return {"query": QUERY, "documents": TEXTS, "scores": found} | ({} if model.tokenizer.chat_template else {"cut": cut})
 
 
 CASES = [qwen3_last, gemma3_mean, mistral_base, qwen2_score, qwen3_logit_score]
