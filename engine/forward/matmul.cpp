@@ -13,7 +13,7 @@ void CodeBuffer::make(ScratchSizer* sizer, int64_t rows, int64_t k) {
 }
 
 void InputBuffers::make(ScratchSizer* sizer, InputForms forms, int64_t rows, int64_t k) {
-  if (forms.values) sizer->make(&values, rows * k);
+  if (forms.values || keeps_values) sizer->make(&values, rows * k);
   if (forms.plain) plain.make(sizer, rows, k);
   if (forms.rotated) rotated.make(sizer, rows, k);
 }

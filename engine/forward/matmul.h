@@ -86,6 +86,7 @@ struct CodeBuffer {
 
 // Buffers of inputs that all workers read: a few unpacked rows, or row blocks, which may include padding rows.
 struct InputBuffers {
+  bool keeps_values = false;  // also of inputs whose matrices read codes, for the moments of calibration
   std::vector<float> values;  // [rows][k]
   CodeBuffer plain, rotated;
 
@@ -214,6 +215,7 @@ void pack_block(const Multiplier& m, const float* rows, int64_t first, int64_t c
 // less than a barrier. With several rows a task is a row or a row block, and prepare() ends with a barrier.
 template <class Make>
 Input prepare(const Multiplier& m, int64_t rows, int64_t k, InputForms forms, Make make) {
+  forms.values |= m.shared.keeps_values;
   if (rows == 1) {
     const float* row = make(0, 1, m.local.values.data());
     quantize_local(m, row, k, forms, 0);

@@ -30,7 +30,7 @@ class Team;
 struct LinearWeight;
 struct ModelConfig;
 
-// A text whose activations calibrate weights: `ids`, and the tokens that the unquantised model adds to them.
+// A text whose activations calibrate weights: `ids`, and the tokens that the model adds to them.
 struct CalibrationText {
   std::vector<int32_t> ids;
   int64_t added_tokens = 0;

@@ -148,7 +148,8 @@ std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* mome
 
 std::string calibration_name(std::span<const CalibrationText> texts) {
   if (texts.empty()) return {};
-  uint64_t hash = kHashSeed;
+  constexpr uint64_t kMethod = 2;  // another name for weights that older programs calibrated otherwise
+  uint64_t hash = kHashSeed + kMethod;
   for (const CalibrationText& text : texts) {
     const int64_t sizes[] = {std::ssize(text.ids), text.added_tokens};
     hash = hash_words(hash_words(hash, std::as_bytes(std::span(sizes))), std::as_bytes(std::span(text.ids)));
@@ -180,18 +181,19 @@ Error check_calibration(const LoadOptions& options, const ModelConfig& config) {
 }
 
 int64_t calibration_bytes(const Model& model) {
-  return (count_parameters(model.config).all + model.embedding.elements()) * static_cast<int64_t>(sizeof(bf16));
+  return count_parameters(model.config).all + model.embedding.elements() * static_cast<int64_t>(sizeof(bf16));
 }
 
 bool calibrates(const Model& model, std::span<PackJob> jobs) { return !layer_jobs(model, jobs).empty(); }
 
-Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> exact, std::span<PackJob> jobs, Model* model) {
+Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> reader, std::span<PackJob> jobs,
+                      Model* model) {
   Team alone({});
   Team& team = options.team ? *options.team : alone;
-  const int64_t capacity = std::min(kCalibrationWindow, context_length(exact->config));
-  const SchedulerOptions windows = {.kv = KvType::f32, .context = capacity, .pass_rows = kChunk};
+  const int64_t capacity = std::min(kCalibrationWindow, context_length(reader->config));
+  const SchedulerOptions windows = {.kv = KvType::f32, .context = capacity, .pass_rows = kChunk, .keeps_inputs = true};
   std::unique_ptr<Session> session;
-  if (Error e = open_session(*exact, team, windows, &session)) return e;
+  if (Error e = open_session(*reader, team, windows, &session)) return e;
   const std::vector<LayerJob> of_layers = layer_jobs(*model, jobs);
 
   std::vector<CalibrationText> texts = options.calibration;
@@ -202,7 +204,7 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> exact, 
     done += tokens;
     if (options.progress) options.progress(done, (runs + 1) * count_tokens(options.calibration));
   };
-  if (Error e = add_tokens(*exact, team, texts, report)) return e;
+  if (Error e = add_tokens(*reader, team, texts, report)) return e;
   Trace trace(layers);
   session->trace = &trace;
   int64_t packed_jobs = 0;
@@ -217,7 +219,7 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> exact, 
     if (Error e = run_texts(*session, texts, report)) return e;
     if (is_last_run) {  // frees memory for packing
       session.reset();
-      exact.reset();
+      reader.reset();
     }
     const auto feedback = feedback_of(team, &moments);
     for (const auto& [job, layer, stage] : run) job->feedback = &feedback[layer - first][static_cast<size_t>(stage)];

@@ -81,7 +81,7 @@ Error with_file(const Checkpoint& checkpoint, Error e) {
 
 Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* model) {
   const Checkpoint& checkpoint = model->checkpoint;
-  if (!model->calibration.empty()) {  // the unquantised model must fit beside the packed weights
+  if (!model->calibration.empty()) {  // the model that reads the texts must fit beside the packed weights
     const std::string advice = options.exchange ? " (not with --calibrate none)" : "";
     const int64_t bytes = model->weight_bytes + calibration_bytes(*model);
     if (Error e = check_memory(bytes, free_memory(), "too little memory to calibrate", checkpoint.folder, advice))
@@ -93,10 +93,11 @@ Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* mod
   if (model->calibration.empty()) {
     return with_file(checkpoint, pack_all(workers_of(options.team), jobs, model->arena.data, {true, options.progress}));
   }
-  std::unique_ptr<Model> unquantised;
-  const LoadOptions exact = {.quant = Quant::none, .lora = options.lora, .team = options.team};
-  if (Error e = load_model(checkpoint.folder, exact, &unquantised)) return e;
-  return with_file(checkpoint, pack_calibrated(options, std::move(unquantised), jobs, model));
+  // w8a8 reads a text several times as fast as mode none, and its inputs calibrate as well.
+  std::unique_ptr<Model> reader;
+  const LoadOptions w8a8 = {.lora = options.lora, .rotate = options.rotate, .team = options.team};
+  if (Error e = load_model(checkpoint.folder, w8a8, &reader)) return e;
+  return with_file(checkpoint, pack_calibrated(options, std::move(reader), jobs, model));
 }
 
 using ErrorSink = std::function<void(const Error&)>;

@@ -54,7 +54,7 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
 // arena: holds the model's matrices, all zeros. Leaves the calling thread unpinned.
 void touch_first(Team& team, const Model& model, std::byte* arena);
 
-// --- Calibration of quantised weights (GPTQ, Frantar et al. 2023). The unquantised model continues texts, then sums
+// --- Calibration of quantised weights (GPTQ, Frantar et al. 2023). The model in w8a8 continues texts, then sums
 // the second moments of each matrix's inputs. Error feedback (loader/pack/quantize.h) then minimises the change of
 // outputs.
 
@@ -77,8 +77,8 @@ bool calibrates(const Model& model, std::span<PackJob> jobs);
 int64_t calibration_bytes(const Model& model);
 
 // pack_all() with error feedback from options.calibration for the matrices that are quantised here, except those of
-// experts and the head. jobs: the memory of their matrices is assigned. exact: the same model in mode none, freed
+// experts and the head. jobs: the memory of their matrices is assigned. reader: the same model in w8a8, freed
 // before the last matrices are packed. Processes a few layers at a time if the moments of all do not fit into memory.
-Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> exact, std::span<PackJob> jobs, Model* model);
+Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> reader, std::span<PackJob> jobs, Model* model);
 
 }  // namespace pinion

@@ -56,6 +56,7 @@ Error allocate_scratch(PassRunner* runner, int64_t tokens, int64_t positions, in
   };
   ScratchSizer counter, allocator{.allocates = true};
   Scratch unallocated;
+  unallocated.activations.inputs.keeps_values = runner->scratch.activations.inputs.keeps_values;
   make(&counter, &unallocated);
   const int64_t bytes = mapped_bytes(*runner->model) + cache_bytes + counter.bytes + other_bytes;
   if (Error e = check_memory(bytes, free_memory(), "too little memory for " + what, "session",

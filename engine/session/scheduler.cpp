@@ -92,6 +92,7 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   s->options.context = context;
   const int64_t pass_rows = c.attends_both_ways ? std::max(context, options.pass_rows) : options.pass_rows;
   s->options.pass_rows = std::min(pass_rows, std::max(positions, sequences + 1));
+  s->scratch.activations.inputs.keeps_values = options.keeps_inputs;
   const KvShape shape = kv_shape_of(c, options.kv, model.shares());
   const int64_t rows = s->options.pass_rows;
   const int64_t hidden = options.keeps_hidden || model.reads_hidden() ? rows * c.hidden_size : 0;

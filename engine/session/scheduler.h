@@ -38,6 +38,7 @@ struct SchedulerOptions {
   Team* prefill_team = nullptr;                    // for passes of several tokens; null: the team for single tokens
   const Scheduler* also_open = nullptr;            // its untouched memory is not counted as free
   bool keeps_hidden = false;     // record hidden states, for drafts of an MTP layer or TextRequest::on_hidden
+  bool keeps_inputs = false;     // of all matrices as floats, for Trace::moments
   bool keeps_last_text = false;  // a finished request leaves its tokens in its sequence (Session)
 };
 
