@@ -1,6 +1,8 @@
 // Reads components of tokenizer.json. An unsupported one is an error: without it the ids would be silently wrong.
-#include <array>
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "tokenizer/tokens/tokenizer_internal.h"
@@ -8,28 +10,19 @@
 namespace pinion {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, NormalForm>, 4> kForms = {
-    {{"NFC", NormalForm::kNfc}, {"NFD", NormalForm::kNfd}, {"NFKC", NormalForm::kNfkc}, {"NFKD", NormalForm::kNfkd}}};
-constexpr std::array<std::pair<std::string_view, SplitBehavior>, 5> kBehaviors = {
-    {{"Removed", SplitBehavior::kRemoved},
-     {"Isolated", SplitBehavior::kIsolated},
-     {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
-     {"MergedWithNext", SplitBehavior::kMergedWithNext},
-     {"Contiguous", SplitBehavior::kContiguous}}};
-constexpr std::array<std::pair<std::string_view, PreTokenizer::Prepend>, 3> kPrepends = {
-    {{"always", PreTokenizer::Prepend::kAlways},
-     {"first", PreTokenizer::Prepend::kFirst},
-     {"never", PreTokenizer::Prepend::kNever}}};
+// Names in the file, in the order of the enumerations.
+constexpr std::string_view kForms[] = {"NFC", "NFD", "NFKC", "NFKD"};
+constexpr std::string_view kBehaviors[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+constexpr std::string_view kPrepends[] = {"always", "first", "never"};
 
-// The table's value for the text of field `name` (`absent`: of a missing field). An unknown text is an error.
-template <typename Table>
-auto choice(JsonFields& fields, std::string_view name, const Table& table, std::string absent) {
-  const std::string text = fields.text(name, std::move(absent));
-  for (const auto& [key, value] : table) {
-    if (key == text) return value;
-  }
-  if (!fields.error) fields.fail(name, "not supported", {}, "\"" + text + "\"");
-  return table[0].second;
+// The value whose name is the text of a field (`absent`: of a missing field). An unknown text is an error.
+template <class Enum>
+Enum choice(JsonFields& fields, std::string_view field, std::span<const std::string_view> names, std::string absent) {
+  const std::string text = fields.text(field, std::move(absent));
+  const auto found = std::ranges::find(names, text);
+  if (found != names.end()) return static_cast<Enum>(found - names.begin());
+  if (!fields.error) fields.fail(field, "not supported", {}, "\"" + text + "\"");
+  return {};
 }
 
 // Reads the members of a Sequence, which are in the list `name`.
@@ -78,7 +71,7 @@ std::string one_character(JsonFields& fields, std::string_view name) {
 
 PreTokenizer::Prepend read_prepend(JsonFields& fields) {
   const bool adds_space = fields.boolean("add_prefix_space", true);  // the old field
-  return choice(fields, "prepend_scheme", kPrepends, adds_space ? "always" : "never");
+  return choice<PreTokenizer::Prepend>(fields, "prepend_scheme", kPrepends, adds_space ? "always" : "never");
 }
 
 PreTokenizer split_step(Regex pattern, SplitBehavior behavior, bool invert = false) {
@@ -109,10 +102,9 @@ Error read_normalizer(const Json& json, const std::string& where, std::vector<No
   const std::string type = fields.text("type");
   if (fields.error) return fields.error;
   if (type == "Sequence") return read_sequence(fields, "normalizers", read_normalizer, out);
-  for (const auto& [name, form] : kForms) {
-    if (type == name) return out->push_back({.kind = Normalizer::Kind::kForm, .form = form}), Error{};
-  }
-  if (type == "Lowercase") {
+  if (const auto* form = std::ranges::find(kForms, type); form != std::end(kForms)) {
+    out->push_back({.kind = Normalizer::Kind::kForm, .form = static_cast<NormalForm>(form - kForms)});
+  } else if (type == "Lowercase") {
     out->push_back({.kind = Normalizer::Kind::kLowercase});
   } else if (type == "Prepend") {
     out->push_back({.kind = Normalizer::Kind::kPrepend, .text = fields.text("prepend")});
@@ -139,7 +131,7 @@ Error read_pre_tokenizer(const Json& json, const std::string& where, std::vector
     }
   } else if (type == "Split") {
     Regex pattern = read_pattern(fields);
-    const SplitBehavior behavior = choice(fields, "behavior", kBehaviors, "");
+    const SplitBehavior behavior = choice<SplitBehavior>(fields, "behavior", kBehaviors, "");
     out->push_back(split_step(std::move(pattern), behavior, fields.boolean("invert", false)));
   } else if (type == "ByteLevel") {
     read_byte_level(fields, out);
@@ -150,7 +142,8 @@ Error read_pre_tokenizer(const Json& json, const std::string& where, std::vector
     const auto behavior = is_individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous;
     out->push_back(split_step(own_pattern(fields, type), behavior));
   } else if (type == "Punctuation") {
-    out->push_back(split_step(own_pattern(fields, type), choice(fields, "behavior", kBehaviors, "Isolated")));
+    out->push_back(
+        split_step(own_pattern(fields, type), choice<SplitBehavior>(fields, "behavior", kBehaviors, "Isolated")));
   } else if (type == "WhitespaceSplit" || type == "Whitespace") {
     out->push_back(split_step(own_pattern(fields, type), SplitBehavior::kRemoved, type == "Whitespace"));
   } else {
