@@ -12,6 +12,7 @@
 #include <exception>
 #include <iterator>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -120,61 +121,34 @@ int run_on_enough_stack(const std::function<int()>& run) {
 
 struct CommandRow {
   const char* name;
-  const char* description;
-  const char* example;
   Run (*setup)(Command);
 };
 
 constexpr CommandRow kCommands[] = {
-    {"generate", "Continue a prompt", "pinion generate --model DIR --prompt \"Once upon a time\" --max-tokens 100",
-     setup_generate},
-    {"chat", "Talk with a model, turn by turn", "pinion chat --model DIR --system \"Answer briefly.\"", setup_chat},
-    {"serve", "Serve a model over HTTP with OpenAI's API", "pinion serve --model DIR --port 8080", setup_serve},
-    {"embed", "Make vectors of texts, or score them for a query",
-     "pinion embed --model DIR --file lines.txt --out F.npy", setup_embed},
-    {"logits", "Write a prompt's logits as a NumPy file",
-     "pinion logits --model DIR --prompt-ids 1,2,3 --all --out F.npy", setup_logits},
-    {"tokenize", "Convert text to token ids", "pinion tokenize --model DIR --text \"Hello world\"", setup_tokenize},
-    {"detokenize", "Convert token ids to text", "pinion detokenize --model DIR --ids 1,15043,3186", setup_detokenize},
-    {"template", "Print the prompt that the chat template makes of a conversation",
-     "pinion template --model DIR --messages talk.json --var enable_thinking=false", setup_template},
-    {"bench", "Measure the speed of prefill and decode, and compare it with the memory bandwidth",
-     "pinion bench --model DIR -p 512 -n 128 -r 5 -t 1,2", setup_bench},
-    {"golden", "Record a model's outputs, or check that they are still the same bit for bit",
-     "pinion golden check --model DIR --golden G.json", setup_golden},
-    {"quality", "Measure how quantisation changes a model's predictions of a text",
-     "pinion quality --model DIR --file TEXT --tokens 4096", setup_quality},
-    {"get", "Download a model from the Hugging Face Hub", "pinion get Qwen/Qwen3-0.6B", setup_get},
-    {"inspect", "Describe a model folder: family, shapes, memory, mode and cores of a run",
-     "pinion inspect --model DIR", setup_inspect},
-    {"pack", "Pack a model's weights into the cache for fast starts, and print the file and its size",
-     "pinion pack --model DIR", setup_pack},
-    {"tune", "Find the fastest cores and prefill chunk of this machine, and save them for later runs",
-     "pinion tune --model DIR", setup_tune},
-    {"cpu", "Describe this machine: cores, features, kernels", "pinion cpu --bandwidth", setup_cpu},
-    {"completion", "Print a shell script that completes commands, options and values",
-     "pinion completion fish | source", setup_completion},
-    {"man", "Print the manual page", "pinion man >pinion.1 && man ./pinion.1", setup_man},
-};
-
-// Command names of other programs, with the command that does it here.
-constexpr std::pair<const char*, const char*> kForeignNames[] = {
-    {"run", "`pinion chat` talks with a model, `pinion generate` continues a text"},
-    {"pull", "`pinion get ORG/NAME` downloads a model"},
-    {"download", "`pinion get ORG/NAME` downloads a model"},
-    {"server", "`pinion serve` serves a model over HTTP"},
-    {"show", "`pinion inspect` describes a model"},
-    {"convert", "models need no conversion; `pinion pack` prepares fast starts"},
-    {"quantize", "`--quant` selects the quantisation of a run, and `pinion pack` prepares it"},
-    {"perplexity", "`pinion quality` measures it"},
-    {"version", "`pinion --version` prints it"},
+    {"generate", setup_generate},
+    {"chat", setup_chat},
+    {"serve", setup_serve},
+    {"embed", setup_embed},
+    {"logits", setup_logits},
+    {"tokenize", setup_tokenize},
+    {"detokenize", setup_detokenize},
+    {"template", setup_template},
+    {"bench", setup_bench},
+    {"golden", setup_golden},
+    {"quality", setup_quality},
+    {"get", setup_get},
+    {"inspect", setup_inspect},
+    {"pack", setup_pack},
+    {"tune", setup_tune},
+    {"cpu", setup_cpu},
+    {"completion", setup_completion},
+    {"man", setup_man},
 };
 
 int fail_unknown_command(const std::string& typed, const Command& root) {
-  const auto foreign = std::ranges::find(kForeignNames, typed, [](const auto& row) { return row.first; });
-  const std::string hint = foreign == std::end(kForeignNames) ? did_you_mean(typed, root.command_names())
-                                                              : std::string("; ") + foreign->second;
-  return fail_usage("no command \"" + typed + "\"" + hint);
+  const std::string foreign = help_table("foreign").value(typed, "");
+  return fail_usage("no command \"" + typed + "\"" +
+                    (foreign.empty() ? did_you_mean(typed, root.command_names()) : "; " + foreign));
 }
 
 // exchange: with the other processes; null: this one is alone.
@@ -183,7 +157,7 @@ int run_program(int argc, char** argv, Exchange* exchange) {
                    "Example: pinion chat --model configs/demo\n`pinion COMMAND --help` explains a command.");
   std::vector<std::pair<Command, Run>> runs;
   for (const CommandRow& row : kCommands) {
-    const Command command = line.root().add_command(row.name, row.description, row.example);
+    const Command command = line.root().add_command(row.name);
     runs.emplace_back(command, row.setup(command));
   }
   static char help[] = "--help", both[] = "--pg";

@@ -160,34 +160,30 @@ bool parse_pair(const std::string& text, BenchTest* out) {
 }
 
 void add_test_options(Command app, const std::shared_ptr<BenchOptions>& options) {
-  const auto add = [&](const char* spelling, auto& list, double min, double max, const char* help) {
-    app.add_number(spelling, list, min, max, help).list();
+  const auto add = [&](const char* spelling, auto& list, double min, double max) {
+    app.add_number(spelling, list, min, max).list();
   };
-  add("-p LIST", options->prompt_tokens, 0, kMaxTestTokens,
-      "Prompt tokens of each prefill test: 512,4096 (default: 512); 0: none");
-  add("-n LIST", options->decode_tokens, 0, kMaxTestTokens, "Tokens of each decode test (default: 128); 0: none");
-  add("-d LIST", options->depths, 0, kMaxTestTokens, "Positions in the cache before each test: 0,4096 (default: 0)");
-  add("-b LIST", options->batches, 1, 256, "Sequences decoded at once, for -n passes: 1,2,4,8,16");
-  add("-v LIST", options->rows, 1, 256, "Rows of one sequence in a pass, as in the verification of drafts: 1,2,4,8");
-  app.add_option("--pg P,N", options->both, "Also -pg: a prompt of P tokens, then N decoded tokens; repeatable")
-      .check([](const std::string& text) {
-        BenchTest test = {};
-        return parse_pair(text, &test) ? std::string() : "want two counts like 512,128, have " + text;
-      });
-  app.add_path("--prompt-cache DIR", options->prompt_cache,
-               "Also time the first token of texts that share the tokens of -p, from memory and from files in DIR");
-  app.add_number("-r N", options->repetitions, 1, 10000, "Repetitions");
-  add("-t,--threads LIST", options->threads, 1, kMaxThreads,
-      "Thread counts: 1,2,4 (default: as tuned, else one per useful core)");
+  add("-p LIST", options->prompt_tokens, 0, kMaxTestTokens);
+  add("-n LIST", options->decode_tokens, 0, kMaxTestTokens);
+  add("-d LIST", options->depths, 0, kMaxTestTokens);
+  add("-b LIST", options->batches, 1, 256);
+  add("-v LIST", options->rows, 1, 256);
+  app.add_option("--pg P,N", options->both).check([](const std::string& text) {
+    BenchTest test = {};
+    return parse_pair(text, &test) ? std::string() : "want two counts like 512,128, have " + text;
+  });
+  app.add_path("--prompt-cache DIR", options->prompt_cache);
+  app.add_number("-r N", options->repetitions, 1, 10000);
+  add("-t,--threads LIST", options->threads, 1, kMaxThreads);
 }
 
 void add_report_options(Command app, const std::shared_ptr<BenchOptions>& options) {
-  app.add_option("-o FORMAT", options->format, "Output: md, json, jsonl or csv").one_of({"md", "json", "jsonl", "csv"});
-  app.add_flag("--profile", options->profile, "Also report the time by stage and worker, and the waits at barriers");
-  app.add_path("--plot F.svg", options->plot, "Also draw speed against threads, and the stages with --profile");
+  app.add_option("-o FORMAT", options->format).one_of({"md", "json", "jsonl", "csv"});
+  app.add_flag("--profile", options->profile);
+  app.add_path("--plot F.svg", options->plot);
   // For tests.
-  app.add_option("--sysfs DIR", options->sysfs, "Folder of the machine's sensors").hidden();
-  app.add_number("--roof-mb N", options->roof_mb, 2, 1 << 20, "Size of the buffer for the roof").hidden();
+  app.add_option("--sysfs DIR", options->sysfs).hidden();
+  app.add_number("--roof-mb N", options->roof_mb, 2, 1 << 20).hidden();
 }
 
 }  // namespace

@@ -186,26 +186,22 @@ void set_system(Chat& chat, const std::string& argument) {
 
 void show_stats(Chat& chat, const std::string&) {
   const GenerateResult& last = chat.last;
-  const size_t used = chat.session->sequence.ids.size();
-  const auto capacity = static_cast<size_t>(chat.session->sequence.cache.capacity);
-  std::string text;
-  const auto add = [&](const char* name, const std::string& figures) { text += std::string(name) + figures + "\n"; };
-  add("prompt   ", std::to_string(last.prefilled_tokens) + " tokens at " +
-                       rate_text(static_cast<double>(last.prefilled_tokens), last.prefill_seconds) + "/s, " +
-                       std::to_string(last.reused_tokens) + " reused");
-  add("answer   ", std::to_string(last.ids.size()) + " tokens at " +
-                       rate_text(static_cast<double>(decoded_tokens(last)), last.decode_seconds) + "/s");
-  if (chat.drafting.speculates) {
-    add("drafts   ", std::to_string(last.accepted) + " of " + std::to_string(last.drafted) + " accepted, " +
-                         rate_text(static_cast<double>(decoded_tokens(last)), static_cast<double>(last.decode_passes)) +
-                         " tokens a pass");
-  }
-  add("context  ", std::to_string(used) + " of " + std::to_string(capacity) + " tokens, " +
-                       std::to_string(used * 100 / capacity) + " %");
-  const auto snapshots = static_cast<double>(snapshot_bytes(chat.session->snapshots));
-  add("memory   ", bytes_text(static_cast<double>(peak_rss_bytes())) + " at most" +
-                       (snapshots > 0 ? ", " + bytes_text(snapshots) + " of snapshots of the recurrent state" : ""));
-  print(text);
+  const auto decoded = static_cast<double>(decoded_tokens(last));
+  print_report({{"prompt_tokens", last.prefilled_tokens},
+                {"prompt_rate", rate_text(static_cast<double>(last.prefilled_tokens), last.prefill_seconds)},
+                {"reused_tokens", last.reused_tokens},
+                {"tokens", last.ids.size()},
+                {"rate", rate_text(decoded, last.decode_seconds)},
+                {"has_drafts", chat.drafting.speculates},
+                {"accepted", last.accepted},
+                {"drafted", last.drafted},
+                {"tokens_per_pass", rate_text(decoded, static_cast<double>(last.decode_passes))},
+                {"used", chat.session->sequence.ids.size()},
+                {"capacity", chat.session->sequence.cache.capacity},
+                {"memory", bytes_text(static_cast<double>(peak_rss_bytes()))},
+                {"snapshot_bytes", snapshot_bytes(chat.session->snapshots)},
+                {"snapshots", bytes_text(static_cast<double>(snapshot_bytes(chat.session->snapshots)))}},
+               false, "chat_stats");
 }
 
 struct ChatCommand {
@@ -339,19 +335,15 @@ void report_failure(Chat& chat, const std::string& message) {
 Run setup_chat(Command app) {
   auto options = std::make_shared<ChatOptions>();
   add_run_options(app, &options->run);
-  app.add_option("--system TEXT", options->system, "System message");
-  app.add_number("-n,--max-tokens N", options->max_tokens, -1, 1 << 30,
-                 "Maximum number of tokens of an answer (default, or -1: until the context is full)");
-  app.add_number("-c,--context N", options->context, 1, 1 << 30,
-                 "Maximum number of tokens of the conversation (default: the model's context, or what fits in half "
-                 "of the free memory)");
-  app.add_choice("--overflow WHAT", kOverflowNames, options->overflow,
-                 "When the context is full, drop the oldest turns (default), or stop until /reset");
+  app.add_option("--system TEXT", options->system);
+  app.add_number("-n,--max-tokens N", options->max_tokens, -1, 1 << 30);
+  app.add_number("-c,--context N", options->context, 1, 1 << 30);
+  app.add_choice("--overflow WHAT", kOverflowNames, options->overflow);
   add_prompt_cache_option(app, &options->prompt_cache);
   add_stop_option(app, &options->stops);
   add_speculate_option(app, &options->speculate);
-  app.add_flag("--no-thinking", options->no_thinking, "Set the template's variable enable_thinking to false");
-  app.add_flag("--hide-thinking", options->hide_thinking, "Show one line instead of the model's thoughts");
+  app.add_flag("--no-thinking", options->no_thinking);
+  app.add_flag("--hide-thinking", options->hide_thinking);
   add_sampling_options(app, &options->sampling);
   add_quiet_option(app, &options->quiet);
   return {[options] { return run_chat(*options); }, {&options->run}};

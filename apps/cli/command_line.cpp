@@ -30,6 +30,14 @@ const char* kind_of(const std::string& value, bool has_choices) {
   return value == "F" || value.find('.') != std::string::npos ? "file" : "other";
 }
 
+// `given`, or else the help of an option in help.json: the command's own, or that of several commands.
+std::string help_of(const CLI::App& command, const std::string& spelling, const std::string& given) {
+  const OrderedJson none = OrderedJson::object(), &shared = help_table("options");
+  const OrderedJson own =
+      help_table("commands").value(command.get_name(), none).value("options", OrderedJson::object());
+  return given.empty() ? own.value(spelling, shared.value(spelling, "")) : given;
+}
+
 OrderedJson describe_option(const CLI::Option& option) {
   std::vector<std::string> names, choices;
   for (const std::string& name : option.get_snames()) names.push_back("-" + name);
@@ -83,6 +91,11 @@ std::string plain_message(CLI::App* app) {
 
 }  // namespace
 
+const OrderedJson& help_table(const char* name) {
+  static const OrderedJson kTables = OrderedJson::parse(help_file_text());
+  return kTables[name];
+}
+
 Option Option::required(bool is_required) const { return Option(option_->required(is_required)); }
 
 Option Option::check(const std::function<std::string(const std::string& text)>& complaint) const {
@@ -135,7 +148,8 @@ Option Option::hidden() const { return Option(option_->group("")); }
 template <class T>
 Option Command::add_option(const std::string& spelling, T& value, const std::string& help) const {
   const auto [names, placeholder] = parts_of(spelling);
-  CLI::Option* option = app_->add_option(names, value, help)->type_name(placeholder)->allow_extra_args(false);
+  CLI::Option* option =
+      app_->add_option(names, value, help_of(*app_, spelling, help))->type_name(placeholder)->allow_extra_args(false);
   if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
     if (value != T{}) option->capture_default_str();
   }
@@ -158,18 +172,21 @@ Option Command::add_choice(const std::string& spelling, std::span<const std::str
   const std::vector<std::string> names(values.begin(), values.end());
   const auto choose = [names, chosen](const auto& text) { chosen(std::ranges::find(names, text) - names.begin()); };
   const auto [option, placeholder] = parts_of(spelling);
-  return Option(app_->add_option_function<std::string>(option, choose, help)->type_name(placeholder)).one_of(names);
+  return Option(app_->add_option_function<std::string>(option, choose, help_of(*app_, spelling, help))
+                    ->type_name(placeholder))
+      .one_of(names);
 }
 
 Option Command::add_flag(const std::string& name, bool& value, const std::string& help) const {
-  return Option(app_->add_flag(name, value, help));
+  return Option(app_->add_flag(name, value, help_of(*app_, name, help)));
 }
 
 Option Command::find(const std::string& name) const { return Option(app_->get_option(name)); }
 
-Command Command::add_command(const std::string& name, const std::string& help, const std::string& example) const {
-  CLI::App* command = app_->add_subcommand(name, help);
-  command->footer(std::string(kExample) + example);
+Command Command::add_command(const std::string& name) const {
+  const OrderedJson& row = help_table("commands")[name];
+  CLI::App* command = app_->add_subcommand(name, row["help"]);
+  command->footer(std::string(kExample) + row["example"].get<std::string>());
   return Command(command);
 }
 

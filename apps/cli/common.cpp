@@ -11,33 +11,20 @@
 namespace pinion {
 
 Option add_model_option(Command app, RunOptions* options) {
-  return app
-      .add_option(
-          "-m,--model DIR", options->model,
-          "Model folder in the Hugging Face layout, GGUF file, or ORG/NAME[:TAG] in the cache of a download tool")
-      .replace(find_model_folder);
+  return app.add_option("-m,--model DIR", options->model).replace(find_model_folder);
 }
 
 void add_model_or_synthetic_options(Command app, RunOptions* options) {
   Option model = add_model_option(app, options);
-  app.add_path("--synthetic CONFIG.json", options->synthetic, "Instead of a model: random weights for this config.json")
-      .excludes(model);
-  app.add_flag("--ternary", options->load.synthetic_ternary,
-               "Ternary weights for --synthetic: -1, 0 or 1 times a scale")
-      .excludes(model);
+  app.add_path("--synthetic CONFIG.json", options->synthetic).excludes(model);
+  app.add_flag("--ternary", options->load.synthetic_ternary).excludes(model);
 }
 
 void add_calibrate_option(Command app, RunOptions* options) {
-  app.add_path(
-      "--calibrate self|none|F.txt", options->calibrate,
-      "Texts that calibrate quantised weights: self (the model's own, default for w4a8 and w4a8+), none (default "
-      "otherwise), or a file beside the model's own; `pinion pack` caches the result for later starts");
+  app.add_path("--calibrate self|none|F.txt", options->calibrate);
 }
 
-void add_lora_option(Command app, RunOptions* options) {
-  app.add_option("--lora DIR[=FACTOR]", options->load.lora,
-                 "Merge this LoRA adapter (a PEFT folder) into the weights, FACTOR times; repeatable");
-}
+void add_lora_option(Command app, RunOptions* options) { app.add_option("--lora DIR[=FACTOR]", options->load.lora); }
 
 void add_weight_options(Command app, RunOptions* options) {
   add_lora_option(app, options);
@@ -45,47 +32,33 @@ void add_weight_options(Command app, RunOptions* options) {
     options->load.quant = static_cast<Quant>(chosen);
     options->quant_reason = kQuantRequested;
   };
-  app.add_choice("--quant MODE", kQuantNames, choose_quant,
-                 "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8), w4a8 (4-bit weights, int8 head) or "
-                 "w4a8+ (4-bit weights with zero points); "
-                 "default: w4a8 for files of 4 bits whose codes can be kept and for small GGUF files, else w8a8");
+  app.add_choice("--quant MODE", kQuantNames, choose_quant);
   app.when_parsed([options] { resolve_quant(options); });
   const auto choose_head = [options](size_t chosen) { options->load.head = kHeadFormats[chosen]; };
-  app.add_choice("--head FORMAT", kHeadNames, choose_head,
-                 "Weights of the head, if different from the mode's: none (bf16), w8 or w4");
-  app.add_option("--keep PATTERN", options->load.keep,
-                 "Keep matrices whose name contains PATTERN at bf16, e.g. lm_head; repeatable")
-      .not_empty("an empty pattern would keep all matrices")
-      .list();
-  app.add_flag("--no-rotate", options->no_rotate, "Quantise inputs without rotation: for comparison, costs quality");
+  app.add_choice("--head FORMAT", kHeadNames, choose_head);
+  app.add_option("--keep PATTERN", options->load.keep).not_empty("an empty pattern would keep all matrices").list();
+  app.add_flag("--no-rotate", options->no_rotate);
   add_calibrate_option(app, options);
 }
 
 void add_number_options(Command app, RunOptions* options) {
   add_weight_options(app, options);
   const auto choose_kv = [options](size_t chosen) { options->kv = static_cast<KvType>(chosen); };
-  app.add_choice(
-      "--kv TYPE", kKvNames, choose_kv,
-      "Type of the KV cache: f32 (default for none), bf16, or q8 (default otherwise: rotated int8, half the bytes)");
+  app.add_choice("--kv TYPE", kKvNames, choose_kv);
 }
 
 void add_threads_option(Command app, RunOptions* options) {
-  app.add_number("-t,--threads N", options->team.threads, 1, kMaxThreads,
-                 "Threads (default: as tuned, else one per useful core)");
+  app.add_number("-t,--threads N", options->team.threads, 1, kMaxThreads);
 }
 
 void add_speed_options(Command app, RunOptions* options) {
-  app.add_option("--cores LIST", options->cores, "Cores to use: 0-3,8 or big, little, all").not_empty("no cores");
-  app.add_option("--kernels NAME", options->kernels_name, "Kernel table, by its name in `pinion cpu`");
-  app.add_number("--prefill-chunk N", options->team.prefill_chunk, 1, 65536,
-                 "Prompt tokens per pass; does not change the result (default: as tuned, else 256)");
-  app.add_number("--timeout S", options->board_timeout_seconds, 0.1, 86400,
-                 "Seconds to wait for another board during a pass under mpirun; then all boards end");
+  app.add_option("--cores LIST", options->cores).not_empty("no cores");
+  app.add_option("--kernels NAME", options->kernels_name);
+  app.add_number("--prefill-chunk N", options->team.prefill_chunk, 1, 65536);
+  app.add_number("--timeout S", options->board_timeout_seconds, 0.1, 86400);
 }
 
-void add_cache_option(Command app, RunOptions* options) {
-  app.add_flag("--no-cache", options->no_cache, "Pack the weights again, without reading or writing the weight cache");
-}
+void add_cache_option(Command app, RunOptions* options) { app.add_flag("--no-cache", options->no_cache); }
 
 void add_run_options(Command app, RunOptions* options) {
   add_model_option(app, options).required();
@@ -95,10 +68,7 @@ void add_run_options(Command app, RunOptions* options) {
   add_cache_option(app, options);
 }
 
-void add_pooling_option(Command app, std::string* pooling) {
-  app.add_option("--pooling MODE", *pooling,
-                 "How hidden states become a vector: cls, last, max, mean or weightedmean (default: the folder's)");
-}
+void add_pooling_option(Command app, std::string* pooling) { app.add_option("--pooling MODE", *pooling); }
 
 void add_sampling_options(Command app, SamplingFlags* flags) {
   for (size_t i = 0; i < std::size(kSamplerSettings); ++i) {
@@ -109,10 +79,9 @@ void add_sampling_options(Command app, SamplingFlags* flags) {
     Option option = app.add_number(name + " " + row.letter, flags->settings[i], row.min, row.max, row.help);
     if (row.count) option.whole();
   }
-  app.add_option("--dry-sequence-breaker TEXT", flags->dry_breakers,
-                 "TEXT ends repetitions for DRY; repeatable; none: no text does (default: newline : \" *)");
+  app.add_option("--dry-sequence-breaker TEXT", flags->dry_breakers);
   constexpr double kMaxSeed = 9007199254740991;  // 2^53 - 1: exact in every JSON reader
-  app.add_number("-s,--seed S", flags->seed, 0, kMaxSeed, "Same seed, same text (default: random, printed by --json)");
+  app.add_number("-s,--seed S", flags->seed, 0, kMaxSeed);
 }
 
 OrderedJson sampler_json(const SamplerOptions& options) {
@@ -126,21 +95,16 @@ OrderedJson sampler_json(const SamplerOptions& options) {
 }
 
 Option add_stop_option(Command app, std::vector<std::string>* stops) {
-  return app.add_option("--stop TEXT", *stops, "End before TEXT, which is not printed: $'\\n' or \"User:\"; repeatable")
-      .not_empty("want a text, have none");
+  return app.add_option("--stop TEXT", *stops).not_empty("want a text, have none");
 }
 
-void add_quiet_option(Command app, bool* quiet) {
-  app.add_flag("--quiet", *quiet, "Print only failures on standard error: no notes, progress or figures");
-}
+void add_quiet_option(Command app, bool* quiet) { app.add_flag("--quiet", *quiet); }
 
 void add_prompt_cache_option(Command app, std::string* flag) {
   const auto complain = [](const std::string& text) {
     return prompt_cache_options(text).limit_bytes > 0 ? "" : "want DIR or DIR,SIZE with a SIZE like 500M or 8G";
   };
-  app.add_option("--prompt-cache DIR[,SIZE]", *flag,
-                 "Keep what was read and written in DIR, up to SIZE (8G), so that a later start need not read it again")
-      .check(complain);
+  app.add_option("--prompt-cache DIR[,SIZE]", *flag).check(complain);
 }
 
 PromptCacheOptions prompt_cache_options(const std::string& flag) {

@@ -156,10 +156,8 @@ MakeRules grammar_rules(GrammarRulesOptions options) {
 }
 
 void add_grammar_options(Command app, GrammarFlags* flags) {
-  Option schema = app.add_path("--json-schema F", flags->json_schema,
-                               "Constrain the text to JSON that is valid for this schema (json-schema.org)");
-  app.add_path("--grammar F", flags->grammar, "Constrain the text to this grammar (GBNF, start symbol root)")
-      .excludes(schema);
+  Option schema = app.add_path("--json-schema F", flags->json_schema);
+  app.add_path("--grammar F", flags->grammar).excludes(schema);
 }
 
 Error read_grammar(const GrammarFlags& flags, const std::shared_ptr<const Tokenizer>& tokenizer, MakeRules* out) {

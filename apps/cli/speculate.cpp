@@ -72,14 +72,9 @@ Error open_drafting(const std::string& source, const RunOptions& run, const Runt
 }  // namespace
 
 void add_speculate_option(Command app, std::string* source) {
-  app.add_option(
-         "--speculate off|ngram|mtp|DIR", *source,
-         "Speculative decoding; the text stays the same. Drafts come from repetitions in the text (ngram), from the "
-         "model's own MTP layer, if it has one (mtp), or from a smaller model with the same vocabulary (a folder or "
-         "ORG/NAME). Default: off; ngram with a grammar")
-      .replace([](const std::string& text) {
-        return text == kNgram || text == kMtp || text == "off" ? text : find_model_folder(text);
-      });
+  app.add_option("--speculate off|ngram|mtp|DIR", *source).replace([](const std::string& text) {
+    return text == kNgram || text == kMtp || text == "off" ? text : find_model_folder(text);
+  });
 }
 
 bool needs_hidden(const std::string& source) { return source == kMtp; }

@@ -130,12 +130,9 @@ Run setup_cpu(Command app) {
   auto options = std::make_shared<CpuOptions>();
   add_threads_option(app, &options->run);
   add_speed_options(app, &options->run);
-  Option bandwidth =
-      app.add_flag("--bandwidth", options->bandwidth, "Measure the team's read bandwidth and the time of a barrier");
-  app.add_path("--topology DIR", options->topology,
-               "Plan for another machine: folder with a copy of its /sys and /proc")
-      .excludes(bandwidth);
-  app.add_flag("--json", options->json, "Print one JSON object");
+  Option bandwidth = app.add_flag("--bandwidth", options->bandwidth);
+  app.add_path("--topology DIR", options->topology).excludes(bandwidth);
+  app.add_flag("--json", options->json);
   return {[options] { return run_cpu(*options); }};
 }
 

@@ -100,16 +100,14 @@ int run_embed(const EmbedOptions& options) {
 Run setup_embed(Command app) {
   auto options = std::make_shared<EmbedOptions>();
   add_run_options(app, &options->run);
-  app.add_option("--text TEXT", options->texts, "A text; repeatable (default: the lines of --file)");
-  app.add_path("--file F", options->file, "Texts, one a line; - is standard input (default)");
-  app.add_option("--query TEXT", options->query, "Score the texts for this query, with a model that scores pairs");
-  Option name = app.add_option("--prompt-name NAME", options->prompt_name,
-                               "Prompt of the model's folder, such as query or document (default: the folder's)");
-  app.add_option("--prompt TEXT", options->prompt, "Text before each text, or a reranker's instruction").excludes(name);
-  app.add_number("--dimensions N", options->dimensions, 1, 1 << 16,
-                 "Keep the first N numbers of each vector (default: all)");
+  app.add_option("--text TEXT", options->texts);
+  app.add_path("--file F", options->file);
+  app.add_option("--query TEXT", options->query);
+  Option name = app.add_option("--prompt-name NAME", options->prompt_name);
+  app.add_option("--prompt TEXT", options->prompt).excludes(name);
+  app.add_number("--dimensions N", options->dimensions, 1, 1 << 16);
   add_pooling_option(app, &options->pooling);
-  app.add_path("--out F.npy", options->out, "NumPy file to write (default: print a line of JSON for each text)");
+  app.add_path("--out F.npy", options->out);
   return {[options] { return run_embed(*options); }};
 }
 

@@ -410,29 +410,21 @@ Run setup_generate(Command app) {
   auto options = std::make_shared<GenerateFlags>();
   add_run_options(app, &options->run);
   std::vector<Option> sources = {
-      app.add_option("-p,--prompt TEXT", options->prompt, "The text to continue (default: standard input)"),
-      app.add_path("-f,--prompt-file F", options->prompt_file, "File with the prompt"),
-      app.add_option("--prompt-ids LIST", options->prompt_ids, "Token ids of the prompt: 1,2,3; no tokenizer needed"),
-      app.add_path("--prompts F.jsonl", options->prompts,
-                   "Many prompts, one JSON object per line: {\"prompt\": TEXT} or {\"prompt_ids\": [..]}; prints one "
-                   "line for each")};
+      app.add_option("-p,--prompt TEXT", options->prompt), app.add_path("-f,--prompt-file F", options->prompt_file),
+      app.add_option("--prompt-ids LIST", options->prompt_ids), app.add_path("--prompts F.jsonl", options->prompts)};
   for (auto source = sources.begin(); source != sources.end(); ++source) {
     for (auto earlier = sources.begin(); earlier != source; ++earlier) source->excludes(*earlier);
   }
-  app.add_number("--parallel N", options->parallel, 1, 1024,
-                 "With --prompts: requests decoded at once; does not change their text (default: 8)");
-  app.add_number("-n,--max-tokens N", options->max_tokens, -1, 1 << 30,
-                 "Maximum number of tokens to generate; -1 is 8192");
+  app.add_number("--parallel N", options->parallel, 1, 1024);
+  app.add_number("-n,--max-tokens N", options->max_tokens, -1, 1 << 30);
   add_prompt_cache_option(app, &options->prompt_cache);
   add_stop_option(app, &options->stops);
   add_grammar_options(app, &options->grammar);
   add_speculate_option(app, &options->speculate);
   add_sampling_options(app, &options->sampling);
-  app.add_number("--logprobs N", options->logprobs, 0, 1000,
-                 "With --json: log probabilities of prompt and text, each with the N most likely tokens")
-      .whole();
-  app.add_flag("--ignore-eos", options->ignore_eos, "Continue after the tokens that end a text");
-  app.add_flag("--json", options->json, "Print one JSON object at the end instead of the text");
+  app.add_number("--logprobs N", options->logprobs, 0, 1000).whole();
+  app.add_flag("--ignore-eos", options->ignore_eos);
+  app.add_flag("--json", options->json);
   add_quiet_option(app, &options->quiet);
   return {[options] { return run_generate(*options); }, {&options->run}};
 }

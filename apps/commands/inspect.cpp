@@ -232,7 +232,7 @@ int run_inspect(const InspectOptions& options) {
 Run setup_inspect(Command app) {
   auto options = std::make_shared<InspectOptions>();
   add_run_options(app, &options->run);
-  app.add_flag("--json", options->json, "Print one JSON object");
+  app.add_flag("--json", options->json);
   return {[options] { return run_inspect(*options); }};
 }
 

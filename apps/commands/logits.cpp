@@ -60,10 +60,10 @@ int run_logits(const LogitsOptions& options) {
 Run setup_logits(Command app) {
   auto options = std::make_shared<LogitsOptions>();
   add_run_options(app, &options->run);
-  Option ids = app.add_option("--prompt-ids LIST", options->prompt_ids, "Token ids of the prompt: 1,2,3");
-  app.add_option("-p,--prompt TEXT", options->prompt, "The prompt as text").excludes(ids);
-  app.add_flag("--all", options->all, "Write the logits of every token, not only of the last");
-  app.add_path("--out F.npy", options->out, "NumPy file to write").required();
+  Option ids = app.add_option("--prompt-ids LIST", options->prompt_ids);
+  app.add_option("-p,--prompt TEXT", options->prompt).excludes(ids);
+  app.add_flag("--all", options->all);
+  app.add_path("--out F.npy", options->out).required();
   return {[options] { return run_logits(*options); }, {&options->run}};
 }
 

@@ -216,11 +216,10 @@ int run_quality(const QualityOptions& options) {
 Run setup_quality(Command app) {
   auto options = std::make_shared<QualityOptions>();
   add_run_options(app, &options->run);
-  app.add_path("--file F.txt", options->file, "Text to predict").required();
-  app.add_number("--window N", options->window, 2, 1 << 24,
-                 "Tokens of a window, predicted from its beginning (default: 512, or the model's context)");
-  app.add_number("--tokens N", options->tokens, 1, 1 << 30, "Use only the first N tokens of the text (default: all)");
-  app.add_flag("--json", options->json, "Print one JSON object");
+  app.add_path("--file F.txt", options->file).required();
+  app.add_number("--window N", options->window, 2, 1 << 24);
+  app.add_number("--tokens N", options->tokens, 1, 1 << 30);
+  app.add_flag("--json", options->json);
   return {[options] { return run_quality(*options); }};
 }
 

@@ -170,41 +170,34 @@ int run_template(const TemplateOptions& options) {
 Run setup_tokenize(Command app) {
   auto options = std::make_shared<TokenizeOptions>();
   add_model_option(app, &options->run).required();
-  Option text = app.add_option("--text TEXT", options->text, "Text (default: standard input, byte for byte)");
-  app.add_flag("--no-special", options->no_special, "Do not add BOS and EOS");
-  app.add_flag("--json", options->json, "Print ids and tokens as a JSON object");
-  app.add_flag("--jsonl", options->jsonl, "Read one JSON string per line, print one JSON list of ids per line")
-      .excludes(text);
+  Option text = app.add_option("--text TEXT", options->text);
+  app.add_flag("--no-special", options->no_special);
+  app.add_flag("--json", options->json);
+  app.add_flag("--jsonl", options->jsonl).excludes(text);
   return {[options] { return run_tokenize(*options); }};
 }
 
 Run setup_detokenize(Command app) {
   auto options = std::make_shared<TokenizeOptions>();
   add_model_option(app, &options->run).required();
-  Option ids = app.add_option("--ids LIST", options->ids, "Token ids: 1,2,3 (default: standard input)");
-  app.add_flag("--special", options->keep_special, "Show special tokens");
-  app.add_flag("--json", options->json, "Print the text as a JSON object");
-  app.add_flag("--jsonl", options->jsonl, "Read one JSON list of ids per line, print one JSON string per line")
-      .excludes(ids);
+  Option ids = app.add_option("--ids LIST", options->ids);
+  app.add_flag("--special", options->keep_special);
+  app.add_flag("--json", options->json);
+  app.add_flag("--jsonl", options->jsonl).excludes(ids);
   return {[options] { return run_detokenize(*options); }};
 }
 
 Run setup_template(Command app) {
   auto options = std::make_shared<TemplateOptions>();
   add_model_option(app, &options->run).required();
-  app.add_path("--messages F", options->messages, "JSON list of messages with role and content; - is standard input")
-      .required();
-  app.add_path("--tools F", options->tools, "JSON list of the tools' schemas");
-  app.add_option("--var NAME=VALUE", options->variables,
-                 "Variable of the template, JSON or text, e.g. enable_thinking=false; repeatable");
-  app.add_option("--template NAME", options->name,
-                 "Template to use if the folder has several (default: tool_use with --tools, else default)");
-  app.add_flag("--no-generation-prompt", options->no_generation_prompt, "End after the last message");
-  app.add_flag("--continue-final-message", options->continue_final_message,
-               "End behind the text of the last message, so that a model continues it");
-  app.add_flag("--strict", options->strict, "Do not mend messages and tools that the template refuses or omits");
-  app.add_flag("--ids", options->ids,
-               "Print the token ids of the prompt; special tokens in messages count as plain text");
+  app.add_path("--messages F", options->messages).required();
+  app.add_path("--tools F", options->tools);
+  app.add_option("--var NAME=VALUE", options->variables);
+  app.add_option("--template NAME", options->name);
+  app.add_flag("--no-generation-prompt", options->no_generation_prompt);
+  app.add_flag("--continue-final-message", options->continue_final_message);
+  app.add_flag("--strict", options->strict);
+  app.add_flag("--ids", options->ids);
   return {[options] { return run_template(*options); }};
 }
 

@@ -340,10 +340,10 @@ Run setup_tune(Command app) {
   add_model_or_synthetic_options(app, &options->run);
   add_number_options(app, &options->run);
   add_cache_option(app, &options->run);
-  app.add_number("--seconds N", options->seconds, 1, 3600, "Approximate time to measure");
-  app.add_flag("--dry-run", options->dry_run, "Measure without saving the result");
-  app.add_flag("--forget", options->forget, "Remove the saved result of this machine; do not measure");
-  app.add_flag("--json", options->json, "Print one JSON object");
+  app.add_number("--seconds N", options->seconds, 1, 3600);
+  app.add_flag("--dry-run", options->dry_run);
+  app.add_flag("--forget", options->forget);
+  app.add_flag("--json", options->json);
   return {.run = [options] { return run_tune(*options); },
           .on_all = [options](Exchange& exchange) { return tune_boards(exchange, *options); }};
 }

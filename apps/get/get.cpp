@@ -263,15 +263,10 @@ int run_get(const GetOptions& options) {
 
 Run setup_get(Command app) {
   auto options = std::make_shared<GetOptions>();
-  app.add_option("model ORG/NAME", options->name,
-                 "Name of the model on the Hugging Face Hub; ORG/NAME:Q4_K_M for a GGUF file by its tag")
-      .required()
-      .check(complain_about_name);
-  app.add_option("--revision R", options->revision, "Branch, tag or commit").check(complain_about_revision);
-  app.add_path("--to DIR", options->to, "Folder for the files (default: the Hugging Face cache)");
-  app.add_number("--retries N", options->retries, 0, 1000,
-                 "Consecutive attempts that may fail without receiving anything")
-      .whole();
+  app.add_option("model ORG/NAME", options->name).required().check(complain_about_name);
+  app.add_option("--revision R", options->revision).check(complain_about_revision);
+  app.add_path("--to DIR", options->to);
+  app.add_number("--retries N", options->retries, 0, 1000).whole();
   return {[options] { return run_get(*options); }};
 }
 

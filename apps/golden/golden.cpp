@@ -127,12 +127,11 @@ int run_check(CheckOptions& options) {
 }
 
 void add_server_options(Command app, ServerOptions* options) {
-  app.add_option("--url URL", options->url, "Use a running `pinion serve` at this address instead of a local model")
-      .check([](const std::string& url) {
-        const bool is_valid = url.starts_with("http://") || url.starts_with("https://");
-        return is_valid ? "" : "want an address like http://127.0.0.1:8080, have " + url;
-      });
-  app.add_path("--api-key-file F", options->key_file, "Send the first key of this file to the server");
+  app.add_option("--url URL", options->url).check([](const std::string& url) {
+    const bool is_valid = url.starts_with("http://") || url.starts_with("https://");
+    return is_valid ? "" : "want an address like http://127.0.0.1:8080, have " + url;
+  });
+  app.add_path("--api-key-file F", options->key_file);
 }
 
 // These options do not apply to a server, which is running already.
@@ -148,36 +147,31 @@ Run setup_golden(Command app) {
   auto options = std::make_shared<RecordOptions>();
   auto checked = std::make_shared<CheckOptions>();
   app.require_command();
-  const Command record = app.add_command("record", "Run prompts and record the answers",
-                                         "pinion golden record --model DIR --prompts F.json --out G.json --quant w8a8");
+  const Command record = app.add_command("record");
   add_run_options(record, &options->run);
   record.find("--model").required(false);
   const std::vector<std::string> run_options = record.option_names();
   add_server_options(record, &options->server);
   exclude_url(record, run_options);
-  record.add_path("--prompts F.json", options->prompts, "JSON list of texts or {prompt | prompt_ids, max_tokens}")
-      .required();
-  record.add_path("--out G.json", options->out, "Golden file to write").required();
-  record.add_number("--max-tokens N", options->max_tokens, 0, kMaxGoldenTokens,
-                    "Maximum number of tokens for prompts without max_tokens");
+  record.add_path("--prompts F.json", options->prompts).required();
+  record.add_path("--out G.json", options->out).required();
+  record.add_number("--max-tokens N", options->max_tokens, 0, kMaxGoldenTokens);
   add_sampling_options(record, &options->sampling);
 
-  const Command check = app.add_command("check", "Run the prompts again; any difference is a failure",
-                                        "pinion golden check --model DIR --golden G.json --threads 3 --kernels scalar");
+  const Command check = app.add_command("check");
   add_model_option(check, &checked->run);
   add_threads_option(check, &checked->run);
   add_speed_options(check, &checked->run);
   add_cache_option(check, &checked->run);
   add_calibrate_option(check, &checked->run);
   add_lora_option(check, &checked->run);
-  check.add_flag("--matrix", checked->matrix,
-                 "Also run with every kernel table, 1 to 4 threads, each kind of cores, chunks of 1 to 256");
-  check.add_flag("--bisect", checked->bisect, "Name the layer where a difference begins");
+  check.add_flag("--matrix", checked->matrix);
+  check.add_flag("--bisect", checked->bisect);
   const std::vector<std::string> model_options = check.option_names();
   add_server_options(check, &checked->server);
   exclude_url(check, model_options);
-  check.add_path("--golden G.json", checked->golden, "Golden file").required();
-  check.add_path("--junit F.xml", checked->junit, "Also write the results as JUnit XML");
+  check.add_path("--golden G.json", checked->golden).required();
+  check.add_path("--junit F.xml", checked->junit);
   return {[options, checked, record] { return record.is_given() ? run_record(*options) : run_check(*checked); },
           {&options->run, &checked->run}};
 }

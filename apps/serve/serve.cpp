@@ -142,19 +142,11 @@ std::string check_alias(const std::string& alias) {
 
 void add_model_options(Command app, ServeOptions* options) {
   RunOptions* run = &options->run;
-  app.add_option("-m,--model DIR", options->models,
-                 "Model folder in the Hugging Face layout, GGUF file, or ORG/NAME[:TAG] in the cache of a download "
-                 "tool; repeatable: several models are loaded when they are requested")
-      .replace(find_model_folder);
-  app.add_option("--models DIR", options->folders,
-                 "Models that are loaded when they are requested: as --model, or folders that hold models")
-      .several();
-  app.add_option("--alias NAME=MODEL", options->aliases, "Another name of a model, such as gpt-4o=DIR; repeatable")
-      .check(check_alias);
-  app.add_number("--idle SECONDS", options->idle_seconds, 0.1, 1e9,
-                 "Drop a model that has had no request for so long; the next one loads it again");
-  app.add_number("--max-loaded N", options->max_loaded, 1, 1 << 20,
-                 "Models in memory at once (default: as many as fit); the least recently used go");
+  app.add_option("-m,--model DIR", options->models).replace(find_model_folder);
+  app.add_option("--models DIR", options->folders).several();
+  app.add_option("--alias NAME=MODEL", options->aliases).check(check_alias);
+  app.add_number("--idle SECONDS", options->idle_seconds, 0.1, 1e9);
+  app.add_number("--max-loaded N", options->max_loaded, 1, 1 << 20);
   add_number_options(app, run);
   add_threads_option(app, run);
   add_speed_options(app, run);
@@ -170,28 +162,21 @@ void add_model_options(Command app, ServeOptions* options) {
 Run setup_serve(Command app) {
   auto options = std::make_shared<ServeOptions>();
   add_model_options(app, options.get());
-  app.add_option("--host ADDRESS", options->http.host, "Address to listen on; the default admits this machine only");
-  app.add_number("--port N", options->http.port, 0, 65535, "Port to listen on; 0: any free one");
-  Option keys = app.add_path("--api-key-file F", options->key_file,
-                             "Accept only clients that send a key of this file (one per line)");
-  app.add_option("--allow-origin ORIGIN", options->http.origins,
-                 "Accept requests of ORIGIN's web pages (app://obsidian.md, http://localhost:3000); repeatable; *: of "
-                 "every page that this machine visits, which is dangerous")
-      .check(check_origin);
-  app.add_flag("--no-key", options->no_key, "Accept clients of other machines without a key").excludes(keys);
-  app.add_number("--parallel N", options->parallel, 1, 1024,
-                 "Requests that run at once; none changes the text of another");
-  app.add_number("--queue N", options->queue, 0, 1 << 20, "Requests that may wait; more are refused with status 429");
-  app.add_number("-c,--context N", options->context, 1, 1 << 30,
-                 "Context length in tokens (default: the model's, or what fits in half of the free memory)");
+  app.add_option("--host ADDRESS", options->http.host);
+  app.add_number("--port N", options->http.port, 0, 65535);
+  Option keys = app.add_path("--api-key-file F", options->key_file);
+  app.add_option("--allow-origin ORIGIN", options->http.origins).check(check_origin);
+  app.add_flag("--no-key", options->no_key).excludes(keys);
+  app.add_number("--parallel N", options->parallel, 1, 1024);
+  app.add_number("--queue N", options->queue, 0, 1 << 20);
+  app.add_number("-c,--context N", options->context, 1, 1 << 30);
   add_speculate_option(app, &options->speculate);
   add_prompt_cache_option(app, &options->prompt_cache);
-  app.add_path("--warm F.json", options->warm,
-               "Read these messages and tools first and keep them in memory: {\"messages\": [..], \"tools\": [..]}");
+  app.add_path("--warm F.json", options->warm);
   add_pooling_option(app, &options->pooling);
   add_sampling_options(app, &options->sampling);
   add_quiet_option(app, &options->quiet);
-  app.add_number("--roof-mb N", options->roof_mb, 2, 1 << 20, "Buffer of the bandwidth measurement").hidden();  // tests
+  app.add_number("--roof-mb N", options->roof_mb, 2, 1 << 20).hidden();  // tests
   return {[options] { return serve(*options); }, {&options->run}};
 }
 

@@ -91,6 +91,17 @@ TEST(Completion, ScriptsHaveAllCommandsAndOptions) {
   EXPECT_EQ(run_pinion({"completion", "tcsh"}).status, 2);
 }
 
+// An option without a text in help.json has an empty line behind its names.
+TEST(Manual, EveryOptionHasHelp) {
+  const std::string manual = run_pinion({"man"}).out;
+  size_t options = 0;
+  for (size_t at = manual.find("\n.TP\n"); at != manual.npos; at = manual.find("\n.TP\n", at + 1), ++options) {
+    const size_t names = at + 5, text = manual.find('\n', names + 1) + 1;
+    EXPECT_NE(manual.substr(text, 1).find_first_not_of(".;(\n"), std::string::npos) << manual.substr(names, 80);
+  }
+  EXPECT_GT(options, 50u);
+}
+
 TEST(Manual, ManualEqualsHelp) {
   const Outcome outcome = run_pinion({"man"});
   EXPECT_EQ(outcome.status, 0);
