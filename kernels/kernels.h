@@ -55,11 +55,12 @@ struct PackShape {
 //   silu            x * s(x)
 //   gelu            x * (1 + erf(x / sqrt(2))) / 2
 //   gelu_tanh       x * s(sqrt(8 / pi) * (x + 0.044715 x^3))
+//   relu            max(0, x)
 //   relu_squared    max(0, x)^2
 //   xielu           for x > 0: (p x + b) * x, else: (expm1(min(x, e)) - x) * n + b * x
 //   clamped_swiglu  of a gate and its value: (w + 1) * y * s(1.702 y), y = min(limit, gate),
 //                   w = min(limit, max(-limit, value))
-enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu_squared, xielu, clamped_swiglu };
+enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu, relu_squared, xielu, clamped_swiglu };
 
 // The constants of xielu, named as in its formula.
 struct Xielu {
@@ -85,9 +86,12 @@ struct Epilogue {
 };
 
 // Positions [begin, end) of a chunk that a query row attends to, 0 <= begin < end <= kAttentionChunk.
+// slope * (i - origin) is added to the score of position i, behind the cap (ALiBi).
 struct AttentionSpan {
   int32_t begin;
   int32_t end;
+  float slope = 0;
+  int32_t origin = 0;
 };
 
 // Softmax state of query rows over the positions processed so far. The attention output is acc / sum.

@@ -31,10 +31,14 @@ inline AttentionSpan visible_range(const AttentionSpan* spans, int64_t rows) {
   return {all.begin / kKeyLanes * kKeyLanes, static_cast<int32_t>(round_up(all.end, kKeyLanes))};
 }
 
-// Caps a row's scores, sets others to minus infinity, returns the largest. [from, to) of the kKeyLanes.
+// Caps a row's scores, adds the bias of their distances, sets others to minus infinity, returns the largest. [from, to)
+// of the kKeyLanes.
 inline float mask_row(float* scores, AttentionSpan span, int64_t from, int64_t to, float cap) {
   if (cap != 0.0f) {
     for (int64_t i = from; i < to; i += kLanes) soft_cap(Lanes::load(scores + i), cap).store(scores + i);
+  }
+  for (int64_t i = from; span.slope != 0.0f && i < to; ++i) {
+    scores[i] += span.slope * static_cast<float>(i - span.origin);
   }
   for (int64_t i = from; i < span.begin; ++i) scores[i] = -__builtin_inff();
   for (int64_t i = span.end; i < to; ++i) scores[i] = -__builtin_inff();

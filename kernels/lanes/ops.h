@@ -217,6 +217,7 @@ Lanes activated(Lanes x, const Epilogue& ops) {
   switch (ops.activation) {
     case Activation::gelu: return gelu(x);
     case Activation::gelu_tanh: return gelu_tanh(x);
+    case Activation::relu: return Lanes::max(Lanes::broadcast(0.0f), x);
     case Activation::relu_squared: return relu_squared(x);
     case Activation::xielu: return xielu(x, ops.xielu);
     case Activation::silu:

@@ -257,7 +257,8 @@ std::vector<double> exact_scores(const AttentionCase& c, size_t r) {
       score += static_cast<double>(c.type != KvType::bf16 ? q : to_float(to_operand(q))) *
                c.keys[static_cast<size_t>(p) * d + i];
     }
-    scores.push_back(c.cap == 0 ? score : c.cap * std::tanh(score / c.cap));
+    const AttentionSpan& span = c.spans[r];
+    scores.push_back((c.cap == 0 ? score : c.cap * std::tanh(score / c.cap)) + double{span.slope} * (p - span.origin));
   }
   return scores;
 }
@@ -315,6 +316,19 @@ TEST(Attend, AccuracyWithCap) {
     c.cap = cap;
     const State state = split(attend(scalar_kernels(), Edge::end, c), c.rows());
     EXPECT_LE(relative_error(normalised(state), exact_attention(c)), 1e-6) << "cap " << cap;
+  }
+}
+
+TEST(Attend, AccuracyWithSlopes) {
+  Random random;
+  for (const KvType type : kTypes) {
+    const AttentionCase c =
+        random_attention(random, 64, type, {{0, 256, 0.25f, 255}, {100, 200, 0.5f, -700}, {7, 8, 1.0f, 9}});
+    // Scores of some hundred have steps of 3e-5.
+    const State state = split(attend(scalar_kernels(), Edge::end, c), c.rows());
+    EXPECT_LE(relative_error(normalised(state), exact_attention(c)), type == KvType::f32    ? 1e-5
+                                                                     : type == KvType::bf16 ? 4e-4
+                                                                                            : 2e-2);
   }
 }
 

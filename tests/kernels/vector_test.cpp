@@ -159,6 +159,7 @@ TEST(Epilogue, CapAndGatesAtLargeMagnitudes) {
                     {.activates = true, .activation = activation, .xielu = {2, 1, 0.5f, -64}});
     });
   };
+  expect_same(activated(Activation::relu), {.floats = {0, 3, 0, 2e19f, 0, kNan}}, "contract");
   expect_same(activated(Activation::relu_squared), {.floats = {0, 9, 0, kInfinity, 0, kNan}}, "contract");
   // expm1 is -1 for these: -1 - 0; (2 * 3 + 0.5) * 3; -1 + 2 - 1; -1 + 1e30 - 0.5e30.
   expect_same(activated(Activation::xielu), {.floats = {-1, 19.5f, 0, kInfinity, 0.5e30f, kNan}}, "contract");
