@@ -23,6 +23,10 @@ namespace pinion {
 // Optional entries, sizes and fields:
 //   extends                      another family, from whose description this one differs (configs/models/README.md)
 //   variants                     [{field, is, then}]: `then` is merged if the field (or its default) has this value
+//   nested_fields                FIELDs that are objects, whose fields are read as if they were outside
+//   extra_rows                   number of rows of the embedding behind those of vocab_size
+//   image_layers                 FIELD with the indices of layers that attend to images only, which texts skip
+//   head_rows                    FIELD with the number of logits, if it is smaller than vocab_size
 //   renamed_fields               older names of fields -> current names
 //   intermediate_size, kv_heads  FIELD, if it has another name
 //   intermediate_factor          the default of that field in hidden sizes
@@ -36,7 +40,10 @@ namespace pinion {
 //   norm                         layer: LayerNorm; default: RMSNorm
 //   norm_bias                    true: norms have biases
 //   norm_weights                 false: norms of the layers, the final one and those of q and k have no weights
-//   embedding_norm               true: the final norm is applied to embeddings, too
+//   positions                    (in modules) an embedding of positions, which is added to that of the token
+//   position_offset              number of its rows before the one of position 0
+//   transposed                   true: the file stores the layers' matrices transposed, [inputs, rows]
+//   embedding_norm               true: the final norm is applied to embeddings, too. In modules: another norm of them
 //   norm_eps                     FIELD; default: rms_norm_eps
 //   norm_offset                  number added to the stored weights of norms
 //   qk_norm_if                   FIELD that switches qk_norm on
@@ -61,6 +68,9 @@ namespace pinion {
 //   qkv_by_head                  true: q, k and v are one module that holds, for each kv head, its queries, k and v
 //   qkv_limit                    FIELD: q, k and v are clamped
 //   attention_gate               true: q holds a gate next to each query. In modules: a matrix of the gates
+//   gate_by_head, gate_softplus  true: these are one gate for each head; softplus instead of sigmoids
+//   alibi                        true: scores fall linearly with the distance (ALiBi), by slopes of the heads
+//   heads_by_layer               FIELD with a list of the layers' numbers of heads
 //   latent_attention             true: see LatentConfig. modules then have kv_a, kv_a_norm and kv_b instead of k and v,
 //                                and q_a, q_a_norm and q_b for queries with a latent of their own. GGUF files have k_b,
 //                                each head's [rank, n], and v_b instead of kv_b
@@ -111,7 +121,8 @@ namespace pinion {
 //   expert_norm, expert_out_norm, shared_out_norm, router_scale, expert_scale    (in modules) experts beside an mlp,
 //                                which has the names of the shared expert: norms of both, weights of the norm of the
 //                                router's input, factors of the experts' weights
-//   router_correction                      (in modules) a tensor added to the scores for the choice only
+//   router_correction                      (in modules) a tensor added to the scores for the choice only, or with
+//                                corrects_logits (in experts) to the logits
 //
 // Recurrent layers:
 //   recurrence

@@ -231,7 +231,7 @@ Error load_model_tokenizer(const std::string& model, std::shared_ptr<const Token
   ModelConfig config;
   if (Error e = read_model_config(model, &config)) return e;
   if (Error e = load_tokenizer(model, out)) return e;
-  return check_rows(**out, config.vocab_size);
+  return check_rows(**out, config.vocab_size + config.extra_rows);
 }
 
 Error load_tokenizer_if_any(const std::string& model, std::shared_ptr<const Tokenizer>* out) {

@@ -24,10 +24,12 @@ int64_t end_seen(const Pass& p, const Layer& layer, const Segment& segment, int6
   return layer.window > 0 ? std::min(end, position + layer.window) : end;
 }
 
-AttentionSpan span_in(const Layer& layer, int64_t position, int64_t end, int64_t chunk) {
+AttentionSpan span_in(const Pass& p, const Layer& layer, int64_t position, int64_t end, int64_t chunk, int64_t head) {
   const int64_t start = chunk * kAttentionChunk;
+  const std::vector<float>& slopes = p.model.config.score_slopes;
   return {static_cast<int32_t>(std::max<int64_t>(0, first_seen(layer, position) - start)),
-          static_cast<int32_t>(std::min<int64_t>(kAttentionChunk, end - start))};
+          static_cast<int32_t>(std::min<int64_t>(kAttentionChunk, end - start)), slopes.empty() ? 0.0f : slopes[head],
+          static_cast<int32_t>(position - start)};
 }
 
 const KvLayerShape& cache_shape(const Pass& p, const Layer& layer) {
@@ -167,9 +169,16 @@ void write_head(const Pass& p, const AttentionScratch& s, const Layer& layer, Lo
   }
   if (cache_shape(p, layer).type == KvType::q8) p.kernels.unrotate(state.acc, d, rotation_of(d), state.acc);
   for (int64_t i = 0; i < layer.value_dim; ++i) out[i] = state.acc[i] / *state.sum;
-  const float* gate = s.gate.empty() ? nullptr : s.gate.data() + (row * layer.heads + head) * layer.value_dim;
+  const int64_t gates = c.gate_by_head ? 1 : layer.value_dim;
+  const float* gate = s.gate.empty() ? nullptr : s.gate.data() + (row * layer.heads + head) * gates;
   if (c.attention_gate) gate = query_of(p, s, layer, row, head) + layer.head_dim;
-  if (gate) p.kernels.sigmoid_mul(gate, out, layer.value_dim, out);
+  if (!gate) return;
+  if (!c.gate_by_head && !c.gate_softplus) return p.kernels.sigmoid_mul(gate, out, layer.value_dim, out);
+  float weight = 0.0f;
+  for (int64_t i = 0; i < layer.value_dim; ++i) {
+    if (i < gates) weight = c.gate_softplus ? static_cast<float>(softplus(gate[i])) : sigmoid(gate[i]);
+    out[i] *= weight;
+  }
 }
 
 // Outputs of a single token's heads [first, first + count) from their states in all chunks. out: of the first head.
@@ -208,10 +217,11 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
     }
     const AttentionChunk keys_and_values = segment.cache->chunk(chunk, layer.slot, kv_head, c.score_cap);
     AttentionSpan spans[kAttentionRows];
-    std::ranges::fill(spans, span_in(layer, position, position + 1, chunk));
     for (int64_t head = begin; head < end; head += kAttentionRows) {
-      attend_chunk(p.kernels, keys_and_values, local.q.data() + head * d, std::min(kAttentionRows, end - head), spans,
-                   local.scores.data(), s.partial.from((chunk - first_chunk) * layer.heads + head, d));
+      const int64_t count = std::min(kAttentionRows, end - head);
+      for (int64_t i = 0; i < count; ++i) spans[i] = span_in(p, layer, position, position + 1, chunk, head + i);
+      attend_chunk(p.kernels, keys_and_values, local.q.data() + head * d, count, spans, local.scores.data(),
+                   s.partial.from((chunk - first_chunk) * layer.heads + head, d));
     }
   });
   worker.barrier();
@@ -260,7 +270,9 @@ void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t
     int64_t to = last;
     while (chunk_of(first_seen(layer, position(to - 1))) > chunk) --to;
     AttentionSpan spans[kAttentionRows];
-    for (int64_t row = from; row < to; ++row) spans[row - from] = span_in(layer, position(row), end(row), chunk);
+    for (int64_t row = from; row < to; ++row) {
+      spans[row - from] = span_in(p, layer, position(row), end(row), chunk, kv_head * group + row % group);
+    }
     attend_chunk(p.kernels, segment.cache->chunk(chunk, layer.slot, kv_head, c.score_cap), q + from * d, to - from,
                  spans, local->scores.data(), local->next.from(0, d));
     // Rows before first_new have a state from earlier chunks; this chunk is the first one of the others.

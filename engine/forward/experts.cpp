@@ -42,6 +42,7 @@ struct Scores {
   bool order_by_scores() const { return rule.correction || (rule.config.groups > 1 && rule.config.group_best > 1); }
   float key(size_t expert) const {
     if (!order_by_scores()) return logits[expert];
+    if (rule.config.corrects_logits) return logits[expert] + rule.correction[expert];
     return static_cast<float>(of(expert) / (rule.config.sigmoid ? 1.0 : sum)) +
            (rule.correction ? rule.correction[expert] : 0);
   }

@@ -48,6 +48,13 @@ void embed_row(const Model& model, int64_t id, float* out) {
   for (int64_t i = 0; i < c.hidden_size; ++i) out[i] = to_float(to_bf16(out[i])) * c.embedding_scale;
 }
 
+// x += the embedding of a position, rounded in the same way.
+void add_position(const Model& model, int64_t position, float* scratch, float* x) {
+  const ModelConfig& c = model.config;
+  read_row(model.positions, c.position_rows - c.max_positions + position, scratch);
+  for (int64_t i = 0; i < c.hidden_size; ++i) x[i] += to_float(to_bf16(scratch[i]));
+}
+
 // x = embeddings of the tokens, and the rope angles of their positions.
 void embed(Worker& worker, const Pass& p) {
   const ModelConfig& c = p.model.config;
@@ -60,7 +67,8 @@ void embed(Worker& worker, const Pass& p) {
       if (p.model.reads_hidden()) return;
       float* x = s.x.data() + row * c.hidden_size;
       embed_row(p.model, segment.tokens[token], x);
-      if (c.embedding_norm) normalize(p, p.model.final_norm, x, x);
+      if (c.position_rows > 0) add_position(p.model, position, row_scratch(p, worker), x);
+      if (p.model.embedding_norm.weight) normalize(p, p.model.embedding_norm, x, x);
     } else {
       for (size_t i = 0; i < c.ropes.size(); ++i) {
         const int64_t at = row * c.ropes[i].dims / 2;

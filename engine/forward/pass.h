@@ -140,6 +140,9 @@ inline float mean_square(const float* x, int64_t n) { return dot(x, x, n) / stat
 // 1 / (1 + exp(-x)), computed in double.
 inline float sigmoid(float x) { return static_cast<float>(1.0 / (1.0 + portable_exp(-double{x}))); }
 
+// log(1 + e^x), which equals x in float precision if x > 20. NaN remains NaN.
+inline double softplus(double x) { return x <= 20.0 ? portable_log(1.0 + portable_exp(x)) : x; }
+
 // --- gather.cpp: exchanges between boards, each of which has computed its columns of some rows. On one board they
 // return at once.
 

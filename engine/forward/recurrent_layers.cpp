@@ -10,9 +10,6 @@ namespace {
 
 constexpr int64_t kTaskChannels = 64;  // channels that one task convolves
 
-// log(1 + e^x), which equals x in float precision if x > 20. NaN remains NaN.
-double softplus(double x) { return x <= 20.0 ? portable_log(1.0 + portable_exp(x)) : x; }
-
 // e^(-rate * step)
 float decay_of(float rate, double step) { return static_cast<float>(portable_exp(-static_cast<double>(rate) * step)); }
 

@@ -134,8 +134,8 @@ float query_scale(const Rope& rope, int64_t position) {
 }
 
 int64_t context_length(const ModelConfig& config) {
-  // With several ropes, max_positions of the file already includes the scaling.
-  if (config.ropes.size() > 1) return config.max_positions;
+  // With several ropes, max_positions of the file already includes the scaling. Learned positions end there.
+  if (config.ropes.size() > 1 || config.position_rows > 0) return config.max_positions;
   const Rope& rope = config.ropes.front();
   const bool is_yarn = rope.kind == RopeKind::yarn;
   if (!is_yarn && rope.kind != RopeKind::linear && rope.kind != RopeKind::dynamic) return config.max_positions;

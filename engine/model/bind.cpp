@@ -192,6 +192,10 @@ struct Binder : VectorReader {
       const int64_t heads = model->config.layer[spec.layer].heads;
       return bind_columns(model->checkpoint, module + ".weight", heads, rows / heads, spec.k, out);
     }
+    const TensorView* stored = model->checkpoint.find(module + ".weight");
+    if (model->config.transposed && spec.role != MatrixRole::head && stored && is_float(stored->dtype)) {
+      return bind_columns(model->checkpoint, stored->name, 1, rows, spec.k, out);
+    }
     return bind_linear(model->checkpoint, quantization_of(module), module, rows, spec.k, out);
   }
 
@@ -366,12 +370,14 @@ struct Binder : VectorReader {
     const ModelConfig& c = model->config;
     const std::string name = c.name("embedding") + ".weight", head = c.name("head") + ".weight";
     const bool is_under_head = c.tied_head && !model->checkpoint.find(name) && model->checkpoint.find(head);
-    if (Error e = bind(is_under_head ? head : name, {c.vocab_size, c.hidden_size}, &model->embedding)) return e;
+    if (Error e = bind(is_under_head ? head : name, {c.vocab_size + c.extra_rows, c.hidden_size}, &model->embedding))
+      return e;
     if (c.tied_head && !has_head() && model->checkpoint.adapter_scales.contains(model->embedding.data)) {
       return error("an adapter may not replace the embedding of a model whose head is tied to it", where(name));
     }
     untie_stored_head();
-    return {};
+    if (c.position_rows == 0) return {};
+    return bind(c.name("positions") + ".weight", {c.position_rows, c.hidden_size}, &model->positions);
   }
 
   // Binds per-layer embeddings and AltUp's projections.
@@ -399,6 +405,10 @@ struct Binder : VectorReader {
     }
     model->final_norm.weight = ones();
     if (Error e = c.norm_weights ? read_norm("final_norm", c.hidden_size, &model->final_norm) : Error{}) return e;
+    model->embedding_norm = c.embedding_norm ? model->final_norm : Vector{};
+    if (!c.name("embedding_norm").empty()) {
+      if (Error e = read_norm("embedding_norm", c.hidden_size, &model->embedding_norm)) return e;
+    }
     if (!options.mtp) {
       if (Error e = bind_layer_inputs()) return e;
       if (Error e = bind_head()) return e;

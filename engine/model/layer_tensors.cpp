@@ -24,6 +24,7 @@ constexpr SizeRule kKeys = [](Config c, LayerOf l) {
 };
 constexpr SizeRule kValues = [](Config c, LayerOf l) { return l.values_are_keys ? 0 : kKeys(c, l); };
 constexpr SizeRule kAttended = [](Config, LayerOf l) { return l.attended(); };
+constexpr SizeRule kGates = [](Config c, LayerOf l) { return c.gate_by_head ? l.heads : l.attended(); };
 constexpr SizeRule kQueryRank = [](Config c, LayerOf) { return c.latent.query_rank; };
 constexpr SizeRule kLatentRank = [](Config c, LayerOf) { return c.latent.rank; };
 constexpr SizeRule kLatentRope = [](Config c, LayerOf) { return c.latent.rope_dims; };
@@ -153,7 +154,7 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::q, "q", P::attention, S::qkv, kv_heads, kQueries, kHidden, kQueryOrder, kQkvBias, &O::qkv},
     {M::k, "k", P::attention, S::qkv, kv_heads, kKeys, kHidden, kKeyOrder, kQkvBias, &O::qkv, &O::key},
     {M::v, "v", P::attention, S::qkv, kv_heads, kValues, kHidden, kValueOrder, kQkvBias, &O::qkv},
-    {M::attention_gate, "attention_gate", P::attention, S::qkv, kv_heads, kAttended, kHidden},
+    {M::attention_gate, "attention_gate", P::attention, S::qkv, kv_heads, kGates, kHidden},
     {M::latent_q, "q_b", P::attention, S::q_latent, kv_heads, kAllHeads, kQueryRank, kQueryOrder},
     {M::latent_k, "kv_b", P::attention, S::kv_latent, kv_heads, kLatentKeys, kLatentRank, kLatentKeyOrder},
     {M::latent_v, "kv_b", P::attention, S::kv_latent, kv_heads, kAttended, kLatentRank, kLatentValueOrder},
@@ -349,7 +350,8 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
 
 int64_t vector_parameters(const ModelConfig& config) {
   int64_t count = config.layer_input.size;
-  if (config.norm_weights) count += config.hidden_size * (config.norm_bias ? 2 : 1);
+  const int64_t norms = config.name("embedding_norm").empty() ? 1 : 2;
+  if (config.norm_weights) count += norms * config.hidden_size * (config.norm_bias ? 2 : 1);
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (const VectorTensor& vector : layer_vectors(config, layer)) count += vector.n;
   }
@@ -357,9 +359,9 @@ int64_t vector_parameters(const ModelConfig& config) {
 }
 
 ParameterCounts count_parameters(const ModelConfig& config) {
-  const int64_t embedding = config.vocab_size * config.hidden_size;
+  const int64_t embedding = (config.vocab_size + config.extra_rows) * config.hidden_size;
   ParameterCounts counts = {vector_parameters(config) + layer_embeddings(config), 0};
-  counts.all += config.tied_head ? 0 : embedding;
+  counts.all += config.position_rows * config.hidden_size + (config.tied_head ? 0 : embedding);
   for (const MatrixTensor& matrix : all_matrices(config)) {
     const int64_t count = matrix.n * matrix.k + (matrix.has_bias ? matrix.n : 0);
     counts.all += count;

@@ -125,8 +125,9 @@ struct Model {
   Quant quant = Quant::w8a8;
   std::string calibration;  // name of the calibration texts; empty: none
   TensorView embedding;     // [vocab, hidden] in the mapped file (synthetic models: in the arena)
+  TensorView positions;     // [position_rows, hidden], in the same way
   std::vector<Layer> layers;
-  Vector final_norm;
+  Vector final_norm, embedding_norm;
   Linear head;  // [vocab, hidden]
   LayerInputs layer_inputs;
   AltupEnds altup;

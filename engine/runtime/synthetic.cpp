@@ -131,6 +131,7 @@ std::vector<PackJob> shape_model(const LoadOptions& options, Model* model) {
   }
   model->final_norm.weight = constant_vector(model, c.hidden_size, 1.0f);
   if (c.norm_bias) model->final_norm.bias = constant_vector(model, c.hidden_size, 0.1f);
+  if (c.embedding_norm || !c.name("embedding_norm").empty()) model->embedding_norm = model->final_norm;
   if (c.layer_input.size > 0) model->layer_inputs.norm.weight = constant_vector(model, c.layer_input.size, 1.0f);
   model->altup = {std::vector<Linear>(altup_projections(c)), std::vector<Linear>(altup_projections(c))};
   for (const MatrixTensor& spec : model_matrices(c)) add_job(spec, options, model, &jobs);
@@ -153,7 +154,7 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
   model->exchange = options.exchange;
 
   const std::vector<PackJob> jobs = shape_model(options, model.get());
-  const int64_t embedding_bytes = c.vocab_size * c.hidden_size * 2;
+  const int64_t embedding_bytes = (c.vocab_size + c.extra_rows + c.position_rows) * c.hidden_size * 2;
   const int64_t layer_rows = c.layer_input.vocab_size * c.layers, layer_bytes = layer_rows * c.layer_input.size * 2;
   const int64_t bytes = model->weight_bytes + embedding_bytes + layer_bytes;
   if (Error e = check_memory(bytes, free_memory(), "too little memory for the weights", config_path)) return e;
@@ -172,7 +173,8 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
     offset += rows * width * 2;
     return TensorView{name, DType::bf16, {rows, width}, data, rows * width * 2};
   };
-  model->embedding = random_rows("embedding", c.vocab_size, c.hidden_size);
+  model->embedding = random_rows("embedding", c.vocab_size + c.extra_rows, c.hidden_size);
+  model->positions = random_rows("positions", c.position_rows, c.hidden_size);
   model->layer_inputs.embedding = random_rows("layer embedding", layer_rows, c.layer_input.size);
   if (options.team) Team::unpin_caller();
   *out = std::move(model);

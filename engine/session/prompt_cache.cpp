@@ -56,6 +56,7 @@ uint64_t hash_model(const Model& model, const KvShape& kv, const RecurrentState&
     hash = combine(hash, std::as_bytes(std::span(hashes)));
   }
   hash = combine(hash, model.embedding.contents());
+  if (model.positions.data) hash = combine(hash, model.positions.contents());
   for (const TensorView& tensor : model.checkpoint.tensors) {
     if (tensor.bytes <= kSmallTensorBytes) hash = combine(hash, tensor.contents());
   }

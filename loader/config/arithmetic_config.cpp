@@ -1,6 +1,8 @@
+#include <bit>
 #include <cmath>
 #include <initializer_list>
 
+#include "kernels/base/math.h"
 #include "kernels/layout.h"
 #include "loader/config/config_parts.h"
 
@@ -13,11 +15,9 @@ struct NamedValue {
   T value;
 };
 
-constexpr NamedValue<Activation> kActivations[] = {{"silu", Activation::silu},
-                                                   {"gelu", Activation::gelu},
-                                                   {"gelu_pytorch_tanh", Activation::gelu_tanh},
-                                                   {"relu2", Activation::relu_squared},
-                                                   {"xielu", Activation::xielu}};
+constexpr NamedValue<Activation> kActivations[] = {
+    {"silu", Activation::silu}, {"gelu", Activation::gelu},          {"gelu_pytorch_tanh", Activation::gelu_tanh},
+    {"relu", Activation::relu}, {"relu2", Activation::relu_squared}, {"xielu", Activation::xielu}};
 
 constexpr NamedValue<QkNorm> kQkNorms[] = {{"none", QkNorm::none},
                                            {"heads", QkNorm::heads},
@@ -70,6 +70,19 @@ void read_activation(JsonFields& family, JsonFields& file, ModelConfig* out) {
     out->activation = Activation::clamped_swiglu;
     out->activation_limit = static_cast<float>(file.number(limit, {}, 1e-3, 1e6));
   }
+}
+
+// ALiBi (Press et al. 2021): a geometric sequence for the largest power of two, then every other slope of the next one.
+std::vector<float> alibi_slopes(int64_t heads) {
+  const auto first = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
+  std::vector<float> slopes;
+  for (int64_t head = 0; head < heads; ++head) {
+    const int64_t steps =
+        head < first ? 2 * (head + 1) : 2 * (head - first) + 1;  // of the sequence for 2 * first heads
+    slopes.push_back(
+        static_cast<float>(portable_pow(2.0, -4.0 * static_cast<double>(steps) / static_cast<double>(first))));
+  }
+  return slopes;
 }
 
 constexpr double kMaxMultiplier = 1e9;
@@ -144,6 +157,9 @@ void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->norm_offset = static_cast<float>(family.number("norm_offset", 0.0));
   out->value_norm = family.boolean("value_norm", false);
   out->attention_gate = family.boolean("attention_gate", false);
+  out->gate_by_head = family.boolean("gate_by_head", false);
+  out->gate_softplus = family.boolean("gate_softplus", false);
+  if (family.boolean("alibi", false)) out->score_slopes = alibi_slopes(out->layer[0].heads);
   read_activation(family, file, out);
   const auto head_dim = static_cast<float>(out->layer[0].head_dim);
   out->embedding_scale = read_scale(family, "embedding_scale", file);

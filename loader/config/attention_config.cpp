@@ -167,10 +167,10 @@ std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const 
       if (rule == "pattern_after_first") sliding[i] = i % period != 0;
       if (sliding[i] && !enabled) file.fail("sliding_window", "missing, but the family has sliding layers");
       if (rule == "without_rope") sliding[i] = enabled && config.layer[i].rope == kNoRope;
-    } else if (types[i] == "sliding_attention") {
+    } else if (types[i] == "sliding_attention" || types[i] == "local") {
       sliding[i] = true;
       if (!enabled) file.fail("layer_types", "sliding layers without a window");
-    } else if (types[i] != "full_attention") {
+    } else if (types[i] != "full_attention" && types[i] != "global" && !config.layer[i].recurrent) {
       file.fail("layer_types", "unknown layer type", {}, brief(types[i]));
     }
   }

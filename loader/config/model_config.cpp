@@ -83,6 +83,18 @@ void read_intermediate_size(JsonFields& family, JsonFields& file, ModelConfig* o
   for (int64_t i = 0; i < out->layers; ++i) out->layer[i].mlp_size = sizes[i];
 }
 
+// Layers may differ in their number of heads (Laguna).
+void read_layer_heads(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  const std::string field = family.text("heads_by_layer", "");
+  if (field.empty() || !file.has(field)) return;
+  const std::vector<int64_t> heads = file.integers(field, 1, kMaxK);
+  if (!has_length(file, field, out->layers, std::ssize(heads))) return;
+  for (int64_t i = 0; i < out->layers; ++i) {
+    out->layer[i].heads = heads[i];
+    check_heads(file, out->layer[i]);
+  }
+}
+
 void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   // Transformers 5 omits the number in families with layer types.
   const int64_t listed = file.has("num_hidden_layers") ? 0 : listed_layers(file);
@@ -97,9 +109,22 @@ void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   is_latent ? read_latent(file, out, &layer) : read_head_dim(file, out->hidden_size, &layer);
   check_heads(file, layer);
   out->layer.assign(out->layers, layer);
+  const std::string image_layers = family.text("image_layers", "");
+  for (const int64_t i :
+       image_layers.empty() ? std::vector<int64_t>() : file.integers(image_layers, 0, out->layers - 1)) {
+    out->layer[i].attends = out->layer[i].has_mlp = false;
+  }
+  read_layer_heads(family, file, out);
   read_intermediate_size(family, file, out);
-  out->vocab_size = file.integer("vocab_size", {}, 1, kMaxVocabulary);
+  const int64_t rows = file.integer("vocab_size", {}, 1, kMaxVocabulary);
+  const std::string head_rows = family.text("head_rows", "");
+  out->vocab_size = head_rows.empty() ? rows : file.integer(head_rows, rows, 1, rows);
+  out->extra_rows = rows - out->vocab_size + family.integer("extra_rows", 0, 0, kMaxK);
   out->max_positions = file.integer("max_position_embeddings", {}, 1, kMaxPositions);
+  if (family.fields("modules").has("positions")) {
+    out->position_rows = out->max_positions + family.integer("position_offset", 0, 0, kMaxK);
+  }
+  out->transposed = family.boolean("transposed", false);
   out->norm_eps = static_cast<float>(file.number(family.text("norm_eps", "rms_norm_eps"), {}, 0.0, 1.0));
 }
 
@@ -194,8 +219,10 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   config.family = found->name;
   Json given = json;
   // In a vision-language model, text_config holds the fields of the language model.
-  const bool may_nest = !json.contains("architectures") || !config.architecture.ends_with("ForCausalLM");
-  if (const auto inner = json.find("text_config"); may_nest && inner != json.end() && inner->is_object()) {
+  const auto inner = json.find("text_config");
+  const bool is_typed = inner != json.end() && inner->contains("model_type");
+  const bool may_nest = is_typed || !json.contains("architectures") || !config.architecture.ends_with("ForCausalLM");
+  if (may_nest && inner != json.end() && inner->is_object()) {
     if (Error e = check_tying(json, *inner, where)) return e;
     given.erase("text_config");
     given.update(*inner);
@@ -213,6 +240,12 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
     if (value == given.end() || !to.is_string()) continue;
     given[to.get<std::string>()] = *value;
     given.erase(from);
+  }
+  for (const std::string& name : family.texts("nested_fields")) {
+    const Json nested = given.value(name, Json());
+    if (!nested.is_object()) continue;
+    given.erase(name);
+    given.update(nested);
   }
   // A null in the file stays and so overrides a default with "none", except in rope_parameters.
   if (const auto rope = given.find("rope_parameters"); rope != given.end() && rope->is_null()) given.erase(rope);

@@ -74,13 +74,14 @@ struct LayerInputConfig {
 
 // Mixture of experts: instead of one mlp a layer has several, of which a router chooses some for every token.
 struct ExpertsConfig {
-  int64_t count = 0;        // 0: the model has no experts
-  int64_t per_token = 0;    // experts that a token activates, at most count
-  int64_t inner_size = 0;   // intermediate size of one expert
-  bool normalised = true;   // the weights of the chosen experts sum to 1; false: the weights of all experts do
-  int64_t shared_size = 0;  // intermediate size of the expert that every token activates; 0: none
-  bool sigmoid = false;     // scores are sigmoids of the router's logits; false: their softmax
-  float scale = 1.0f;       // factor of the weights
+  int64_t count = 0;             // 0: the model has no experts
+  int64_t per_token = 0;         // experts that a token activates, at most count
+  int64_t inner_size = 0;        // intermediate size of one expert
+  bool normalised = true;        // the weights of the chosen experts sum to 1; false: the weights of all experts do
+  int64_t shared_size = 0;       // intermediate size of the expert that every token activates; 0: none
+  bool corrects_logits = false;  // corrections for the choice are added to logits; false: to scores
+  bool sigmoid = false;          // scores are sigmoids of the router's logits; false: their softmax
+  float scale = 1.0f;            // factor of the weights
   // Group-limited routing (DeepSeek): experts of the groups_kept best of `groups` equal groups may be chosen. The score
   // of a group is the sum of its group_best highest scores.
   int64_t groups = 1, groups_kept = 1, group_best = 1;
@@ -191,6 +192,8 @@ struct ModelConfig {
   int64_t layers = 0;
   std::vector<LayerConfig> layer;  // [layers]
   int64_t hidden_size = 0, vocab_size = 0, max_positions = 0;
+  int64_t extra_rows = 0;     // of the embedding behind those of vocab_size: ids of images or sounds
+  int64_t position_rows = 0;  // of the embedding of positions, of which the last max_positions count; 0: none
 
   float norm_eps = 0.0f;
   bool layer_norm = false;  // LayerNorm; false: RMSNorm. qk_norm is independent of it
@@ -198,6 +201,7 @@ struct ModelConfig {
   bool norm_weights = true;     // false: norms have none
   bool embedding_norm = false;  // the final norm is applied to embeddings, too
   float norm_offset = 0.0f;     // added to the weights of every norm, except of a recurrent layer's output
+  bool transposed = false;      // the file stores the layers' matrices transposed
   bool tied_head = false;       // the head is the embedding
   bool has_head = true;         // false: a base model or a classifier, which embeds or scores texts only
   bool qkv_by_head = false;     // q, k and v share a tensor that holds them head by head
@@ -209,16 +213,19 @@ struct ModelConfig {
   QkNorm qk_norm = QkNorm::none;
   bool value_norm = false;      // RMSNorm without weights over each head's value
   bool attention_gate = false;  // q's rows are, for each head, queries and gates: attention's output * sigmoid(gate)
+  bool gate_by_head = false;    // attention_gate has one gate per head
+  bool gate_softplus = false;   // gates are softplus(x); false: sigmoid(x)
   Activation activation = Activation::silu;
-  float activation_limit = 0.0f;   // of clamped_swiglu
-  bool parallel_branches = false;  // attention and mlp have the same input: x + attention(x) + mlp(x)
-  bool shared_norm = false;        // parallel branches also share attention_norm
-  float embedding_scale = 1.0f;    // factor of embeddings
-  float score_scale = 1.0f;        // factor of attention scores, usually 1 / sqrt(head_dim)
-  float score_cap = 0.0f;          // then cap * tanh(score / cap); 0: no cap
-  float branch_scale = 1.0f;       // factor of the outputs of attention and mlp before they are added to x
-  float logit_scale = 1.0f;        // factor of logits
-  float logit_cap = 0.0f;          // then cap * tanh(logit / cap); 0: no cap
+  float activation_limit = 0.0f;    // of clamped_swiglu
+  bool parallel_branches = false;   // attention and mlp have the same input: x + attention(x) + mlp(x)
+  bool shared_norm = false;         // parallel branches also share attention_norm
+  float embedding_scale = 1.0f;     // factor of embeddings
+  float score_scale = 1.0f;         // factor of attention scores, usually 1 / sqrt(head_dim)
+  float score_cap = 0.0f;           // then cap * tanh(score / cap); 0: no cap
+  std::vector<float> score_slopes;  // [heads] of ALiBi: slope * (key - query position) is added; empty: none
+  float branch_scale = 1.0f;        // factor of the outputs of attention and mlp before they are added to x
+  float logit_scale = 1.0f;         // factor of logits
+  float logit_cap = 0.0f;           // then cap * tanh(logit / cap); 0: no cap
   OutputScales output_scales;
   int64_t laurel_rank = 0;  // LAuReL (Gemma 3n): a low-rank branch beside attention; 0: none
 

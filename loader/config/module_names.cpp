@@ -34,9 +34,13 @@ void skip_extra_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
   }
 }
 
-// Files also store keys and values of layers that read those of another layer.
-void skip_unread_kv(ModelConfig* out) {
+// Files also store keys and values of layers that read those of another layer, and layers that attend to images only.
+void skip_unread(ModelConfig* out) {
   for (int64_t i = 0; i < out->layers; ++i) {
+    const LayerConfig& layer = out->layer[i];
+    const std::string norm = module_name(out->name("attention_norm"), i);
+    const bool is_empty = !layer.attends && !layer.recurrent && !layer.has_mlp;
+    if (is_empty) out->tensors.unread.push_back(norm.substr(0, norm.rfind('.') + 1));
     for (const char* key : {"k", "v", "k_norm"}) {
       const std::string& module = out->name(key);
       if (!out->layer[i].owns_kv() && !module.empty()) out->tensors.unread.push_back(module_name(module, i) + ".");
@@ -105,7 +109,7 @@ Error read_modules(JsonFields& family, JsonFields& file, ModelConfig* out) {
   read_parallel_norm(family, out);
   read_selection(family, &out->tensors);
   skip_extra_layers(family, file, out);
-  skip_unread_kv(out);
+  skip_unread(out);
   return {};
 }
 

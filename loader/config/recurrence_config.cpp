@@ -101,6 +101,7 @@ struct LayerType {
 constexpr LayerType kLayerTypes[] = {
     {"full_attention", '*', true, false, false},
     {"attention", 0, true, false, false},
+    {"sliding_attention", 0, true, false, false},
     {"linear_attention", 0, false, true, false},
     {"conv", 0, false, true, false},
     {"mamba", 'M', false, true, false},

@@ -45,8 +45,14 @@ Error bind_mxfp4(const Checkpoint& checkpoint, int64_t experts, const std::strin
 // Columns of an expert's numbers [k, rows] are rows of its matrix.
 Error bind_transposed(const Checkpoint& checkpoint, int64_t experts, const std::string& module, const FusedRows& fused,
                       LinearWeight* out) {
-  out->tensors = {module};
-  if (Error e = checkpoint.bind(module, {experts, fused.k, fused.rows}, &out->weight)) return e;
+  const std::string name = checkpoint.find(module + ".weight") ? module + ".weight" : module;
+  out->tensors = {name};
+  const TensorView* found = checkpoint.find(name);
+  const bool is_one = experts == 1 && found && found->shape.size() == 2;
+  if (Error e = is_one ? checkpoint.bind(name, {fused.k, fused.rows}, &out->weight)
+                       : checkpoint.bind(name, {experts, fused.k, fused.rows}, &out->weight)) {
+    return e;
+  }
   out->reader = {.stored_as = "columns", .read = {}, .explain_nan = {}, .scattered = true};
   out->reader.read = [=, values = out->weight](int64_t first, int64_t count, float* numbers) {
     const int64_t k = fused.k, step = fused.alternates ? 2 : 1;

@@ -166,9 +166,9 @@ TEST(LayerTensors, EveryRoleHasARow) {
 // The keys of `modules` in all families are those of the tables and a few others; none of the tables' keys is unused.
 TEST(LayerTensors, KeysOfTheFamilies) {
   std::set<std::string_view> unused,
-      known = {"embedding",       "final_norm",   "layer_embedding",    "layer_input_norm",
-               "stacked_gate_up", "stacked_down", "mtp_embedding_norm", "mtp_hidden_norm",
-               "mtp_layer",       "mtp_norm",     "parallel_mlp_norm"};
+      known = {"embedding",         "final_norm",         "layer_embedding", "layer_input_norm", "stacked_gate_up",
+               "stacked_down",      "mtp_embedding_norm", "mtp_hidden_norm", "mtp_layer",        "mtp_norm",
+               "parallel_mlp_norm", "positions",          "embedding_norm"};
   for (const MatrixRow& row : matrix_rows()) known.insert(row.key);
   for (const VectorRow& row : vector_rows()) known.insert(row.key);
   unused = known;
@@ -239,7 +239,11 @@ TEST(LayerTensors, MapToDistinctMembers) {
                            "families/gemma4_e2b",
                            "families/gemma4_moe",
                            "families/falcon_new",
-                           "families/afmoe"}) {
+                           "families/afmoe",
+                           "families/gpt2",
+                           "families/bloom",
+                           "families/lfm3",
+                           "families/laguna"}) {
     std::unique_ptr<Model> model;
     const std::string folder = PINION_TEST_DATA "/" + std::string(name);
     ASSERT_EQ(load_model(folder, {.quant = Quant::w8a8}, &model).message(), "");

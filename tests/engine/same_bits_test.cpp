@@ -90,7 +90,8 @@ TEST(SameBits, RecurrentLayers) {
 
 // Gates and norms of their own, clamps, ropes by layer.
 TEST(SameBits, FurtherFamilies) {
-  for (const std::string family : {"afmoe", "olmo", "granite_swa", "falcon_h1_gate", "phimoe", "nanochat"}) {
+  for (const std::string family : {"afmoe", "olmo", "granite_swa", "falcon_h1_gate", "phimoe", "nanochat", "gpt2",
+                                   "bloom", "lfm3", "laguna", "kolibri1"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8}) {
       std::unique_ptr<Model> model;
       ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));

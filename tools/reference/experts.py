@@ -39,6 +39,24 @@ FILE_NAMES = {
         ".self_attn.k_norm.": ".attention.key_layernorm.",
         ".gate.e_score_correction_bias": ".gate.expert_bias",
     },
+    "flint": {".self_attn.sinks": ".self_attn.softmax_offset"},
+    "kolibri1": {
+        ".mlp.gate.e_score_correction_bias": ".moe.router.expert_bias",
+        ".post_self_attn_layernorm.": ".post_attn_norm.",
+        ".post_mlp_layernorm.": ".post_ffn_norm.",
+    },
+    "laguna": {
+        ".mlp.gate.e_score_correction_bias": ".mlp.experts.e_score_correction_bias",
+        ".mlp.shared_experts.": ".mlp.shared_expert.",
+    },
+    "lara_mini": {
+        ".in_proj_qkv.": ".in_proj.",
+        ".in_proj_z.": ".in_proj.",
+        ".in_proj_b.": ".in_proj.",
+        ".in_proj_a.": ".in_proj.",
+        ".linear_attn.norm.": ".linear_attn.out_norm.",
+    },
+    "lfm3": {".self_attn.g_proj.": ".self_attn.gate_proj."},
     "exaone": {
         "model.embed_tokens.": "transformer.wte.",
         "model.layers.": "transformer.h.",
@@ -56,12 +74,15 @@ FILE_NAMES = {
 
 STACKED_IN_FILES = ("granitemoe", "granitemoehybrid", "granitemoeshared")
 TRANSPOSED_IN_FILES = ("qwen3_vl_moe",)
+TRANSPOSED_MATRICES = ("gpt2",)
 FUSED_IN_FILES = (
     "gpt_oss",
     "qwen3_5_moe_text",
     "gemma4_text",
     "granitemoe_swa",
     "mistral4",
+    "aria_text",
+    "lara_mini",
     *TRANSPOSED_IN_FILES,
     *STACKED_IN_FILES,
 )
@@ -75,7 +96,10 @@ def name_in_file(name: str, model_type: str) -> str:
         return name.replace("moe.router.", "moe.router.layer.")
     if model_type in FUSED_IN_FILES:
         name = re.sub(r"\.experts\.\d+\.", ".experts.", name)
-        return re.sub(r"\.experts\.(gate|up)_proj", ".experts.gate_up_proj", name)
+        name = re.sub(r"\.experts\.(gate|up)_proj", ".experts.gate_up_proj", name)
+        if model_type == "aria_text":
+            name = re.sub(r"\.experts\.gate_up_proj(\.weight)?$", ".experts.fc1.weight", name)
+            name = re.sub(r"\.experts\.down_proj(\.weight)?$", ".experts.fc2.weight", name)
     for ours, published in FILE_NAMES.get(model_type, {}).items():
         name = name.replace(ours, published)
     return name
@@ -101,6 +125,8 @@ def expert_of(fused: nn.Module, e: int) -> Expert:
     if not hasattr(fused, "gate_up_proj"):  # Nemotron-H
         return Expert(None, linear(fused.up_proj[e]), linear(fused.down_proj[e]))
     gate_up, down = fused.gate_up_proj[e], fused.down_proj[e]
+    if type(fused).__name__ == "AriaExperts":  # stored transposed
+        gate_up, down = gate_up.T, down.T
     if not hasattr(fused, "gate_up_proj_bias"):
         gate, up = gate_up.chunk(2)
         return Expert(linear(gate), linear(up), linear(down))
@@ -134,6 +160,10 @@ class SplitExperts(nn.ModuleList):
 
 
 def split_experts(model: nn.Module) -> nn.Module:
+    """Experts one by one, and GPT-2's transposed matrices as linear layers."""
+    for name, module in list(model.named_modules()):
+        if type(module).__name__ == "Conv1D":
+            model.set_submodule(name, linear(module.weight.T, module.bias))
     for name, module in list(model.named_modules()):
         if re.search(r"\.(mlp|block_sparse_moe|feed_forward|mixer|layers\.\d+)\.experts$", name):
             model.set_submodule(name, SplitExperts(module))

@@ -80,7 +80,9 @@ from newer_configs import (
     SMOLVLM_TEXT,
     VAULTGEMMA,
 )
+from position_families import POSITION_CASES
 from recurrent_families import RECURRENT_CASES
+from sliding_families import SLIDING_CASES
 from vision_configs import (
     GEMMA3_VISION,
     LLAVA_NAMES,
@@ -391,4 +393,4 @@ PLAIN_CASES = {
         GPT_NEOX_SEQUENTIAL, long_prompt=200, jitter="embed_in", notes="gelu_fast is the one with tanh."
     ),
 }
-CASES = PLAIN_CASES | RECURRENT_CASES | LATENT_CASES | ALTUP_CASES | GEMMA4_CASES | FURTHER_CASES | CODED_CASES
+CASES = PLAIN_CASES | RECURRENT_CASES | LATENT_CASES | ALTUP_CASES | GEMMA4_CASES | FURTHER_CASES | POSITION_CASES | SLIDING_CASES | CODED_CASES

@@ -21,7 +21,7 @@ from transformers import AutoConfig
 from transformers.utils import logging
 
 from case import Case
-from experts import FUSED_IN_FILES, TRANSPOSED_IN_FILES, name_in_file, split_experts
+from experts import FUSED_IN_FILES, TRANSPOSED_IN_FILES, TRANSPOSED_MATRICES, name_in_file, split_experts
 from families import CASES
 from int_quantized import code_tensors, quantise_tensors
 import mtp
@@ -51,7 +51,7 @@ LANGUAGE = ("model.language_model.", "model.text_model.")  # beside a vision mod
 FIRST_PROMPT_ID = 4
 
 # Matrices whose products are attention's scores.
-PEAKED = ("q_proj", "k_proj", "qkv_proj", "query_key_value", "q_b_proj", "kv_b_proj")
+PEAKED = ("c_attn", "q_proj", "k_proj", "qkv_proj", "query_key_value", "Wqkv", "q_b_proj", "kv_b_proj")
 
 # A seed is taken when no rounding can tip its results: greedy steps this far from a tie, w8a8 this insensitive.
 MIN_MARGIN = 0.003
@@ -76,7 +76,7 @@ def random_parameter(
     values = rng.standard_normal(shape)
     if name.endswith("linear_attn.norm.weight"):  # stored as it is whatever the other norms do
         return 1.0 + 0.25 * values
-    if re.search(r"(norm|norm\d|norm_f|ln_\w+)\.weight$", name) or "norm.norms." in name or "mtp.pre_fc_norm" in name:
+    if re.search(r"(norm|norm_?\d|norm_f|ln_\w+)\.weight$", name) or "norm.norms." in name or "mtp.pre_fc_norm" in name:
         return norm_mean + 0.25 * values
     if name.endswith("bias"):
         return 0.3 * values
@@ -96,8 +96,10 @@ def random_parameter(
         return np.array(-0.01)
     if "conv1d" in name or ".conv.conv." in name:
         return 0.5 * values
-    if any(part in name for part in ("embed_tokens", "embed_in", "embeddings.", "wte.")):
+    if any(part in name for part in ("embed_tokens", "embed_in", "embeddings.", "wte.", "wpe.", "embed_positions", "word_embeddings.")):
         return 0.1 * values
+    if name.endswith(("attn_gate", "mlp_gate")):  # of Mllama's layers for images
+        return values
     if name.endswith("sinks"):
         return 1.5 * values
     transposed = transposed_experts and "mlp.experts" in name and len(shape) == 3
@@ -107,7 +109,7 @@ def random_parameter(
         values *= 0.3
     inputs = shape[1] if transposed else shape[-1]
     values *= (1.5 if any(part in name for part in PEAKED) else 1.0) / np.sqrt(inputs)
-    if "lm_head" not in name:
+    if not any(part in name for part in KEEP_HEAD):
         for matrix in (values,) if len(shape) == 2 else values.transpose(0, 2, 1) if transposed else values:
             plant_ties(matrix)
     return values
@@ -151,6 +153,8 @@ def random_tensors(folder: pathlib.Path, case: Case, seed: int) -> dict[str, tor
         tensor = torch.from_numpy(values).to(next(dtypes)).contiguous()
         if case.config["model_type"] in TRANSPOSED_IN_FILES and ".experts." in name:
             tensor = tensor.transpose(1, 2).contiguous()
+        if case.config["model_type"] in TRANSPOSED_MATRICES and ".c_" in name and tensor.ndim == 2:
+            tensor = tensor.T.contiguous()
         stored = in_file(name, case)  # q, k and v may share a tensor there
         tensors[stored] = torch.cat((tensors[stored], tensor)) if stored in tensors else tensor
     if case.ternary:
@@ -218,9 +222,10 @@ def code_hashes(folder: pathlib.Path) -> dict[str, list[str]]:
     stored, _ = load_stored(str(folder))
     split_experts(stored)
     codes_in_file = code_tensors(folder)
+    image_layers = [f".layers.{i}." for i in getattr(stored.config, "cross_attention_layers", None) or []]
     parts: dict[str, list[bytes]] = {}
     for name, module in stored.named_modules():
-        if is_quantised(name, module, KEEP_HEAD) and not any(part in name for part in VISION):
+        if is_quantised(name, module, KEEP_HEAD) and not any(part in name for part in (*VISION, *image_layers)):
             name = alone(name)
             weight = module.weight.detach()
             if is_ternary(weight):
@@ -305,7 +310,8 @@ def random_prompts(case: Case, seed: int) -> dict[str, list[int]]:
     """One with logits at every position, one of a single token, one to cross windows and chunks."""
     lengths = {"short": SHORT_PROMPT, "single": 1, "long": case.long_prompt}
     rng = np.random.default_rng(seed)
-    vocab = case.config.get("text_config", case.config)["vocab_size"]
+    config = case.config.get("text_config", case.config)
+    vocab = config.get("output_vocab_size") or config["vocab_size"]
     return {name: rng.integers(FIRST_PROMPT_ID, vocab, length).tolist() for name, length in lengths.items()}
 
 

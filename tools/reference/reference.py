@@ -14,6 +14,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     Mistral4ForCausalLM,
+    MllamaForCausalLM,
 )
 
 from experts import split_experts
@@ -22,8 +23,8 @@ from int_quantized import code_tensors
 from stored_codes import decoded_weights, write_plain
 from ternary import is_ternary
 
-KEEP_HEAD = ("lm_head",)
-SINKS = ("gpt_oss", "granite_swa", "granitemoe_swa")
+KEEP_HEAD = ("lm_head", "output_projection")
+ONLY_EAGER = ("bloom", "flint", "got_ocr2", "gpt_oss", "gpt_neo", "granite_swa", "granitemoe_swa", "mpt")  # sinks, or no other attention
 # Routers that are linear layers in transformers; AltUp's has two matrices of a few numbers behind it.
 ROUTERS = ("mlp.gate.wg", ".mlp.router", "shared_expert_gate", ".altup.", ".router.proj")
 
@@ -103,26 +104,37 @@ def widen(model: nn.Module) -> None:
             module.forward = functools.partial(wide_layer_norm, module)
 
 
-class Mistral4Alone(Mistral4ForCausalLM):
-    """Transformers' auto classes have this one only beside a vision model."""
+class Alone:
+    """Transformers' auto classes have these only beside a vision model."""
 
     @classmethod
     def from_config(cls, config: AutoConfig) -> nn.Module:
         return cls(config)
 
 
+class Mistral4Alone(Alone, Mistral4ForCausalLM):
+    pass
+
+
+class MllamaAlone(Alone, MllamaForCausalLM):
+    pass
+
+
+ALONE = {"Mistral4ForCausalLM": Mistral4Alone, "MllamaForCausalLM": MllamaAlone}
+
+
 def auto_class(folder: str) -> type:
     """Models that see have an auto class of their own."""
     architectures = AutoConfig.from_pretrained(folder).architectures or [""]
-    if architectures[0] == "Mistral4ForCausalLM":
-        return Mistral4Alone
+    if architectures[0] in ALONE:
+        return ALONE[architectures[0]]
     return AutoModelForImageTextToText if "ForConditionalGeneration" in architectures[0] else AutoModelForCausalLM
 
 
 def load_plain(folder: str, wide: bool) -> nn.Module:
     # eager computes the softmax in fp32 mostly, sdpa leaves soft caps and sinks out
     config = AutoConfig.from_pretrained(folder)
-    needs_eager = getattr(config, "attn_logit_softcapping", None) or config.model_type in SINKS
+    needs_eager = getattr(config, "attn_logit_softcapping", None) or config.model_type in ONLY_EAGER
     model, report = auto_class(folder).from_pretrained(
         folder,
         dtype=torch.float32,
