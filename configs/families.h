@@ -17,8 +17,8 @@ namespace pinion {
 //                                an mlp without a gate is down(activation(up(x)))
 //   qkv_bias, o_bias, mlp_bias   true, false or FIELD
 //   qk_norm                      none, heads, rotated_heads, all_heads or layer_norm_heads, see QkNorm
-//   windows                      none, all, from_layer, pattern, pattern_after_first or without_rope: the layers with a
-//                                sliding window, see loader/config/attention_config.cpp
+//   windows                      none, all, from_layer, pattern, pattern_after_first, pattern_between or without_rope:
+//                                the layers with a sliding window, see loader/config/attention_config.cpp
 //
 // Optional entries, sizes and fields:
 //   extends                      another family, from whose description this one differs (configs/models/README.md)
@@ -39,6 +39,8 @@ namespace pinion {
 // Norms, activations, scales:
 //   norm                         layer: LayerNorm; default: RMSNorm
 //   norm_bias                    true: norms have biases
+//   first_norm                   false: the first layer has no attention_norm
+//   head_dense, head_norm        (in modules) a matrix with the mlp's activation and a norm before the head
 //   norm_weights                 false: norms of the layers, the final one and those of q and k have no weights
 //   positions                    (in modules) an embedding of positions, which is added to that of the token
 //   position_offset              number of its rows before the one of position 0
@@ -69,6 +71,7 @@ namespace pinion {
 //   qkv_limit                    FIELD: q, k and v are clamped
 //   attention_gate               true: q holds a gate next to each query. In modules: a matrix of the gates
 //   gate_by_head, gate_softplus  true: these are one gate for each head; softplus instead of sigmoids
+//   half_window                  true: the window is half of the field's number
 //   alibi                        true: scores fall linearly with the distance (ALiBi), by slopes of the heads
 //   heads_by_layer               FIELD with a list of the layers' numbers of heads
 //   latent_attention             true: see LatentConfig. modules then have kv_a, kv_a_norm and kv_b instead of k and v,

@@ -29,14 +29,24 @@ Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
   return normalized(m, p, layer[VectorRole::attention_norm], forms);
 }
 
-// The input of the head: the final norm of the rows that get logits.
+// The input of the head: the final norm of the rows that get logits; some models have a dense layer behind it.
 Input head_input(const Multiplier& m, const Pass& p) {
   const int64_t k = p.model.config.hidden_size;
   const std::vector<int32_t>& rows = p.activations.rows_with_logits;
-  return prepare(m, std::ssize(rows), k, forms_of(p.model.head), [&](int64_t first, int64_t count, float* out) {
-    for (int64_t r = 0; r < count; ++r) {
-      normalize(p, p.model.final_norm, p.activations.x.data() + rows[first + r] * k, out + r * k);
-    }
+  const Linear &head = p.model.head, &dense = p.model.head_dense;
+  const bool is_last = dense.rows.count == 0;
+  const Input last =
+      prepare(m, std::ssize(rows), k, forms_of(is_last ? head : dense), [&](int64_t first, int64_t count, float* out) {
+        for (int64_t r = 0; r < count; ++r) {
+          normalize(p, p.model.final_norm, p.activations.x.data() + rows[first + r] * k, out + r * k);
+        }
+        return out;
+      });
+  if (is_last) return last;
+  float* activated = p.activations.branch.data();
+  project_activated(m, last, {}, dense, gating_of(p.model.config, p.model.layers.front()), activated);
+  return prepare(m, std::ssize(rows), k, forms_of(head), [&](int64_t first, int64_t count, float* out) {
+    for (int64_t r = 0; r < count; ++r) normalize(p, p.model.head_norm, activated + (first + r) * k, out + r * k);
     return out;
   });
 }
@@ -250,7 +260,8 @@ void make_activations(const Model& model, const Kernels& kernels, int64_t tokens
   const bool has_out_norms = std::ranges::any_of(model.layers, [](const Layer& l) {
     return l[VectorRole::attention_out_norm].weight || l[VectorRole::mlp_out_norm].weight;
   });
-  if (has_out_norms || c.experts.shared_size > 0) sizer->make(&s.branch, tokens * c.hidden_size);
+  if (has_out_norms || c.experts.shared_size > 0 || model.head_dense.rows.count > 0)
+    sizer->make(&s.branch, tokens * c.hidden_size);
   sizer->make(&s.attended, tokens * c.largest(&LayerConfig::attended));
   sizer->make(&s.activation, tokens * max_rows(model, MatrixRole::up));
   const bool has_cuts = std::ranges::any_of(model.layers, [](const Layer& l) { return l.gate_cut.has_value(); });

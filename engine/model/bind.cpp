@@ -406,8 +406,9 @@ struct Binder : VectorReader {
     model->final_norm.weight = ones();
     if (Error e = c.norm_weights ? read_norm("final_norm", c.hidden_size, &model->final_norm) : Error{}) return e;
     model->embedding_norm = c.embedding_norm ? model->final_norm : Vector{};
-    if (!c.name("embedding_norm").empty()) {
-      if (Error e = read_norm("embedding_norm", c.hidden_size, &model->embedding_norm)) return e;
+    const auto optional = {std::pair("embedding_norm", &model->embedding_norm), {"head_norm", &model->head_norm}};
+    for (const auto& [key, norm] : optional) {
+      if (Error e = c.name(key).empty() ? Error{} : read_norm(key, c.hidden_size, norm)) return e;
     }
     if (!options.mtp) {
       if (Error e = bind_layer_inputs()) return e;

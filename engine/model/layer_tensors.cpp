@@ -11,6 +11,9 @@ using LayerOf = const LayerConfig&;
 // --- Sizes, for the tables below. 0: the model or the layer has no such tensor.
 
 constexpr SizeRule kHidden = [](Config c, LayerOf) { return c.hidden_size; };
+constexpr SizeRule kFirstNorm = [](Config c, LayerOf l) {
+  return c.lacks_first_norm && &l == c.layer.data() ? 0 : c.hidden_size;
+};
 constexpr SizeRule kTwiceHidden = [](Config c, LayerOf) { return 2 * c.hidden_size; };
 constexpr SizeRule kVocabulary = [](Config c, LayerOf) { return c.vocab_size; };
 constexpr SizeRule kOne = [](Config, LayerOf) { return int64_t{1}; };
@@ -186,12 +189,13 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::layer_input, "layer_input", P::model, S::embed, nothing, kLayerInputs, kHidden, {}, {}, &O::layer_input},
     {M::altup_in, "altup_in", P::altup, S::embed, nothing, kHidden, kHidden},
     {M::altup_out, "altup_out", P::altup, S::altup, nothing, kHidden, kHidden},
+    {M::head_dense, "head_dense", P::model, S::head, nothing, kHidden, kHidden},
     {M::head, "head", P::head, S::head, panels, kVocabulary, kHidden, {}, kHeadBias},
     {M::mtp_fc, "mtp_fc", P::mtp, S::embed, nothing, kHidden, kTwiceHidden},
 };
 
 constexpr VectorRow kVectorRows[] = {
-    {V::attention_norm, "attention_norm", ".weight", P::mixer, kHidden, F::norm},
+    {V::attention_norm, "attention_norm", ".weight", P::mixer, kFirstNorm, F::norm},
     {V::state_conv, "state_conv", ".weight", P::recurrence, kConvolution, F::convolution, 0.5f},
     {V::state_rate, "state_rate", "", P::recurrence, kStateHeads, F::logarithm, 0.2f},
     {V::state_step, "state_step", "", P::recurrence, kStateHeads, F::plain, 0.1f},
@@ -256,7 +260,8 @@ void add(Config c, LayerOf l, const MatrixRow& row, int64_t index, int64_t exper
   const bool ends_branch = ends_attention || row.stage == Stage::down;
   if (ends_branch && c.name(ends_attention ? "attention_out_norm" : "mlp_out_norm").empty()) out *= c.branch_scale;
   if (row.role == MatrixRole::head) out *= c.logit_scale;
-  const bool has_bias = row.has_bias && row.has_bias(c), is_exact = row.stage == Stage::router;
+  const bool has_bias = row.has_bias && row.has_bias(c),
+             is_exact = row.stage == Stage::router || row.role == M::head_dense;
   const bool follows_gate = row.role == MatrixRole::up && !list->empty() && list->back().role == MatrixRole::gate;
   list->push_back({row.role, row.stage, pattern, index, n, k, has_bias, out, alpha, is_exact, expert,
                    follows_gate && l.gate_sparsity == 0.0f, row.order ? row.order(c, l) : RowOrder{}, row.divided_by});
@@ -350,7 +355,7 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
 
 int64_t vector_parameters(const ModelConfig& config) {
   int64_t count = config.layer_input.size;
-  const int64_t norms = config.name("embedding_norm").empty() ? 1 : 2;
+  const int64_t norms = 1 + !config.name("embedding_norm").empty() + !config.name("head_norm").empty();
   if (config.norm_weights) count += norms * config.hidden_size * (config.norm_bias ? 2 : 1);
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (const VectorTensor& vector : layer_vectors(config, layer)) count += vector.n;

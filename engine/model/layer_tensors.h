@@ -94,7 +94,8 @@ enum class MatrixRole : uint8_t {
   mtp_fc,
   layer_input,
   altup_in,
-  altup_out
+  altup_out,
+  head_dense  // before the head, with an activation and a norm behind it
 };
 constexpr auto kMatrixRoles = static_cast<size_t>(MatrixRole::head);  // number of roles in a layer
 

@@ -127,8 +127,9 @@ struct Model {
   TensorView embedding;     // [vocab, hidden] in the mapped file (synthetic models: in the arena)
   TensorView positions;     // [position_rows, hidden], in the same way
   std::vector<Layer> layers;
-  Vector final_norm, embedding_norm;
-  Linear head;  // [vocab, hidden]
+  Vector final_norm, embedding_norm, head_norm;
+  Linear head;        // [vocab, hidden]
+  Linear head_dense;  // [hidden, hidden], which head_norm follows; most models have none
   LayerInputs layer_inputs;
   AltupEnds altup;
   MtpInput mtp;                  // only if this is an MTP layer; it has the embedding and the head of the main model
@@ -157,7 +158,7 @@ struct Model {
   // Calls f for the matrices outside of layers; those that the model lacks have no rows.
   template <class F>
   void each_outer_matrix(F f) const {
-    for (const Linear* linear : {&head, &mtp.fc, &layer_inputs.projection}) f(*linear);
+    for (const Linear* linear : {&head, &head_dense, &mtp.fc, &layer_inputs.projection}) f(*linear);
     for (const auto* ends : {&altup.in, &altup.out}) std::ranges::for_each(*ends, f);
   }
   // All packed matrices: the same bytes on every kind of machine.
@@ -184,6 +185,7 @@ Error bind_tensors(const LoadOptions& options, Model* model, std::vector<PackJob
 template <class M>  // Model or const Model
 auto& matrix_of(M& model, const MatrixTensor& tensor) {
   if (tensor.role == MatrixRole::head) return model.head;
+  if (tensor.role == MatrixRole::head_dense) return model.head_dense;
   if (tensor.role == MatrixRole::mtp_fc) return model.mtp.fc;
   if (tensor.role == MatrixRole::layer_input) return model.layer_inputs.projection;
   if (tensor.role == MatrixRole::altup_in) return model.altup.in[tensor.layer];

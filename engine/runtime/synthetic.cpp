@@ -132,6 +132,7 @@ std::vector<PackJob> shape_model(const LoadOptions& options, Model* model) {
   model->final_norm.weight = constant_vector(model, c.hidden_size, 1.0f);
   if (c.norm_bias) model->final_norm.bias = constant_vector(model, c.hidden_size, 0.1f);
   if (c.embedding_norm || !c.name("embedding_norm").empty()) model->embedding_norm = model->final_norm;
+  model->head_norm = model->final_norm;
   if (c.layer_input.size > 0) model->layer_inputs.norm.weight = constant_vector(model, c.layer_input.size, 1.0f);
   model->altup = {std::vector<Linear>(altup_projections(c)), std::vector<Linear>(altup_projections(c))};
   for (const MatrixTensor& spec : model_matrices(c)) add_job(spec, options, model, &jobs);

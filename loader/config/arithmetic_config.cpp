@@ -153,6 +153,7 @@ void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->layer_norm = norm == "layer";
   out->norm_bias = family.boolean("norm_bias", false);
   out->norm_weights = family.boolean("norm_weights", true);
+  out->lacks_first_norm = !family.boolean("first_norm", true);
   out->embedding_norm = family.boolean("embedding_norm", false);
   out->norm_offset = static_cast<float>(family.number("norm_offset", 0.0));
   out->value_norm = family.boolean("value_norm", false);

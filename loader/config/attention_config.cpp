@@ -149,6 +149,7 @@ void scale_latent_scores(ModelConfig* out) {
 // The layers with a sliding window, from layer_types or, if that is absent, from the family's rule:
 //   from_layer           layers from max_window_layers on (Qwen)
 //   pattern              all but every sliding_window_pattern-th (Gemma)
+//   pattern_between      all but the first two, the last, and every n-th from the second on (Flint)
 //   pattern_after_first  all but the first of every sliding_window_pattern (CWM)
 //   without_rope         layers without positional encoding (SmolLM3)
 // Next to layer_types the pattern is ignored and may have another form (EXAONE 4's "LLLG").
@@ -164,6 +165,7 @@ std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const 
     if (types.empty()) {
       if (rule == "from_layer") sliding[i] = enabled && i >= first;
       if (rule == "pattern") sliding[i] = (i + 1) % period != 0;
+      if (rule == "pattern_between") sliding[i] = i >= 2 && i % period != 1 && i + 1 < config.layers;
       if (rule == "pattern_after_first") sliding[i] = i % period != 0;
       if (sliding[i] && !enabled) file.fail("sliding_window", "missing, but the family has sliding layers");
       if (rule == "without_rope") sliding[i] = enabled && config.layer[i].rope == kNoRope;
@@ -184,8 +186,9 @@ void read_windows(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const bool enabled = rule != "all" && file.boolean("use_sliding_window", true) && window > 0;
   const std::vector<bool> sliding =
       rule == "all" ? std::vector<bool>(out->layers, true) : sliding_layers(rule, file, *out, enabled);
-  const int64_t side = out->counts_both_sides ? window / 2 : window;
-  const int64_t reach = out->attends_both_ways && window > 0 ? side + 1 : window;
+  const bool is_half = out->counts_both_sides || family.boolean("half_window", false);
+  const int64_t side = is_half ? window / 2 : window;
+  const int64_t reach = out->attends_both_ways && window > 0 ? side + 1 : side;
   for (size_t i = 0; i < sliding.size(); i++) out->layer[i].window = sliding[i] ? reach : 0;
 }
 

@@ -110,9 +110,10 @@ void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   check_heads(file, layer);
   out->layer.assign(out->layers, layer);
   const std::string image_layers = family.text("image_layers", "");
-  for (const int64_t i :
-       image_layers.empty() ? std::vector<int64_t>() : file.integers(image_layers, 0, out->layers - 1)) {
-    out->layer[i].attends = out->layer[i].has_mlp = false;
+  if (!image_layers.empty()) {
+    for (const int64_t i : file.integers(image_layers, 0, kMaxLayers)) {
+      if (i < out->layers) out->layer[i].attends = out->layer[i].has_mlp = false;
+    }
   }
   read_layer_heads(family, file, out);
   read_intermediate_size(family, file, out);

@@ -198,14 +198,15 @@ struct ModelConfig {
   float norm_eps = 0.0f;
   bool layer_norm = false;  // LayerNorm; false: RMSNorm. qk_norm is independent of it
   bool norm_bias = false;
-  bool norm_weights = true;     // false: norms have none
-  bool embedding_norm = false;  // the final norm is applied to embeddings, too
-  float norm_offset = 0.0f;     // added to the weights of every norm, except of a recurrent layer's output
-  bool transposed = false;      // the file stores the layers' matrices transposed
-  bool tied_head = false;       // the head is the embedding
-  bool has_head = true;         // false: a base model or a classifier, which embeds or scores texts only
-  bool qkv_by_head = false;     // q, k and v share a tensor that holds them head by head
-  float qkv_limit = 0.0f;       // q, k and v are clamped to +-limit behind the norms of whole rows; 0: no limit
+  bool norm_weights = true;       // false: norms have none
+  bool lacks_first_norm = false;  // the first layer has no attention_norm, since embeddings are normed
+  bool embedding_norm = false;    // the final norm is applied to embeddings, too
+  float norm_offset = 0.0f;       // added to the weights of every norm, except of a recurrent layer's output
+  bool transposed = false;        // the file stores the layers' matrices transposed
+  bool tied_head = false;         // the head is the embedding
+  bool has_head = true;           // false: a base model or a classifier, which embeds or scores texts only
+  bool qkv_by_head = false;       // q, k and v share a tensor that holds them head by head
+  float qkv_limit = 0.0f;         // q, k and v are clamped to +-limit behind the norms of whole rows; 0: no limit
   bool head_bias = false, qkv_bias = false, o_bias = false, mlp_bias = false;  // mlp: of gate, up and down
 
   bool attends_both_ways = false;  // tokens attend to the whole text; with a window, to positions closer than it

@@ -61,9 +61,10 @@ TEST(Gemma, GeluMeansTheTanhApproximation) {
   EXPECT_EQ(config.score_scale, 1.0f / std::sqrt(8.0f));
   EXPECT_EQ(message("GemmaForCausalLM", R"({"hidden_activation": "gelu"})"),
             "config.json: hidden_activation: not supported: want \"gelu_pytorch_tanh\", have \"gelu\"");
-  EXPECT_EQ(message("GemmaForCausalLM", R"({"hidden_act": "gelu_new"})"),
-            "config.json: hidden_act: not supported: want one of silu, gelu, gelu_pytorch_tanh, relu2, xielu, have "
-            "\"gelu_new\"");
+  EXPECT_EQ(
+      message("GemmaForCausalLM", R"({"hidden_act": "gelu_new"})"),
+      "config.json: hidden_act: not supported: want one of silu, gelu, gelu_pytorch_tanh, relu, relu2, xielu, have "
+      "\"gelu_new\"");
   EXPECT_EQ(read("LlamaForCausalLM", R"({"hidden_act": "gelu"})").activation, Activation::gelu);
 }
 

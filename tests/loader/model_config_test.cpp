@@ -318,9 +318,10 @@ TEST(ModelConfig, UnknownValuesAreErrors) {
                                "config.json", &nested)
                 .message(),
             "config.json: tie_word_embeddings: differs from text_config's: want true, have false");
-  EXPECT_EQ(llama_message(R"({"hidden_act": "quick_gelu"})"),
-            "config.json: hidden_act: not supported: want one of silu, gelu, gelu_pytorch_tanh, relu2, xielu, have "
-            "\"quick_gelu\"");
+  EXPECT_EQ(
+      llama_message(R"({"hidden_act": "quick_gelu"})"),
+      "config.json: hidden_act: not supported: want one of silu, gelu, gelu_pytorch_tanh, relu, relu2, xielu, have "
+      "\"quick_gelu\"");
   EXPECT_EQ(llama_message(R"({"quantization_config": {"quant_method": "gptq", "bits": 2}})"),
             "config.json: quantization_config: bits: not supported: want 4 or 8, have 2");
   for (const char* text : {"[]", "null", "", "{", "7"}) {
@@ -338,11 +339,12 @@ TEST(ModelConfig, UnknownArchitectureSuggestsSimilarNames) {
     return text.size() < begin.size() + end.size() ? text
                                                    : text.substr(begin.size(), text.size() - begin.size() - end.size());
   };
-  EXPECT_EQ(perhaps("LlamaForCasualLM"), ", perhaps LlamaForCausalLM");
+  EXPECT_EQ(perhaps("LlamaForCasualLM"),
+            ", perhaps LlamaForCausalLM, MllamaForCausalLM, MllamaForConditionalGeneration");
   EXPECT_EQ(perhaps("Mistrl3ForCausalLM"),
             ", perhaps Mistral3ForConditionalGeneration, Mistral4ForCausalLM, MistralForCausalLM");
   EXPECT_EQ(perhaps("Qwen3OmniForCausalLM"), ", perhaps Qwen3ForCausalLM, Qwen3MoeForCausalLM, Qwen3NextForCausalLM");
-  EXPECT_EQ(perhaps("GPT2LMHeadModel"), "");
+  EXPECT_EQ(perhaps("RwkvForCausalLM"), "");
   EXPECT_EQ(perhaps("ForCausalLM"), "");
   EXPECT_EQ(perhaps("Abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklm"), "") << "65 characters";
   Json json = small("");

@@ -45,6 +45,19 @@ TEST(GptNeo, EveryOtherLayerSlides) {
   EXPECT_EQ(by_layer(read("GPTNeoForCausalLM", listed), &LayerConfig::window), (Windows{9, 0, 0, 9}));
 }
 
+TEST(Flint, WindowsBetweenTheEnds) {
+  const char* eight = R"({"num_hidden_layers": 8, "sliding_window": 7})";
+  EXPECT_EQ(by_layer(read("FlintForCausalLM", eight), &LayerConfig::window), (Windows{0, 0, 7, 7, 7, 0, 7, 0}));
+}
+
+// A window of 20 is 10 tokens, and the first of three layers sees everything.
+TEST(ModernBertDecoder, HalfWindows) {
+  const ModelConfig config = read("ModernBertDecoderForCausalLM", R"({"local_attention": 20, "norm_bias": false})");
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{0, 10, 10, 0}));
+  EXPECT_EQ(config.ropes[0].theta, 160000.0);
+  EXPECT_TRUE(config.lacks_first_norm && config.head_bias && config.layer_norm && !config.norm_bias);
+}
+
 // The published slopes of 8 heads, and the rule for other numbers: every other slope of the next power of two.
 TEST(Alibi, Slopes) {
   const std::vector<float> eight = read("BloomForCausalLM").score_slopes;

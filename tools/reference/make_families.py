@@ -96,7 +96,7 @@ def random_parameter(
         return np.array(-0.01)
     if "conv1d" in name or ".conv.conv." in name:
         return 0.5 * values
-    if any(part in name for part in ("embed_tokens", "embed_in", "embeddings.", "wte.", "wpe.", "embed_positions", "word_embeddings.")):
+    if any(part in name for part in ("embed_tokens", "embed_in", "embeddings.", "wte.", "wpe.", "embed_positions", "word_embeddings.", "tok_embeddings.")):
         return 0.1 * values
     if name.endswith(("attn_gate", "mlp_gate")):  # of Mllama's layers for images
         return values

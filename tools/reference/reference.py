@@ -13,6 +13,7 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
+    Emu3ForCausalLM,
     Mistral4ForCausalLM,
     MllamaForCausalLM,
 )
@@ -75,7 +76,7 @@ def fake_quantise(rows: torch.Tensor) -> torch.Tensor:
 
 
 def is_quantised(name: str, module: nn.Module, keep: tuple[str, ...]) -> bool:
-    return isinstance(module, nn.Linear) and not any(pattern in name for pattern in keep + ROUTERS)
+    return isinstance(module, nn.Linear) and name != "decoder" and not any(pattern in name for pattern in keep + ROUTERS)
 
 
 def wide_rms_norm(norm: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -116,11 +117,15 @@ class Mistral4Alone(Alone, Mistral4ForCausalLM):
     pass
 
 
+class Emu3Alone(Alone, Emu3ForCausalLM):
+    pass
+
+
 class MllamaAlone(Alone, MllamaForCausalLM):
     pass
 
 
-ALONE = {"Mistral4ForCausalLM": Mistral4Alone, "MllamaForCausalLM": MllamaAlone}
+ALONE = {"Emu3ForCausalLM": Emu3Alone, "Mistral4ForCausalLM": Mistral4Alone, "MllamaForCausalLM": MllamaAlone}
 
 
 def auto_class(folder: str) -> type:

@@ -109,6 +109,35 @@ GOT_OCR2 = {
         "window_size": 2,
     },
 }
+EMU3 = without(MLLAMA, "cross_attention_layers", "pad_token_id") | {
+    "architectures": ["Emu3ForCausalLM"],
+    "model_type": "emu3_text_model",
+    "num_hidden_layers": 2,
+    "pad_token_id": 0,
+}
+MODERNBERT_DECODER = {
+    "architectures": ["ModernBertDecoderForCausalLM"],
+    "bos_token_id": 1,
+    "decoder_bias": True,
+    "eos_token_id": 2,
+    "global_attn_every_n_layers": 3,
+    "global_rope_theta": 160000.0,
+    "hidden_activation": "gelu",
+    "hidden_size": 36,
+    "intermediate_size": 44,
+    "local_attention": 20,
+    "local_rope_theta": 10000.0,
+    "max_position_embeddings": 512,
+    "model_type": "modernbert-decoder",
+    "norm_bias": False,
+    "norm_eps": 1e-05,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 3,
+    "pad_token_id": 0,
+    "tie_word_embeddings": False,
+    "torch_dtype": "float32",
+    "vocab_size": 120,
+}
 COHERE_COMPASS = without(COHERE2_LAYER_TYPES, "layer_switch", "order_of_interleaved_layers", "rotary_pct", "head_dim") | {
     "architectures": ["CohereCompassForCausalLM"],
     "model_type": "cohere_compass_text",
@@ -127,6 +156,13 @@ SLIDING_CASES = {
     "aria_text": Case(ARIA, long_prompt=45, notes="Experts share tensors, transposed."),
     "apertus1p5": Case(APERTUS1P5, long_prompt=45, notes="The head has fewer rows than the embedding."),
     "mllama": Case(MLLAMA, long_prompt=45, notes="Layer 1 attends to images only; the embedding has 8 more rows."),
+    "emu3": Case(EMU3, long_prompt=45, notes="A Llama of images' tokens, without these."),
+    "modernbert_decoder": Case(
+        MODERNBERT_DECODER,
+        long_prompt=45,
+        jitter="tok_embeddings",
+        notes="Two of three layers slide; layer 0 has no norm; a dense layer and a norm precede the head.",
+    ),
     "got_ocr2": Case(
         beside_vision(QWEN2, GOT_OCR2),
         long_prompt=45,
