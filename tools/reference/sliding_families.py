@@ -64,6 +64,7 @@ LARA_MINI = without(
     "linear_num_value_heads": 4,
     "model_type": "lara_mini",
     "norm_topk_prob": True,
+    "num_experts_per_tok": 5,
     "rope_theta": 10000.0,
     "sliding_window": 20,
 }
@@ -152,7 +153,7 @@ SLIDING_CASES = {
     ),
     "flint": Case(FLINT, long_prompt=45, notes="Sinks; sigmoids without corrections; full layers do not know positions."),
     "kolibri1": Case(KOLIBRI1, long_prompt=45, notes="Logits are corrected for the choice; four norms a layer."),
-    "lara_mini": Case(LARA_MINI, long_prompt=200, notes="All inputs of a state are one tensor; a window in layer 1."),
+    "lara_mini": Case(LARA_MINI, long_prompt=100, notes="All inputs of a state are one tensor; a window in layer 1."),
     "aria_text": Case(ARIA, long_prompt=45, notes="Experts share tensors, transposed."),
     "apertus1p5": Case(APERTUS1P5, long_prompt=45, notes="The head has fewer rows than the embedding."),
     "mllama": Case(MLLAMA, long_prompt=45, notes="Layer 1 attends to images only; the embedding has 8 more rows."),
