@@ -24,7 +24,7 @@ void add_calibrate_option(Command app, RunOptions* options) {
   app.add_path("--calibrate self|none|F.txt", options->calibrate);
 }
 
-void add_lora_option(Command app, RunOptions* options) { app.add_option("--lora DIR[=FACTOR]", options->load.lora); }
+void add_lora_option(Command app, RunOptions* options) { app.add_option("--lora PATH[=FACTOR]", options->load.lora); }
 
 void add_weight_options(Command app, RunOptions* options) {
   add_lora_option(app, options);

@@ -181,6 +181,11 @@ inline constexpr const char* kPoolingTensors[] = {"score.weight", "dense_2.weigh
 // model->checkpoint must be set. Errors name a tensor that is missing, no part of the model, misshapen, or has NaN.
 Error bind_tensors(const LoadOptions& options, Model* model, std::vector<PackJob>* jobs);
 
+// If the adapter with this index or the model is a GGUF file and the other one is not: gives the adapter's tensors the
+// names and the order of rows of the model's files. architecture: of a GGUF adapter, or empty. Tensors that the model
+// lacks keep their names, so that binding reports them.
+Error rename_adapter(const std::string& folder, const std::string& architecture, int64_t index, Model* model);
+
 // The member of `model` that holds a tensor of the list (engine/model/layer_tensors.h).
 template <class M>  // Model or const Model
 auto& matrix_of(M& model, const MatrixTensor& tensor) {

@@ -236,11 +236,10 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
     if (Error e = check_packed_options(folder, record, options)) return e;
     model->calibration = record["calibration"];
   }
-  if (!options.lora.empty() && model->checkpoint.is_gguf_file) {
-    return error("not supported with a GGUF file: give the folder of the adapter's base model", "--lora");
-  }
+  std::vector<std::string> architectures(options.lora.size());
   for (size_t i = 0; i < options.lora.size(); ++i) {
-    if (Error e = add_adapter(options.lora[i], static_cast<int64_t>(i), &model->checkpoint)) return e;
+    if (Error e = add_adapter(options.lora[i], static_cast<int64_t>(i), &model->checkpoint, &architectures[i]))
+      return e;
   }
   if (const std::vector<std::string>& overlaid = model->checkpoint.overlaid; !overlaid.empty()) {
     model->notes.push_back(error("tensors in several shards; the index decides", folder, {},
@@ -248,6 +247,10 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   }
   if (Error e = select_tensors(model->config.tensors, &model->checkpoint)) return e;
   if (Error e = align_names(&model->config, &model->checkpoint)) return e;
+  for (size_t i = 0; i < architectures.size(); ++i) {
+    if (architectures[i].empty() && !model->checkpoint.is_gguf_file) continue;
+    if (Error e = rename_adapter(folder, architectures[i], static_cast<int64_t>(i), model)) return e;
+  }
   find_stacked_experts(model->checkpoint, &model->config);
   std::set<int64_t> ends(model->config.eos_ids.begin(), model->config.eos_ids.end());
   ends.insert(generation.eos_ids.begin(), generation.eos_ids.end());

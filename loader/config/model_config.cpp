@@ -207,7 +207,7 @@ Error with_assumed_sizes(const ModelConfig& config, Error e) {
   return e;
 }
 
-Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out, bool is_from_gguf) {
+Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out, bool has_row) {
   Json json;
   if (Error e = parse_json(without_infinity(text), where, &json)) return e;
   std::vector<Family> families;
@@ -229,9 +229,11 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
     given.update(*inner);
   }
   Json description = with_variants(found->description, given);
-  if (is_from_gguf) {
-    apply_changes(given[kFamilyChanges], &description);
-    given.erase(kFamilyChanges);
+  if (has_row && given.contains(kGgufRow)) {
+    Json changes;
+    if (Error e = family_changes(heading.text(kGgufRow), where, &changes)) return e;
+    apply_changes(changes, &description);
+    given.erase(kGgufRow);
   }
   JsonFields family{description, found->path()};
   // Older names of fields; if a file has both, the older one wins.
@@ -290,7 +292,7 @@ Error read_model_config(const std::filesystem::path& folder, ModelConfig* out) {
   if (!is_file && !std::filesystem::is_directory(folder, code)) return error("no such folder", folder.string());
   std::string text;
   if (Error e = read_model_text(folder, "config.json", kMaxJsonBytes, &text)) return e;
-  return parse_model_config(text, (is_file ? folder : folder / "config.json").string(), out, is_file);
+  return parse_model_config(text, (is_file ? folder : folder / "config.json").string(), out, true);
 }
 
 }  // namespace pinion

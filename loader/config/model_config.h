@@ -285,8 +285,8 @@ int64_t recurrent_layers(const ModelConfig& config);
 // Appends the assumed sizes to an error about sizes or tensors: a wrong assumption may be the cause.
 Error with_assumed_sizes(const ModelConfig& config, Error e);
 
-// `where` names the text in errors. is_from_gguf: the text also has kFamilyChanges (loader/gguf/gguf_folder.h).
-Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out, bool is_from_gguf = false);
+// `where` names the text in errors. has_row: the text may have kGgufRow (loader/gguf/gguf_folder.h).
+Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out, bool has_row = false);
 Error read_model_config(const std::filesystem::path& folder, ModelConfig* out);
 
 // Renames the tensors of a checkpoint that has the language model under another prefix than the family, such as

@@ -176,11 +176,11 @@ Json end_ids(const Json& metadata) {
   return ids;
 }
 
-// The row of the table for an architecture; models with experts, windows, rope switched off, or a router with
+// The name of the table's row for an architecture; models with experts, windows, rope switched off, or a router with
 // corrections may have one of their own. (Routers with corrections take sigmoids; not all files have
 // expert_gating_func.)
 Error find_row(const Json& table, const ArchitectureFields& fields, const GgufFile& gguf, const std::string& where,
-               Json* out) {
+               std::string* out) {
   const Json& rows = table["architectures"];
   std::string name = fields.prefix.substr(0, fields.prefix.size() - 1);
   for (const auto& [variant, key] : {std::pair(":experts", "expert_count"),
@@ -197,7 +197,7 @@ Error find_row(const Json& table, const ArchitectureFields& fields, const GgufFi
     known.erase(std::ranges::unique(known).begin(), known.end());
     return error("unknown architecture", where + ": general.architecture", "one of " + joined(known), brief(name));
   }
-  *out = rows[name];
+  *out = name;
   return {};
 }
 
@@ -214,14 +214,16 @@ Error check_all_read(const ArchitectureFields& fields, const std::string& where)
 }  // namespace
 
 Error make_config(const GgufFile& gguf, const std::string& where, Json* out) {
-  Json table, row;
+  Json table;
+  std::string row_name;
   if (Error e = parse_json(gguf_text(), kTable, &table)) return e;
   JsonFields general{gguf.metadata, where};
   const std::string kind = general.text("general.type", "model");
   if (kind != "model") general.fail("general.type", "not a model: give the model's file", "model", brief(kind));
   ArchitectureFields fields{gguf.metadata, general.text("general.architecture") + "."};
   if (general.error) return general.error;
-  if (Error e = find_row(table, fields, gguf, where, &row)) return e;
+  if (Error e = find_row(table, fields, gguf, where, &row_name)) return e;
+  Json row = std::move(table["architectures"][row_name]);
   for (const Json* required : {&table["required"], &row["required"]}) {
     for (const Json& keys : *required) {  // the families' defaults are those of other files
       const auto is_given = [&](const Json& key) { return general.has(fields.prefix + key.get<std::string>()); };
@@ -288,14 +290,40 @@ Error make_config(const GgufFile& gguf, const std::string& where, Json* out) {
   if (fields.prefix == "deepseek2.") add_deepseek2(&config);
   if (const Json* id = general.find("tokenizer.ggml.bos_token_id")) config["bos_token_id"] = *id;
   config["eos_token_id"] = end_ids(gguf.metadata);
-  config[kFamilyChanges] = table["description"];
-  config[kFamilyChanges].update(row.value("description", Json::object()), true);
+  config[kGgufRow] = row_name;
   for (const Json* ignored : {&table["ignored"], &row["ignored"]}) {
     for (const Json& name : *ignored) fields.read.insert(name.get<std::string>());
   }
   if (Error e = check_all_read(fields, where)) return e;
   *out = std::move(config);
   return {};
+}
+
+Error family_changes(const std::string& row, const std::string& where, Json* out) {
+  Json table;
+  if (Error e = parse_json(gguf_text(), kTable, &table)) return e;
+  const auto found = table["architectures"].find(row);
+  if (found == table["architectures"].end()) return error("unknown", where + ": " + kGgufRow, {}, brief(row));
+  *out = std::move(table["description"]);
+  out->update(found->value("description", Json::object()), true);
+  return {};
+}
+
+Error adapter_row(const std::string& own_row, const std::string& family, const std::string& architecture,
+                  std::string* out) {
+  Json table;
+  std::vector<std::string> fitting;
+  if (Error e = parse_json(gguf_text(), kTable, &table)) return e;
+  for (const auto& [name, row] : table["architectures"].items()) {
+    const Json families = row.value("families", Json::array({row["config"]["model_type"]}));
+    if (own_row.empty() ? std::ranges::count(families, Json(family)) == 0 : name != own_row) continue;
+    fitting.push_back(name.substr(0, name.find(':')));
+    if (!architecture.empty() && architecture != fitting.back()) continue;
+    *out = name;
+    if (!row.value("scales_weights", false)) return {};
+    return error("not supported: GGUF files of this architecture have other scales of weights", "--lora", {}, name);
+  }
+  return error("an adapter for another architecture", "--lora", joined(fitting), architecture);
 }
 
 Error make_generation_config(const Json& metadata, Json* out) {

@@ -29,11 +29,18 @@ Error read_model_text(const std::filesystem::path& model, std::string_view name,
 
 // --- gguf_config.cpp: config.json and generation_config.json, by the table configs/gguf.json.
 
-// The config of the family's own files, with one more entry, kFamilyChanges: the differences between the family's files
-// and GGUF's, as changes of its description (configs/families.h). Metadata of the architecture that the table lacks are
-// errors: they may be part of the computation.
-inline constexpr const char* kFamilyChanges = "gguf_family_changes";
+// The config of the family's own files, with one more entry, kGgufRow: the row of the table. Metadata of the
+// architecture that the table lacks are errors: they may be part of the computation.
+inline constexpr const char* kGgufRow = "gguf_row";
 Error make_config(const GgufFile& gguf, const std::string& where, Json* out);
+
+// The differences between a family's files and GGUF's of a row, as changes of its description (configs/families.h).
+Error family_changes(const std::string& row, const std::string& where, Json* out);
+
+// The row for an adapter of a model if one of the two is a GGUF file. own_row: the model's, empty for a folder's.
+// architecture: the adapter's, empty for PEFT's.
+Error adapter_row(const std::string& own_row, const std::string& family, const std::string& architecture,
+                  std::string* out);
 
 // The tokens that end a text, and the recommended sampling.
 Error make_generation_config(const Json& metadata, Json* out);

@@ -16,6 +16,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/text.h"
 #include "loader/checkpoint/model_folder.h"
+#include "loader/gguf/gguf.h"
 
 namespace pinion {
 namespace {
@@ -73,7 +74,7 @@ std::string layout_version() {
 std::span<const std::byte> header_of(const Checkpoint& checkpoint, std::span<const std::byte> file) {
   uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof length);
-  if (!checkpoint.is_gguf_file) return file.first(sizeof length + length);
+  if (std::memcmp(&length, kGgufMagic.data(), kGgufMagic.size()) != 0) return file.first(sizeof length + length);
   size_t bytes = file.size();
   for (const TensorView& tensor : checkpoint.tensors) {
     const bool is_inside = tensor.data >= file.data() && tensor.data < file.data() + file.size();

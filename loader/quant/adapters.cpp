@@ -9,11 +9,13 @@
 #include "configs/families.h"
 #include "loader/checkpoint/model_folder.h"
 #include "loader/files/json.h"
+#include "loader/gguf/gguf.h"
+#include "loader/gguf/gguf_folder.h"
 
 namespace pinion {
 namespace {
 
-constexpr std::string_view kA = ".lora_A", kB = ".lora_B";
+const std::string kPrefix = "base_model.model.", kEnding = ".weight", kA = ".lora_A", kB = ".lora_B";
 
 struct AdapterConfig {
   double alpha = 0.0;
@@ -46,6 +48,31 @@ Error read_adapter_config(const std::filesystem::path& path, AdapterConfig* out)
   return {};
 }
 
+// Gives a GGUF adapter's tensors, "blk.0.attn_q.weight.lora_a", names as PEFT's.
+Error read_gguf_adapter(const std::filesystem::path& path, std::vector<MappedFile>* files, AdapterConfig* config,
+                        std::vector<TensorView>* tensors, std::string* architecture) {
+  GgufFile gguf;
+  if (Error e = open_gguf(path, files, &gguf)) return e;
+  JsonFields fields{gguf.metadata, path.string()};
+  for (const auto& [name, value] : {std::pair("general.type", "adapter"), {"adapter.type", "lora"}}) {
+    if (const std::string kind = fields.text(name); kind != value) fields.fail(name, "not supported", value, kind);
+  }
+  *architecture = fields.text("general.architecture");
+  config->alpha = fields.number("adapter.lora.alpha", {}, 0.0, 1e6);
+  for (const char* note : {"adapter.lora.task_name", "adapter.lora.prompt_prefix"}) fields.has(note);
+  for (const std::string& name : fields.unread()) {
+    if (name.starts_with("adapter.")) fields.fail(name, "not supported");
+  }
+  *tensors = std::move(gguf.tensors);
+  for (TensorView& tensor : *tensors) {
+    const std::string& name = tensor.name;
+    const size_t at = name.rfind(".weight.lora_");
+    if (at == name.npos || (!name.ends_with("_a") && !name.ends_with("_b"))) continue;
+    tensor.name = kPrefix + name.substr(0, at) + (name.back() == 'a' ? kA : kB) + kEnding;
+  }
+  return fields.error;
+}
+
 // The factor of B A for a module.
 Error find_scale(const AdapterConfig& config, const std::string& module, int64_t rank, double* out) {
   double found = config.alpha;
@@ -75,21 +102,30 @@ Error split_factor(const std::string& text, std::string* folder, double* factor)
 
 }  // namespace
 
-Error add_adapter(const std::string& text, int64_t index, Checkpoint* checkpoint) {
-  constexpr std::string_view kPrefix = "base_model.model.", kEnding = ".weight", kBase = ".base_layer";
+Error add_adapter(const std::string& text, int64_t index, Checkpoint* checkpoint, std::string* architecture) {
+  constexpr std::string_view kBase = ".base_layer";
   std::string given;
   double factor = 1.0;
   AdapterConfig config;
   if (Error e = split_factor(text, &given, &factor)) return e;
-  const std::filesystem::path folder = find_model_folder(given), file = folder / "adapter_model.safetensors";
-  if (Error e = read_adapter_config(folder / "adapter_config.json", &config)) return e;
-  if (Error e = map_file(file, &checkpoint->files.emplace_back())) return e;
+  const std::filesystem::path folder = find_model_folder(given);
+  const bool is_file = is_gguf(folder);
+  const std::filesystem::path file = is_file ? folder : folder / "adapter_model.safetensors";
   Safetensors parsed;
-  if (Error e = parse_safetensors(checkpoint->files.back().contents(), file.string(), &parsed)) return e;
+  std::vector<MappedFile> files(1);
+  if (is_file) {
+    if (Error e = read_gguf_adapter(file, &files, &config, &parsed.tensors, architecture)) return e;
+  } else {
+    if (Error e = read_adapter_config(folder / "adapter_config.json", &config)) return e;
+    if (Error e = map_file(file, &files[0])) return e;
+    if (Error e = parse_safetensors(files[0].contents(), file.string(), &parsed)) return e;
+  }
+  std::ranges::move(files, std::back_inserter(checkpoint->files));
   for (TensorView& tensor : parsed.tensors) {
     std::string module = tensor.name;
     if (!module.starts_with(kPrefix) || !module.ends_with(kEnding) || tensor.bytes == 0) {
-      return error("not a tensor of a LoRA adapter", file.string() + ": " + module, "base_model.model.NAME.weight");
+      return error("not a tensor of a LoRA adapter", file.string() + ": " + module,
+                   is_file ? "NAME.weight.lora_a or lora_b" : "base_model.model.NAME.weight");
     }
     module = module.substr(kPrefix.size(), module.size() - kPrefix.size() - kEnding.size());
     if (module.ends_with(kBase)) module.erase(module.size() - kBase.size());
@@ -97,9 +133,10 @@ Error add_adapter(const std::string& text, int64_t index, Checkpoint* checkpoint
     if (module.ends_with(kA) && !tensor.shape.empty()) {
       if (Error e = find_scale(config, module.substr(0, module.size() - kA.size()), tensor.shape[0], &scale)) return e;
     }
+    if (is_file && config.alpha == 0.0) scale = 1.0;  // as in llama.cpp
     checkpoint->adapter_scales[tensor.data] = static_cast<float>(scale * factor);
     const bool is_pair = module.ends_with(kA) || module.ends_with(kB);
-    tensor.name = module + (is_pair ? "." + std::to_string(index) : std::string(kEnding));
+    tensor.name = module + (is_pair ? "." + std::to_string(index) : kEnding);
     std::erase_if(checkpoint->tensors, [&](const TensorView& replaced) { return replaced.name == tensor.name; });
     checkpoint->tensors.push_back(std::move(tensor));
   }
@@ -109,12 +146,12 @@ Error add_adapter(const std::string& text, int64_t index, Checkpoint* checkpoint
 
 Error bind_updates(const Checkpoint& checkpoint, const std::string& module, int64_t n, int64_t k,
                    std::vector<LowRankUpdate>* out, std::vector<std::string>* names) {
-  const std::string prefix = module + std::string(kA) + ".";
+  const std::string prefix = module + kA + ".";
   for (auto a = std::ranges::lower_bound(checkpoint.tensors, prefix, {}, &TensorView::name);
        a != checkpoint.tensors.end() && a->name.starts_with(prefix); ++a) {
     const auto scale = checkpoint.adapter_scales.find(a->data);
     if (scale == checkpoint.adapter_scales.end()) continue;  // the checkpoint's own, which is an unknown tensor
-    const std::string b = module + std::string(kB) + a->name.substr(prefix.size() - 1);
+    const std::string b = module + kB + a->name.substr(prefix.size() - 1);
     const int64_t rank = a->shape.empty() ? 0 : a->shape[0];
     LowRankUpdate& update = out->emplace_back();
     update.scale = scale->second;

@@ -116,12 +116,13 @@ bool zeros_are_middle(const CodedMatrix& matrix);
 // FP8 scales [first, first + count), divided by the matrix's divisor.
 void read_fp8_scales(const CodedMatrix& matrix, int64_t first, int64_t count, float* out);
 
-// --- adapters.cpp: LoRA adapters, low-rank changes of weights, in PEFT's folders: adapter_config.json and
-// adapter_model.safetensors.
+// --- adapters.cpp: LoRA adapters, low-rank changes of weights, in PEFT's folders (adapter_config.json and
+// adapter_model.safetensors) or in GGUF files.
 
 // Adds an adapter's tensors to a checkpoint whose tensors are not selected and renamed yet: MODULE.lora_A.INDEX and
-// MODULE.lora_B.INDEX. Tensors of modules_to_save replace the checkpoint's. text: "DIR" or "DIR=FACTOR".
-Error add_adapter(const std::string& text, int64_t index, Checkpoint* checkpoint);
+// MODULE.lora_B.INDEX. Tensors of modules_to_save replace the checkpoint's. text: "DIR" or "DIR=FACTOR". architecture:
+// of a GGUF adapter, else empty.
+Error add_adapter(const std::string& text, int64_t index, Checkpoint* checkpoint, std::string* architecture);
 
 // Finds all adapters' updates of a module with weights [n, k]. Appends the names of their tensors.
 Error bind_updates(const Checkpoint& checkpoint, const std::string& module, int64_t n, int64_t k,

@@ -16,6 +16,7 @@ DeepSeek's latents with biases or a rope that is not interleaved), and BitNet's,
 import json
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -31,6 +32,8 @@ ernie4_5_moe_to_end exaone_moe minimax_m2 jais2 cohere2 gemma3 lfm2_moe olmoe sm
 
 # Transformers' class of the config adds experts to models that have none.
 READ_AS_JSON = {"nemotron_h"}
+
+ADAPTERS = {"llama_second": "llama", "phi3": "phi3"}  # of tests/data/lora, and their models
 
 # Models of tests/data/embeddings, and llama.cpp's names of their pre-tokenizers.
 EMBEDDINGS = {"qwen3_last": "qwen2", "gemma3_mean": "gemma4", "qwen3_logit_score": "qwen2"}
@@ -138,6 +141,11 @@ def main() -> None:
     base = conversion.get_model_class("LlamaForCausalLM")
     with torch.inference_mode():
         base(stories, gguf.LlamaFileType.MOSTLY_BF16, DATA / "gguf" / "stories260k.gguf").write()
+    script = pathlib.Path(sys.argv[1]) / "convert_lora_to_gguf.py"
+    for name, base in ADAPTERS.items():
+        out = DATA / "gguf" / "lora" / f"{name}.gguf"
+        command = [script, "--base", DATA / "families" / base, "--outfile", out, DATA / "lora" / name]
+        subprocess.run([sys.executable, *command], check=True)
 
 
 if __name__ == "__main__":
