@@ -11,6 +11,7 @@
 #include "apps/cli/output_file.h"
 #include "apps/commands.h"
 #include "engine/runtime/load.h"
+#include "loader/gguf/gguf.h"
 #include "loader/gguf/gguf_folder.h"
 
 namespace pinion {
@@ -36,10 +37,20 @@ struct TemporaryFolder {
 };
 
 // Copies the files of a model's folder that a packed model needs beside its weights, and those about its licence.
+// Writes those that a GGUF file stands for.
 Error copy_other_files(const std::string& from, const std::string& to) {
   constexpr const char* kAlso[] = {"LICEN[CS]E*", "NOTICE*", "README*", "USE_POLICY*", "additional_chat_templates",
                                    "[0-9]_*"};
   std::error_code code;
+  const bool is_file = is_gguf(from);
+  for (const char* name :
+       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json"}) {
+    std::string text;
+    if (!is_file || !has_model_text(from, name)) continue;
+    if (Error e = read_model_text(from, name, kMaxJsonBytes, &text)) return e;
+    if (Error e = write_output_file(to + "/" + name, text)) return e;
+  }
+  if (is_file) return {};
   for (fs::directory_iterator entry(from, code), end; !code && entry != end; entry.increment(code)) {
     const std::string name = entry->path().filename().string();
     const bool is_weights = name == kSingleFile || name == kIndexFile;
@@ -86,6 +97,7 @@ Error write_folder(const PackFlags& options, const LoadOptions& load, const Mode
   PackRecord record = {{"made_by", "pinion " PINION_VERSION},
                        {"source", source.empty() ? fs::canonical(options.model, code).filename().string() : source},
                        {"quant", std::string(quant_name(options))}};
+  if (is_gguf(options.model)) record["source_format"] = kGgufMagic;
   if (Error e = copy_other_files(options.model, folder.path)) return e;
   if (Error e = write_packed_model(file, record, load, model, mtp, progress)) return e;
   if (Error e = read_pack_record(folder.path, &record)) return e;
@@ -113,9 +125,6 @@ Error write_and_report(const Model& model, bool is_checked, const std::string& p
 
 int run_pack(const PackFlags& options) {
   if (Error e = check_model_folder(options.model)) return fail(e);
-  if (!options.out.empty() && is_gguf(options.model)) {
-    return fail(error("packs folders only; without --out, the weights of a GGUF file go to the cache", "--out"));
-  }
   if (!options.out.empty()) {  // tried before the long work
     fs::path to;
     TemporaryFolder folder;

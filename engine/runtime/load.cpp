@@ -235,6 +235,7 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   if (!record.empty()) {
     if (Error e = check_packed_options(folder, record, options)) return e;
     model->calibration = record["calibration"];
+    model->checkpoint.is_gguf_file = record.contains("source_format");
   }
   std::vector<std::string> architectures(options.lora.size());
   for (size_t i = 0; i < options.lora.size(); ++i) {

@@ -313,6 +313,33 @@ TEST(PackedModel, GoldenFileOfTheSourceHolds) {
   EXPECT_EQ(check.status, 0) << check.out << check.err;
 }
 
+// The embedding stays Q8_0, matrices keep their codes or are quantised again.
+TEST(PackedModel, GgufFilesTravel) {
+  const Folder folder;
+  const std::string path = folder / "packed", golden = folder / "G.json";
+  const std::string file = PINION_TEST_DATA "/gguf/stories260k_q4_0.gguf";
+  write_file(folder / "P.json", R"(["Once upon a time", "The cat"])");
+  for (const char* quant : {"none", "w8a8", "w4a8"}) {
+    SCOPED_TRACE(quant);
+    fs::remove_all(path);
+    ASSERT_EQ(pack_to(file, path, {"--quant", quant}).status, 0);
+    const Outcome recorded = run_pinion({"golden", "record", "--model", file, "--prompts", folder / "P.json", "--quant",
+                                         quant, "--max-tokens", "8", "--out", golden});
+    ASSERT_EQ(recorded.status, 0) << recorded.err;
+    const Outcome check = run_pinion({"golden", "check", "--model", path, "--golden", golden});
+    EXPECT_EQ(check.status, 0) << check.out << check.err;
+    const json inspect = run_json({"inspect", "--model", path, "--json"});
+    EXPECT_EQ(inspect["packed"]["source"], "stories260k_q4_0.gguf");
+    EXPECT_EQ(inspect["packed"]["source_format"], "GGUF");
+    EXPECT_EQ(inspect["packed"]["quant"], quant);
+    const std::vector<std::string> tail = {"--prompt", "Once", "--max-tokens", "8", "--json"};
+    EXPECT_EQ(run_json(generate(path, tail))["stats"]["logits_hash"],
+              run_json(generate(file, {"--quant", quant, "--prompt", "Once", "--max-tokens", "8",
+                                       "--json"}))["stats"]["logits_hash"]);
+  }
+  EXPECT_EQ(run_pinion({"pack", "--model", path, "--check"}).status, 0);
+}
+
 TEST(PackedModel, OtherCalibrationHoldsInGoldenFilesAndDrafts) {
   const Folder folder;
   const std::string path = folder / "new/parents/packed", text = kStories + "/tokenizer_config.json";

@@ -22,6 +22,8 @@
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
 #include "loader/gguf/gguf.h"
+#include "loader/gguf/gguf_folder.h"
+#include "loader/pack/pack_cache.h"
 #include "loader/quant/stored_weights.h"
 #include "tests/loader/coded_checkpoint.h"
 #include "tests/loader/gguf_files.h"
@@ -285,6 +287,25 @@ TEST(Gguf, AdaptersOfFoldersFitFilesAndTheReverse) {
       EXPECT_GT(largest_difference(folder, plain), 0.0f);
       EXPECT_LE(largest_difference(file, folder), kTolerances.contains(name) ? 1e-4f : 0.0f) << adapter;
     }
+  }
+}
+
+TEST(Gguf, PackedFilesGiveTheSameLogits) {
+  const std::vector<int32_t> ids = {3, 17, 5, 60, 42, 9};
+  for (const auto& entry : fs::directory_iterator(kData / "gguf/families")) {
+    SCOPED_TRACE(entry.path().stem());
+    const TempFolder folder;
+    std::string config;
+    std::unique_ptr<Model> model;
+    ASSERT_EQ(read_model_text(entry.path(), "config.json", kMaxJsonBytes, &config).message(), "");
+    folder.write("config.json", config);
+    ASSERT_EQ(load_model(entry.path(), {.quant = Quant::w8a8}, &model).message(), "");
+    const PackRecord record = {{"quant", "w8a8"}, {"source_format", "GGUF"}};
+    ASSERT_EQ(write_packed_model(folder / "model.safetensors", record, {}, *model, nullptr, {}).message(), "");
+    std::vector<float> file, packed;
+    logits_of(entry.path(), Quant::w8a8, ids, &file);
+    logits_of(folder.string(), Quant::w8a8, ids, &packed);
+    EXPECT_EQ(packed, file);
   }
 }
 

@@ -126,6 +126,29 @@ def convert(conversion, gguf, name: str, changes: dict) -> None:
             WithoutTokenizer(folder, gguf.LlamaFileType.MOSTLY_BF16, out, **options).write()
 
 
+def write_blocks(gguf, source: pathlib.Path, out: pathlib.Path) -> None:
+    """The embedding as Q8_0, other matrices as Q4_0."""
+    reader = gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(out, reader.get_field("general.architecture").contents())
+    for field in reader.fields.values():
+        if field.name.startswith("GGUF.") or field.name == "general.architecture":
+            continue
+        kind = field.types[0]
+        sub_type = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(field.name, field.contents(), kind, sub_type)
+    for tensor in reader.tensors:
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        kind = gguf.GGMLQuantizationType.Q8_0 if tensor.name.startswith("token_embd") else gguf.GGMLQuantizationType.Q4_0
+        if values.ndim < 2 or values.shape[1] % 32:
+            writer.add_tensor(tensor.name, values)
+        else:
+            writer.add_tensor(tensor.name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def main() -> None:
     sys.path.insert(0, sys.argv[1])
     import conversion
@@ -141,6 +164,7 @@ def main() -> None:
     base = conversion.get_model_class("LlamaForCausalLM")
     with torch.inference_mode():
         base(stories, gguf.LlamaFileType.MOSTLY_BF16, DATA / "gguf" / "stories260k.gguf").write()
+    write_blocks(gguf, DATA / "gguf" / "stories260k.gguf", DATA / "gguf" / "stories260k_q4_0.gguf")
     script = pathlib.Path(sys.argv[1]) / "convert_lora_to_gguf.py"
     for name, base in ADAPTERS.items():
         out = DATA / "gguf" / "lora" / f"{name}.gguf"
