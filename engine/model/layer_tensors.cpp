@@ -116,17 +116,19 @@ constexpr OrderRule kLatentValueOrder = [](Config c, LayerOf l) {
   return rows_of_heads(l.heads, fixed, l.value_dim, fixed + l.value_dim);
 };
 
-// Some files have, for each key head, rows of q, k, v and z in one tensor and rows of b and a in another.
+// Some files have, for each key head, rows of q, k, v and z in one tensor (but GGUF's in two, one by one) and rows of b
+// and a in another.
+bool shares_qkvz(Config c) { return c.recurrence.by_key_head && c.name("state_qkv") == c.name("state_z"); }
 constexpr OrderRule kStateQkvOrder = [](Config c, LayerOf) {
   const Recurrence& r = c.recurrence;
-  if (!r.by_key_head) return RowOrder{};
+  if (!shares_qkvz(c)) return RowOrder{};
   const int64_t keys = r.key_dim, values = r.value_width() / r.key_heads, all = 2 * (keys + values);
   const auto part = [&](int64_t begin, int64_t count) { return rows_of_heads(r.key_heads, begin, count, all); };
   return RowOrder{.rows = r.channels(), .sections = {part(0, keys), part(keys, keys), part(2 * keys, values)}};
 };
 constexpr OrderRule kStateZOrder = [](Config c, LayerOf) {
   const Recurrence& r = c.recurrence;
-  if (!r.by_key_head) return RowOrder{};
+  if (!shares_qkvz(c)) return RowOrder{};
   const int64_t keys = r.key_dim, values = r.value_width() / r.key_heads;
   return rows_of_heads(r.key_heads, 2 * keys + values, values, 2 * (keys + values));
 };

@@ -10,7 +10,7 @@ constants of llama.cpp. Falcon-H1's multipliers become factors of bf16 weights, 
 changes.json sets such fields of a fixture's config.json to what a file can hold; the test reads the folders with the
 same changes. Other entries only spell a field as the converter expects it: Granite's and Nemotron-H's types of layers and
 head sizes. Not in the list: fixtures whose tensors would differ (a last layer of ERNIE without experts, GELU by erf,
-DeepSeek's latents with biases or a rope that is not interleaved), and BitNet's, whose scales the converter changes.
+DeepSeek's latents with biases or a rope that is not interleaved; BitNet's codes that scales multiply).
 """
 
 import json
@@ -28,10 +28,10 @@ qwen3_vl qwen3_5 qwen3_5_moe qwen3_5_mtp qwen3_5_value_heads gemma4 gemma4_e2b g
 granite_moe olmo2 olmo3 exaone4 exaone4_hybrid ernie4_5 glm4 glm4_moe cohere starcoder2 stablelm seed_oss arcee gpt_oss
 gpt_oss_mxfp4 lfm2 granite_hybrid granite_hybrid_moe granite_moe_hybrid granite_moe_shared bamba falcon_h1 falcon_h1_norm
 nemotron_h nemotron_h_moe gemma3n deepseek_v2 deepseek_v2_groups deepseek_v3 glm4_moe_lite youtu minicpm3 afmoe dots1
-ernie4_5_moe_to_end exaone_moe minimax_m2 jais2 cohere2 gemma3 lfm2_moe olmoe smollm3""".split()
+ernie4_5_moe_to_end exaone_moe minimax_m2 jais2 cohere2 gemma3 lfm2_moe olmoe smollm3 qwen3_next bitnet_divided""".split()
 
-# Transformers' class of the config adds experts to models that have none.
-READ_AS_JSON = {"nemotron_h"}
+# Transformers' class of the config adds experts to models that have none, and replaces the interval of attention layers.
+READ_AS_JSON = {"nemotron_h", "qwen3_next"}
 
 ADAPTERS = {"llama_second": "llama", "phi3": "phi3"}  # of tests/data/lora, and their models
 
@@ -113,6 +113,7 @@ def convert(conversion, gguf, name: str, changes: dict) -> None:
 
         class WithoutTokenizer(base):
             model_arch = base.model_arch
+            no_mtp = name == "qwen3_next"  # the fixture has none
 
             def set_vocab(self) -> None:
                 pass
@@ -120,9 +121,19 @@ def convert(conversion, gguf, name: str, changes: dict) -> None:
             def _create_vocab_sentencepiece(self):
                 return [b""] * vocabulary, [], []
 
+            def weight_quant(self, weight):  # would change the scales of BitNet's own codes
+                return weight
+
+            def map_tensor_name(self, name, *suffixes):  # the converter has the names of the first BitNet models
+                if base.__name__ == "BitnetModel" and name == "lm_head.weight":
+                    return "output.weight"
+                name = name.replace("ffn_sub_norm", "ffn_layernorm").replace("attn_sub_norm", "inner_attn_ln")
+                return super().map_tensor_name(name, *suffixes)
+
         out = DATA / "gguf" / "families" / f"{name}.gguf"
         with torch.inference_mode():
             options = {"hparams": text} if name in READ_AS_JSON else {}
+            options["eager"] = name.startswith("bitnet")  # the codes are read at once
             WithoutTokenizer(folder, gguf.LlamaFileType.MOSTLY_BF16, out, **options).write()
 
 
