@@ -104,7 +104,7 @@ typedef struct pinion_model_options {
   /* Called from any thread, including the library's own, until the model and all its sessions are closed. NULL: no
    * messages. text: UTF-8, valid during the call. */
   void (*on_message)(void* user, pinion_message kind, const char* text);
-  const char* const* lora; /* [lora_count]: LoRA adapters, "DIR" or "DIR=FACTOR" */
+  const char* const* lora; /* [lora_count]: LoRA adapters, "PATH" or "PATH=FACTOR" */
   size_t lora_count;
 } pinion_model_options;
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <tuple>
 
 #include "engine/model/layer_tensors.h"
 #include "engine/model/model.h"
@@ -13,99 +12,80 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kNoRow = -1;
+// A module's name in the model's files and, for each of its rows there, the row in the adapter's kind of file.
+struct Renaming {
+  std::string module;
+  std::vector<int64_t> rows;
+};
 
-// By module of the adapter's kind of file, then by module of the model's: the first one's row for each row of the
-// second, or kNoRow. Files may share a tensor among matrices that others store one by one.
-using Renamings = std::map<std::string, std::map<std::string, std::vector<int64_t>>>;
-
-// The tensor's row for a row of a matrix that begins at `first` of the tensor.
-int64_t tensor_row(const MatrixTensor& matrix, int64_t first, int64_t row) {
-  return (matrix.order.selects_rows() ? 0 : first) + matrix.order.file_row(row);
-}
-
-// Experts and, if their heads have another order, recurrent layers are left out.
-Renamings renamings(const ModelConfig& from, const ModelConfig& to) {
+// By module of the adapter's kind of file. Experts are left out, and recurrent layers if their heads have another
+// order. Matrices that share a tensor in only one of the two kinds get a number of rows that no adapter has.
+std::map<std::string, Renaming> renamings(const ModelConfig& from, const ModelConfig& to) {
   using enum MatrixRole;
   constexpr MatrixRole kRecurrent[] = {state_qkv, state_z, state_b, state_a, state_out};
-  std::map<std::tuple<MatrixRole, int64_t>, MatrixTensor> own;
-  std::map<std::string, int64_t> rows, next, next_own;  // by module: all rows; the first row of the next matrix
-  for (const MatrixTensor& matrix : all_matrices(to)) {
-    own.insert({{matrix.role, matrix.layer}, matrix});
-    rows[matrix.module()] += matrix.n;
-  }
-  Renamings result;
+  std::map<std::pair<MatrixRole, int64_t>, MatrixTensor> own;
+  for (const MatrixTensor& matrix : all_matrices(to)) own.insert({{matrix.role, matrix.layer}, matrix});
+  std::map<std::string, Renaming> result;
+  std::map<std::string, int64_t> next, next_own;  // by module: the first row of the next matrix
   for (const MatrixTensor& matrix : all_matrices(from)) {
     const auto found = own.find({matrix.role, matrix.layer});
     const bool is_tiled = from.recurrence.tiled_heads != to.recurrence.tiled_heads;
-    const bool is_left_out =
-        matrix.expert != kNoExpert || (is_tiled && std::ranges::count(kRecurrent, matrix.role) > 0);
-    if (found == own.end() || is_left_out || found->second.n != matrix.n) continue;
-    const std::string module = matrix.module(), own_module = found->second.module();
-    std::vector<int64_t>& order = result[module][own_module];
-    order.resize(rows[own_module], kNoRow);
-    for (int64_t row = 0; row < matrix.n; ++row) {
-      order[tensor_row(found->second, next_own[own_module], row)] = tensor_row(matrix, next[module], row);
+    if (found == own.end() || matrix.expert != kNoExpert || found->second.n != matrix.n) continue;
+    if (is_tiled && std::ranges::count(kRecurrent, matrix.role) > 0) continue;
+    const RowOrder &order = matrix.order, &own_order = found->second.order;
+    auto& [module, rows] = result[matrix.module()];
+    module = found->second.module();
+    const int64_t begin = order.selects_rows() ? 0 : next[matrix.module()];
+    const int64_t own_begin = own_order.selects_rows() ? 0 : next_own[module];
+    next[matrix.module()] += matrix.n;
+    next_own[module] += matrix.n;
+    for (int64_t i = 0; i < matrix.n; ++i) {
+      const auto at = static_cast<size_t>(own_begin + own_order.file_row(i));
+      rows.resize(std::max(rows.size(), at + 1));
+      rows[at] = begin + order.file_row(i);
     }
-    next[module] += matrix.n;
-    next_own[own_module] += matrix.n;
   }
   return result;
 }
 
-// Copies the rows of B into an order of their own. Misfits stay as they are, so that binding reports them.
-void reorder_rows(const std::vector<int64_t>& rows, int64_t all_rows, Model* model, TensorView* b) {
-  if (b->shape.size() != 2 || b->shape[0] != all_rows || !is_float(b->dtype)) return;
+// Copies the rows of B into another order, if it has all of them.
+void reorder_rows(const std::vector<int64_t>& rows, Model* model, TensorView* b) {
+  const int64_t count = std::ssize(rows);
+  if (b->shape.size() != 2 || b->shape[0] != count || std::ranges::max(rows) >= count || !is_float(b->dtype)) return;
   const int64_t rank = b->shape[1];
-  b->shape[0] = std::ssize(rows);
   float* copy = model->vectors.emplace_back(std::make_unique<float[]>(b->elements())).get();
-  for (size_t row = 0; row < rows.size(); ++row) {
-    if (rows[row] != kNoRow) read_floats(*b, rows[row] * rank, rank, copy + static_cast<int64_t>(row) * rank);
-  }
-  b->dtype = DType::f32;
-  b->data = reinterpret_cast<const std::byte*>(copy);
-  b->bytes = b->elements() * static_cast<int64_t>(sizeof *copy);
+  for (int64_t i = 0; i < count; ++i) read_floats(*b, rows[i] * rank, rank, copy + i * rank);
+  *b = {b->name, DType::f32, b->shape, reinterpret_cast<const std::byte*>(copy), 4 * b->elements()};
 }
 
 }  // namespace
 
 Error rename_adapter(const std::string& folder, const std::string& architecture, int64_t index, Model* model) {
-  Checkpoint& checkpoint = model->checkpoint;
-  std::string text, row, own_row;
+  const bool is_file = model->checkpoint.is_gguf_file;
+  Json config;
+  ModelConfig from;
+  std::string text, row;
   if (Error e = read_model_text(folder, "config.json", kMaxJsonBytes, &text)) return e;
-  if (checkpoint.is_gguf_file) {
-    Json config;
-    if (Error e = parse_json(text, folder, &config)) return e;
-    own_row = config.value(kGgufRow, "");
-  }
+  if (Error e = is_file ? parse_json(text, folder, &config) : Error{}) return e;
+  const std::string own_row = is_file ? config.value(kGgufRow, "") : "";
   if (Error e = adapter_row(own_row, model->config.family, architecture, &row)) return e;
-  if (checkpoint.is_gguf_file && !architecture.empty()) return {};
-  if (!checkpoint.is_gguf_file) {
+  if (is_file && !architecture.empty()) return {};
+  if (!is_file) {
     text = replaced(text, "\"quantization_config\"", "\"codes\"");  // names do not depend on it
     text.insert(text.find('{') + 1, "\"" + std::string(kGgufRow) + "\": \"" + row + "\",");
   }
-  ModelConfig from;
-  if (Error e = parse_model_config(text, folder, &from, !checkpoint.is_gguf_file)) return e;
-  const Renamings all = renamings(from, model->config);
-  std::vector<TensorView> renamed;
-  std::erase_if(checkpoint.tensors, [&](const TensorView& tensor) {
+  if (Error e = parse_model_config(text, folder, &from, !is_file)) return e;
+  const std::map<std::string, Renaming> all = renamings(from, model->config);
+  for (TensorView& tensor : model->checkpoint.tensors) {
     for (const char* part : {".lora_A.", ".lora_B."}) {
       const std::string ending = part + std::to_string(index);
       const auto found = all.find(tensor.name.substr(0, tensor.name.rfind(ending)));
       if (!tensor.name.ends_with(ending) || found == all.end()) continue;
-      int64_t all_rows = 0;
-      for (const auto& [module, rows] : found->second) all_rows += std::ssize(rows) - std::ranges::count(rows, kNoRow);
-      for (const auto& [module, rows] : found->second) {
-        TensorView& copy = renamed.emplace_back(tensor);
-        copy.name = module + ending + "." + found->first;
-        if (part == std::string_view(".lora_B.")) reorder_rows(rows, all_rows, model, &copy);
-      }
-      return true;
+      tensor.name = found->second.module + ending;
+      if (part == std::string_view(".lora_B.")) reorder_rows(found->second.rows, model, &tensor);
     }
-    return false;
-  });
-  std::ranges::move(renamed, std::back_inserter(checkpoint.tensors));
-  std::ranges::sort(checkpoint.tensors, {}, &TensorView::name);
+  }
+  std::ranges::sort(model->checkpoint.tensors, {}, &TensorView::name);
   return {};
 }
 

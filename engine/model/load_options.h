@@ -41,7 +41,7 @@ struct LoadOptions {
   std::optional<Format> head = {};  // format of the head; nullopt: that of `quant`
   // Matrices whose tensor name contains one of these stay bf16, e.g. "lm_head" or "layers.3.mlp.down_proj".
   std::vector<std::string> keep = {};
-  std::vector<std::string> lora = {};  // adapters, "DIR" or "DIR=FACTOR" (loader/quant/stored_weights.h)
+  std::vector<std::string> lora = {};  // adapters, "PATH" or "PATH=FACTOR" (loader/quant/stored_weights.h)
   bool mtp = false;    // loads the checkpoint's MTP layer instead of the model: see load_mtp (engine/runtime/load.h)
   bool rotate = true;  // rotates the inputs of matrices that are quantised here (kernels/layout.h)
   // Packs float matrices that are ternary, judged by some rows (quantize.h), as w2 in modes that quantise, unrounded.

@@ -20,6 +20,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/layout.h"
 #include "loader/checkpoint/model_folder.h"
+#include "loader/gguf/gguf.h"
 #include "loader/pack/pack_cache.h"
 #include "loader/quant/stored_weights.h"
 
@@ -55,6 +56,17 @@ Error check_packed_options(const std::string& folder, PackRecord record, const L
   }
   if (calibration.empty() || calibration == record["calibration"]) return {};
   return error(kAdvice, folder + ": --calibrate", record["calibration"], calibration);
+}
+
+// Entries of the record, by tensor: the GGUF type of rows whose bytes the file holds.
+const std::string kBlockType = "pinion.type ";
+
+void restore_block_type(const PackRecord& record, TensorView* tensor) {
+  const auto type = record.find(kBlockType + tensor->name);
+  const BlockFormat* format = type == record.end() ? nullptr : ggml_type(std::atoi(type->second.c_str()));
+  if (!format || !format->read || tensor->shape.empty() || tensor->shape.back() % format->bytes != 0) return;
+  tensor->dtype = format->dtype;
+  tensor->shape.back() = tensor->shape.back() / format->bytes * format->elements;
 }
 
 // Finds the matrices of a packed model, whose layout must be that of the config.
@@ -236,6 +248,7 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
     if (Error e = check_packed_options(folder, record, options)) return e;
     model->calibration = record["calibration"];
     model->checkpoint.is_gguf_file = record.contains("source_format");
+    for (TensorView& tensor : model->checkpoint.tensors) restore_block_type(record, &tensor);
   }
   std::vector<std::string> architectures(options.lora.size());
   for (size_t i = 0; i < options.lora.size(); ++i) {
@@ -350,7 +363,14 @@ Error write_packed_model(const std::string& path, PackRecord record, const LoadO
     others.insert(mtp->unpacked.begin(), mtp->unpacked.end());
     tensors.push_back(packed_tensor(kPackedMtp, *mtp));
   }
-  for (const auto& [name, tensor] : others) tensors.push_back(tensor);
+  for (auto& [name, tensor] : others) {
+    if (const BlockFormat* format = block_format(tensor.dtype)) {
+      record[kBlockType + name] = std::to_string(format->id);
+      tensor.dtype = DType::u8;
+      tensor.shape.back() = tensor.shape.back() / format->elements * format->bytes;
+    }
+    tensors.push_back(tensor);
+  }
   return write_packed_model(path, record, std::move(tensors), progress);
 }
 

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "loader/files/hints.h"
 #include "loader/files/json.h"
@@ -16,7 +15,6 @@ struct DTypeRow {
   DType dtype;
   std::string_view name;
   int64_t bits;
-  int64_t elements = 1;  // with this number of bits
 };
 
 constexpr DTypeRow kDTypes[] = {
@@ -55,22 +53,14 @@ Error split_header(std::span<const std::byte> file, const std::string& where, st
   return {};
 }
 
-// Packed models of GGUF files also have tensors of blocks.
-std::optional<DTypeRow> dtype_row(std::string_view name) {
-  const auto row = std::ranges::find(kDTypes, name, &DTypeRow::name);
-  if (row != std::end(kDTypes)) return *row;
-  const BlockFormat* format = block_format(name);
-  return format ? std::optional(DTypeRow{format->dtype, name, 8 * format->bytes, format->elements}) : std::nullopt;
-}
-
-// Bytes of a tensor of this shape; false if the count overflows or leaves a byte or, in a row, a block unfilled.
-bool shape_bytes(std::span<const int64_t> shape, const DTypeRow& row, int64_t* bytes) {
-  int64_t total_bits = row.bits;
+// Bytes of a tensor of this shape; false if the count overflows or leaves a byte unfilled.
+bool shape_bytes(std::span<const int64_t> shape, int64_t bits, int64_t* bytes) {
+  int64_t total_bits = bits;
   for (const int64_t size : shape) {
     if (__builtin_mul_overflow(total_bits, size, &total_bits)) return false;
   }
-  *bytes = total_bits / 8 / row.elements;
-  return row.elements == 1 ? total_bits % 8 == 0 : !shape.empty() && shape.back() % row.elements == 0;
+  *bytes = total_bits / 8;
+  return total_bits % 8 == 0;
 }
 
 // One entry of the header. Its offsets are checked against the file's size; check_coverage compares neighbours.
@@ -87,8 +77,8 @@ Error parse_tensor(const std::string& name, const Json& entry, const std::string
   if (const auto unknown = fields.unread(); !unknown.empty()) fields.fail(brief(unknown[0]), "unknown field");
   if (fields.error) return fields.error;
 
-  const std::optional<DTypeRow> row = dtype_row(dtype);
-  if (!row) return error("unknown dtype", fields.where, {}, brief(dtype));
+  const auto row = std::ranges::find(kDTypes, dtype, &DTypeRow::name);
+  if (row == std::end(kDTypes)) return error("unknown dtype", fields.where, {}, brief(dtype));
   out->dtype = row->dtype;
   if (offsets[0] > offsets[1]) return error("data_offsets are reversed", fields.where);
   if (offsets[1] > std::ssize(data)) {
@@ -96,7 +86,7 @@ Error parse_tensor(const std::string& name, const Json& entry, const std::string
                  std::to_string(offsets[1]) + " bytes of data", std::to_string(data.size()));
   }
   out->data = data.data() + offsets[0];
-  if (!shape_bytes(out->shape, *row, &out->bytes)) {
+  if (!shape_bytes(out->shape, row->bits, &out->bytes)) {
     return error("impossible shape", fields.where, {}, dtype + " " + shape_text(out->shape));
   }
   if (out->bytes != offsets[1] - offsets[0]) {

@@ -24,18 +24,13 @@ void read_parallel_norm(JsonFields& family, ModelConfig* out) {
   }
 }
 
-// "blk.24." of "blk.24.attn_norm"
-std::string layer_prefix(const ModelConfig& config, int64_t layer) {
-  const std::string name = module_name(config.name("attention_norm"), layer);
-  return name.substr(0, name.rfind('.') + 1);
-}
-
 // Some files have MTP layers after the model's own.
 void skip_extra_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const std::string field = family.text("extra_layers", "");
   const int64_t count = field.empty() ? 0 : file.integer(field, 0, 0, kMaxLayers);
   for (int64_t i = out->layers; i < out->layers + count; ++i) {
-    out->tensors.skipped.push_back(layer_prefix(*out, i));
+    const std::string name = module_name(out->name("attention_norm"), i);
+    out->tensors.skipped.push_back(name.substr(0, name.rfind('.') + 1));
   }
 }
 
@@ -189,8 +184,8 @@ Error mtp_config(const ModelConfig& model, ModelConfig* out) {
   }
   c.names["final_norm"] = c.name("mtp_norm");
   std::erase_if(c.tensors.skipped, [](const std::string& prefix) { return prefix.ends_with("mtp."); });
-  const std::string extra_layer = layer_prefix(model, model.layers);  // in GGUF files
-  if (std::erase(c.tensors.skipped, extra_layer) > 0) c.tensors.renamed.emplace_back(extra_layer, kMtpPrefix);
+  const std::string in_gguf = module_name("blk.{}.", model.layers);
+  if (std::erase(c.tensors.skipped, in_gguf) > 0) c.tensors.renamed.emplace_back(in_gguf, kMtpPrefix);
   *out = std::move(c);
   return {};
 }

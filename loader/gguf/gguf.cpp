@@ -13,6 +13,7 @@
 #include "kernels/base/text.h"
 #include "kernels/base/utf8.h"
 #include "loader/files/hints.h"
+#include "loader/gguf/gguf_folder.h"
 
 namespace pinion {
 namespace {
@@ -198,11 +199,6 @@ void read_tensor(Header& header, int64_t alignment, int64_t* offset, TensorView*
   *offset = end & -alignment;
 }
 
-// The end of the name of a part, which counts from 0.
-std::string part_ending(int64_t part, int64_t parts) {
-  return formatted("-%05d-of-%05d.gguf", static_cast<int>(part + 1), static_cast<int>(parts));
-}
-
 Error open_part(const std::filesystem::path& path, std::vector<MappedFile>* files, GgufFile* out,
                 bool keeps_vocabulary) {
   if (Error e = map_file(path, &files->emplace_back())) return e;
@@ -271,20 +267,19 @@ Error open_gguf(const std::filesystem::path& path, std::vector<MappedFile>* file
   JsonFields given{out->metadata, path.string()};
   const int64_t parts = given.integer("split.count", 0, 0, 99'999);  // a merged file has 0
   if (given.error || parts <= 1) return given.error;
-  const std::string ending = part_ending(given.integer("split.no", {}, 0, parts - 1), parts);
-  const int64_t tensors = given.integer("split.tensors.count", {}, 0);
+  const int64_t tensors = given.integer("split.tensors.count", {}, 0),
+                part_index = given.integer("split.no", {}, 0, parts - 1);
+  const std::vector<std::string> paths = gguf_parts(path.string());
   if (given.error) return given.error;
-  std::string stem = path.string();
-  if (!stem.ends_with(ending)) {
-    return error("a part of a split model under another name; rename it", stem, "NAME" + ending);
+  if (std::ssize(paths) != parts || paths[part_index] != path.string()) {
+    return error("a part of a split model under another name; rename it", path.string(),
+                 formatted("NAME-%05d-of-%05d.gguf", static_cast<int>(part_index + 1), static_cast<int>(parts)));
   }
-  stem.resize(stem.size() - ending.size());
-
   files->clear();
   GgufFile whole;
   std::set<std::string> names;
   for (int64_t part = 0; part < parts; ++part) {
-    const std::string part_path = stem + part_ending(part, parts);
+    const std::string& part_path = paths[part];
     std::error_code code;
     if (!std::filesystem::exists(part_path, code)) {
       return error("a part of this model is missing; download it into the same folder", part_path);

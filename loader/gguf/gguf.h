@@ -61,7 +61,6 @@ struct BlockFormat {
 
 // Null for the types of safetensors.h.
 const BlockFormat* block_format(DType dtype);
-const BlockFormat* block_format(std::string_view name);
 
 // A type by its number in the file; null: unknown.
 const BlockFormat* ggml_type(uint32_t id);

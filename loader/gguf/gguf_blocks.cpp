@@ -213,11 +213,6 @@ const BlockFormat* block_format(DType dtype) {
   return row == std::end(kBlockTypes) ? nullptr : row;
 }
 
-const BlockFormat* block_format(std::string_view name) {
-  const auto row = std::ranges::find(kBlockTypes, name, &BlockFormat::name);
-  return row == std::end(kBlockTypes) ? nullptr : row;
-}
-
 const BlockFormat* ggml_type(uint32_t id) {
   for (const auto& types : {std::span<const BlockFormat>(kBlockTypes), {kPlainTypes}, {kUnreadTypes}}) {
     for (const BlockFormat& type : types) {

@@ -312,18 +312,16 @@ Error family_changes(const std::string& row, const std::string& where, Json* out
 Error adapter_row(const std::string& own_row, const std::string& family, const std::string& architecture,
                   std::string* out) {
   Json table;
-  std::vector<std::string> fitting;
+  std::string fitting;
   if (Error e = parse_json(gguf_text(), kTable, &table)) return e;
   for (const auto& [name, row] : table["architectures"].items()) {
     const Json families = row.value("families", Json::array({row["config"]["model_type"]}));
-    if (own_row.empty() ? std::ranges::count(families, Json(family)) == 0 : name != own_row) continue;
-    fitting.push_back(name.substr(0, name.find(':')));
-    if (!architecture.empty() && architecture != fitting.back()) continue;
+    if (std::ranges::count(families, Json(family)) == 0 || (!own_row.empty() && own_row != name)) continue;
     *out = name;
-    if (!row.value("scales_weights", false)) return {};
-    return error("not supported: GGUF files of this architecture have other scales of weights", "--lora", {}, name);
+    fitting = name.substr(0, name.find(':'));
+    if (architecture.empty() || architecture == fitting) return {};
   }
-  return error("an adapter for another architecture", "--lora", joined(fitting), architecture);
+  return error("such adapters do not fit this model", "--lora", fitting, architecture);
 }
 
 Error make_generation_config(const Json& metadata, Json* out) {

@@ -54,15 +54,12 @@ Error read_gguf_adapter(const std::filesystem::path& path, std::vector<MappedFil
   GgufFile gguf;
   if (Error e = open_gguf(path, files, &gguf)) return e;
   JsonFields fields{gguf.metadata, path.string()};
-  for (const auto& [name, value] : {std::pair("general.type", "adapter"), {"adapter.type", "lora"}}) {
-    if (const std::string kind = fields.text(name); kind != value) fields.fail(name, "not supported", value, kind);
-  }
+  if (const std::string type = fields.text("adapter.type"); type != "lora")
+    fields.fail("adapter.type", "not supported", "lora", type);
   *architecture = fields.text("general.architecture");
   config->alpha = fields.number("adapter.lora.alpha", {}, 0.0, 1e6);
-  for (const char* note : {"adapter.lora.task_name", "adapter.lora.prompt_prefix"}) fields.has(note);
-  for (const std::string& name : fields.unread()) {
-    if (name.starts_with("adapter.")) fields.fail(name, "not supported");
-  }
+  constexpr const char* kActivated = "adapter.alora.invocation_tokens";
+  if (fields.has(kActivated)) fields.fail(kActivated, "not supported");
   *tensors = std::move(gguf.tensors);
   for (TensorView& tensor : *tensors) {
     const std::string& name = tensor.name;
