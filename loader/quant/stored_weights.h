@@ -120,8 +120,8 @@ void read_fp8_scales(const CodedMatrix& matrix, int64_t first, int64_t count, fl
 // adapter_model.safetensors) or in GGUF files.
 
 // Adds an adapter's tensors to a checkpoint whose tensors are not selected and renamed yet: MODULE.lora_A.INDEX and
-// MODULE.lora_B.INDEX. Tensors of modules_to_save replace the checkpoint's. text: "PATH" or "PATH=FACTOR". architecture:
-// of a GGUF adapter, else empty.
+// MODULE.lora_B.INDEX. Tensors of modules_to_save replace the checkpoint's. text: "PATH" or "PATH=FACTOR".
+// architecture: of a GGUF adapter, else empty.
 Error add_adapter(const std::string& text, int64_t index, Checkpoint* checkpoint, std::string* architecture);
 
 // Finds all adapters' updates of a module with weights [n, k]. Appends the names of their tensors.

@@ -118,6 +118,11 @@ TEST(Adapters, ArePartOfTheCacheKey) {
   EXPECT_NE(path({first}), path({first + "=-1"}));
   EXPECT_NE(path({first}), path({second}));
   EXPECT_NE(path({first}), path({first, second}));
+  const std::string converted = kData / "gguf/lora/llama_second.gguf";
+  EXPECT_NE(path({converted}), path({}));
+  EXPECT_NE(path({converted}), path({second}));
+  EXPECT_EQ(path({converted}), path({converted + "=1"}));
+  EXPECT_NE(path({converted}), path({converted + "=2"}));
   const std::string equals = copy.string() + "/r=16";  // no factor, since the folder exists
   std::filesystem::copy(adapter("llama"), equals);
   EXPECT_EQ(path({equals}), path({equals + "=1"}));
