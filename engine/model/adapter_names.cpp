@@ -12,49 +12,40 @@
 namespace pinion {
 namespace {
 
-// A module's name in the model's files and, for each of its rows there, the row in the adapter's kind of file.
-struct Renaming {
-  std::string module;
-  std::vector<int64_t> rows;
+// The same matrix in the adapter's kind of file and in the model's.
+struct Counterparts {
+  MatrixTensor from, to;
 };
 
 // By module of the adapter's kind of file. Experts are left out, and recurrent layers if their heads have another
-// order. Matrices that share a tensor in only one of the two kinds get a number of rows that no adapter has.
-std::map<std::string, Renaming> renamings(const ModelConfig& from, const ModelConfig& to) {
+// order.
+std::map<std::string, Counterparts> counterparts(const ModelConfig& from, const ModelConfig& to) {
   using enum MatrixRole;
   constexpr MatrixRole kRecurrent[] = {state_qkv, state_z, state_b, state_a, state_out};
   std::map<std::pair<MatrixRole, int64_t>, MatrixTensor> own;
   for (const MatrixTensor& matrix : all_matrices(to)) own.insert({{matrix.role, matrix.layer}, matrix});
-  std::map<std::string, Renaming> result;
-  std::map<std::string, int64_t> next, next_own;  // by module: the first row of the next matrix
+  std::map<std::string, Counterparts> result;
   for (const MatrixTensor& matrix : all_matrices(from)) {
     const auto found = own.find({matrix.role, matrix.layer});
     const bool is_tiled = from.recurrence.tiled_heads != to.recurrence.tiled_heads;
     if (found == own.end() || matrix.expert != kNoExpert || found->second.n != matrix.n) continue;
     if (is_tiled && std::ranges::count(kRecurrent, matrix.role) > 0) continue;
-    const RowOrder &order = matrix.order, &own_order = found->second.order;
-    auto& [module, rows] = result[matrix.module()];
-    module = found->second.module();
-    const int64_t begin = order.selects_rows() ? 0 : next[matrix.module()];
-    const int64_t own_begin = own_order.selects_rows() ? 0 : next_own[module];
-    next[matrix.module()] += matrix.n;
-    next_own[module] += matrix.n;
-    for (int64_t i = 0; i < matrix.n; ++i) {
-      const auto at = static_cast<size_t>(own_begin + own_order.file_row(i));
-      rows.resize(std::max(rows.size(), at + 1));
-      rows[at] = begin + order.file_row(i);
-    }
+    result.insert_or_assign(matrix.module(), Counterparts{matrix, found->second});
   }
   return result;
 }
 
-// Copies the rows of B into another order, if it has all of them.
-void reorder_rows(const std::vector<int64_t>& rows, Model* model, TensorView* b) {
-  const int64_t count = std::ssize(rows);
-  if (b->shape.size() != 2 || b->shape[0] != count || std::ranges::max(rows) >= count || !is_float(b->dtype)) return;
+// Copies the rows of B into the order of the model's files. Misfits, also matrices that share a tensor in only one kind
+// of file, stay as they are: binding finds that their shapes differ.
+void reorder_rows(const Counterparts& matrix, Model* model, TensorView* b) {
+  const RowOrder &from = matrix.from.order, &to = matrix.to.order;
+  if (b->shape.size() != 2 || b->shape[0] != matrix.to.n || !is_float(b->dtype)) return;
+  if ((from.is_identity() && to.is_identity()) || from.selects_rows() || to.selects_rows()) return;
   const int64_t rank = b->shape[1];
   float* copy = model->vectors.emplace_back(std::make_unique<float[]>(b->elements())).get();
-  for (int64_t i = 0; i < count; ++i) read_floats(*b, rows[i] * rank, rank, copy + i * rank);
+  for (int64_t i = 0; i < matrix.to.n; ++i) {
+    read_floats(*b, from.file_row(i) * rank, rank, copy + to.file_row(i) * rank);
+  }
   *b = {b->name, DType::f32, b->shape, reinterpret_cast<const std::byte*>(copy), 4 * b->elements()};
 }
 
@@ -75,14 +66,14 @@ Error rename_adapter(const std::string& folder, const std::string& architecture,
     text.insert(text.find('{') + 1, "\"" + std::string(kGgufRow) + "\": \"" + row + "\",");
   }
   if (Error e = parse_model_config(text, folder, &from, !is_file)) return e;
-  const std::map<std::string, Renaming> all = renamings(from, model->config);
+  const std::map<std::string, Counterparts> all = counterparts(from, model->config);
   for (TensorView& tensor : model->checkpoint.tensors) {
     for (const char* part : {".lora_A.", ".lora_B."}) {
       const std::string ending = part + std::to_string(index);
       const auto found = all.find(tensor.name.substr(0, tensor.name.rfind(ending)));
       if (!tensor.name.ends_with(ending) || found == all.end()) continue;
-      tensor.name = found->second.module + ending;
-      if (part == std::string_view(".lora_B.")) reorder_rows(found->second.rows, model, &tensor);
+      tensor.name = found->second.to.module() + ending;
+      if (part == std::string_view(".lora_B.")) reorder_rows(found->second, model, &tensor);
     }
   }
   std::ranges::sort(model->checkpoint.tensors, {}, &TensorView::name);
