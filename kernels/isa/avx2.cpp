@@ -2,7 +2,7 @@
 // magnitude): the sum of a pair is at most 32512 and cannot saturate.
 #include "kernels/lanes/avx2.h"
 
-#include "kernels/isa/rows_avx2.h"
+#include "kernels/isa/rows_x86.h"
 #include "kernels/lanes/grouped_tiles.h"
 #include "kernels/lanes/ops.h"  // over the lanes above
 #include "kernels/lanes/rows.h"
@@ -40,7 +40,6 @@ void gemm_tile(const int8_t* a, int64_t a_row, int64_t a_step, const int8_t* b, 
 
 template <class Access>
 [[gnu::noinline]] void gemv_s8_by(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
-  constexpr int kVectors = 8;  // vectors of the columns of a panel
   __m256i sum[kVectors];
   unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
   for_each_four_k<Access>(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* from) {
@@ -132,7 +131,7 @@ void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const 
   });
 }
 
-// See rows_avx2.h.
+// See rows_x86.h.
 struct Dot {
   struct Weights {
     __m256i w, magnitude;
@@ -148,6 +147,10 @@ struct Dot {
     return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
   }
   static __m256i total(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+  template <int64_t K>
+  static __m256i sum_of(int weight, const int8_t* x) {
+    return Register::sum_by<Dot, K>(weight, x);
+  }
 };
 
 // A Product of attention_s8.h with queries and weights of 16 bits, so that a weight needs no second digit.
@@ -219,7 +222,7 @@ constexpr Kernels kTable = lanes_table("avx2", {gemv_s8,
                                                 make_query_s8<Words>,
                                                 attend_s8<Words>,
                                                 kMaxFewRows,
-                                                rows_s8<Dot, kRows>,
+                                                rows_s8<Dot, kRows, 2>,
                                                 rows_grouped<Dot, kRows>});
 
 }  // namespace

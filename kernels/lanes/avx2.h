@@ -114,5 +114,53 @@ struct Lanes {
   }
 };
 
+// One register, for the integer kernels (isa/rows_x86.h). Dot: see there.
+struct Register {
+  using Ints = __m256i;
+  using Floats = __m256;
+  static constexpr int kColumns = 8;  // sums of 32 bits
+
+  static Ints zero() { return _mm256_setzero_si256(); }
+  static Ints load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+  template <class Access>
+  static Ints load_by(const int8_t* p) {
+    return load(p);
+  }
+  static void store(Ints x, int32_t* p) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
+  static Ints broadcast(int32_t x) { return _mm256_set1_epi32(x); }
+  static Ints bytes(int x) { return _mm256_set1_epi8(static_cast<char>(x)); }
+  static Ints flip(Ints x) { return _mm256_xor_si256(x, bytes(-128)); }
+  static Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+  static Ints subtract(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
+  static Ints times_128(Ints x) { return _mm256_slli_epi32(x, 7); }
+  // The bits Mask << Shift of every byte, shifted down.
+  template <int Shift, int Mask>
+  static Ints bits(Ints x) {
+    if constexpr (Shift > 0) x = _mm256_srli_epi16(x, Shift);
+    return _mm256_and_si256(x, bytes(Mask));
+  }
+  // weight * sum of K codes of a row, in every lane.
+  template <class Dot, int64_t K>
+  static Ints sum_by(int weight, const int8_t* a) {
+    Ints sum = zero();
+    for (int64_t i = 0; i < K; i += 32) sum = Dot::add_codes(sum, bytes(weight), load(a + i));
+    sum = Dot::total(sum);
+    sum = add(sum, _mm256_permute2x128_si256(sum, sum, 1));
+    sum = add(sum, _mm256_shuffle_epi32(sum, 0x4e));
+    return add(sum, _mm256_shuffle_epi32(sum, 0xb1));
+  }
+
+  static Floats load(const float* p) { return _mm256_loadu_ps(p); }
+  static Floats load(const f16* p) { return Lanes::widen(p); }
+  static Floats load(const uint8_t* p) {
+    return to_floats(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  static void store(Floats x, float* p) { _mm256_storeu_ps(p, x); }
+  static Floats broadcast(float x) { return _mm256_set1_ps(x); }
+  static Floats to_floats(Ints x) { return _mm256_cvtepi32_ps(x); }
+  static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+  static Floats subtract_product(Floats a, Floats b, Floats c) { return _mm256_fnmadd_ps(a, b, c); }  // c - a * b
+};
+
 }  // namespace
 }  // namespace pinion

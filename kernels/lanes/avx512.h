@@ -80,5 +80,46 @@ struct Lanes {
   }
 };
 
+// As in avx2.h.
+struct Register {
+  using Ints = __m512i;
+  using Floats = __m512;
+  static constexpr int kColumns = 16;
+
+  static Ints zero() { return _mm512_setzero_si512(); }
+  static Ints load(const void* p) { return _mm512_loadu_si512(p); }
+  // By one load or two (AccessPattern::load_bytes). clang merges the two into one.
+  template <class Access>
+  static Ints load_by(const int8_t* p) {
+    if constexpr (Access::kPattern.load_bytes != 32) return load(p);
+    const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  }
+  static void store(Ints x, int32_t* p) { _mm512_storeu_si512(p, x); }
+  static Ints broadcast(int32_t x) { return _mm512_set1_epi32(x); }
+  static Ints bytes(int x) { return _mm512_set1_epi8(static_cast<char>(x)); }
+  static Ints flip(Ints x) { return _mm512_xor_si512(x, bytes(-128)); }
+  static Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+  static Ints subtract(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
+  static Ints times_128(Ints x) { return _mm512_slli_epi32(x, 7); }
+  template <int Shift, int Mask>
+  static Ints bits(Ints x) {
+    if constexpr (Shift > 0) x = _mm512_srli_epi16(x, Shift);
+    return _mm512_and_si512(x, bytes(Mask));
+  }
+
+  static Floats load(const float* p) { return _mm512_loadu_ps(p); }
+  static Floats load(const f16* p) { return Lanes::load(p).v; }
+  static Floats load(const uint8_t* p) {
+    return to_floats(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  static void store(Floats x, float* p) { _mm512_storeu_ps(p, x); }
+  static Floats broadcast(float x) { return _mm512_set1_ps(x); }
+  static Floats to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
+  static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+  static Floats subtract_product(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
+};
+
 }  // namespace
 }  // namespace pinion
