@@ -17,6 +17,7 @@ struct VectorRequest {
   std::vector<std::vector<float>> vectors;  // in the order of the texts
   int64_t dimensions = 0;
   bool is_base64 = false;
+  std::vector<std::string> ignored;  // see GenerationFields
   // For reranking.
   std::vector<std::string> documents;
   int64_t top = 0;
@@ -70,6 +71,8 @@ Reply vectors_reply(const ServerState& server, const HttpRequest& http, Api api,
     JsonFields fields{rest, "request"};
     read(fields, &request);
     if (fields.error) return error_reply(api, fields.error);
+    if (!http.is_client_connected()) return error_reply(api, {499, "the client has disconnected"});
+    if (Error e = check_other_fields(fields, "", &request.ignored)) return error_reply(api, e);
   }
   const size_t part = server.service->parallel(), count = request.texts.size();
   for (size_t first = 0; first < count;) {
@@ -84,7 +87,9 @@ Reply vectors_reply(const ServerState& server, const HttpRequest& http, Api api,
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
-  return json_reply(json(request));
+  Reply reply = json_reply(json(request));
+  if (!request.ignored.empty()) reply.headers.emplace_back("X-Pinion-Ignored", joined(request.ignored));
+  return reply;
 }
 
 OrderedJson numbers(const std::vector<float>& vector) {
@@ -102,15 +107,15 @@ std::string base64(const std::vector<float>& vector) {
 
 // Refuses a text that was cut, if the request forbids that: "truncate" is false, or NONE as Cohere has it.
 void check_length(const ServerState& server, JsonFields& fields, const char* name, const EmbeddingTokens& text) {
-  const Json* truncate = text.is_truncated ? fields.find("truncate") : nullptr;
-  if (truncate && (*truncate == false || *truncate == "NONE")) {
+  const Json* truncate = fields.find("truncate");
+  if (text.is_truncated && truncate && (*truncate == false || *truncate == "NONE")) {
     fields.fail(name, "too long", "at most " + std::to_string(server.embedding->config.max_tokens) + " tokens");
   }
 }
 
 // The texts of a field: a string, token ids, or a list of either. Ollama takes no text for an empty list.
-void read_texts(const ServerState& server, JsonFields& fields, Api api, const char* name, const std::string& prompt,
-                VectorRequest* out) {
+void read_texts(const ServerState& server, const HttpRequest& http, JsonFields& fields, Api api, const char* name,
+                const std::string& prompt, VectorRequest* out) {
   const Json* input = fields.find(name);
   if (!input) return fields.fail(name, "missing field");
   const bool is_list = input->is_array() && (input->empty() || !input->front().is_number());
@@ -135,7 +140,7 @@ void read_texts(const ServerState& server, JsonFields& fields, Api api, const ch
       fields.fail(name, e.message());
     }
     check_length(server, fields, name, tokens);
-    if (fields.error) return;
+    if (fields.error || !http.is_client_connected()) return;
   }
 }
 
@@ -154,7 +159,7 @@ Reply embed(const ServerState& server, const HttpRequest& http, Api api, const c
   const auto read = [&](JsonFields& fields, VectorRequest* out) {
     std::string prompt;
     read_prompt(server, fields, &prompt);
-    read_texts(server, fields, api, fields.has(input) ? input : "input", prompt, out);
+    read_texts(server, http, fields, api, fields.has(input) ? input : "input", prompt, out);
     out->dimensions = fields.integer("dimensions", 0, 0, server.embedding->dimensions(server.service->model().config));
     const std::string format = fields.text("encoding_format", "float");
     out->is_base64 = format == "base64";
@@ -169,7 +174,7 @@ Reply embed(const ServerState& server, const HttpRequest& http, Api api, const c
   return vectors_reply(server, http, api, read, json);
 }
 
-void read_rerank_request(const ServerState& server, JsonFields& fields, VectorRequest* out) {
+void read_rerank_request(const ServerState& server, const HttpRequest& http, JsonFields& fields, VectorRequest* out) {
   const std::string query = fields.text("query");
   std::string instruction;
   read_prompt(server, fields, &instruction);
@@ -184,7 +189,7 @@ void read_rerank_request(const ServerState& server, JsonFields& fields, VectorRe
     JsonFields document{item, "request: documents"};
     out->documents.push_back(item.is_string() ? item.get<std::string>() : document.text("text"));
     if (document.error) fields.error = document.error;
-    if (fields.error) return;
+    if (fields.error || !http.is_client_connected()) return;
     if (Error e =
             encode_pair(*server.embedding, instruction, query, out->documents.back(), &out->texts.emplace_back())) {
       fields.fail("documents", e.message());
@@ -229,7 +234,7 @@ Reply rerank(const ServerState& server, const HttpRequest& http) {
   if (!server.embedding->config.is_score) {
     return error_reply(Api::openai, {400, "this model scores no pairs of texts", "model"});
   }
-  const auto read = [&](JsonFields& fields, VectorRequest* out) { read_rerank_request(server, fields, out); };
+  const auto read = [&](JsonFields& fields, VectorRequest* out) { read_rerank_request(server, http, fields, out); };
   return vectors_reply(server, http, Api::openai, read, [&](const VectorRequest& request) -> OrderedJson {
     std::vector<std::pair<double, size_t>> order;  // minus the relevance, and the index
     for (const auto& scores : request.vectors) order.emplace_back(-server.embedding->relevance(scores), order.size());

@@ -105,11 +105,12 @@ void EngineLoop::run(const std::function<void(std::vector<InferenceService*>*)>&
   } const fail_remaining{services};
   while (!is_stopping()) {
     has_news_ = false;
+    const bool ends = is_draining();  // before `services`, so that a model which is loaded now is not missed
     update(&services);
     bool has_run = false;
     for (InferenceService* service : services) has_run |= service->run_pass();
     if (has_run) continue;
-    if (is_draining() && std::ranges::all_of(services, &InferenceService::is_over)) break;
+    if (ends && std::ranges::all_of(services, &InferenceService::is_over)) break;
     if (std::ranges::any_of(services, &InferenceService::measure_roof_if_requested)) continue;
     uint64_t wakes;
     [[maybe_unused]] const ssize_t bytes = read(wake_up_, &wakes, sizeof wakes);  // sleeps until wake()

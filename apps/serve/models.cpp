@@ -102,6 +102,7 @@ Error ModelList::open(const std::function<Error()>& listen) {
 
 // Adds new models and marks those that are gone. The names of known ones stay.
 Error ModelList::read_list(const std::vector<std::string>& paths) {
+  Error failure;
   for (const EntryPointer& entry : entries_) {
     entry->is_gone = std::ranges::count(paths, entry->path) == 0;
     entry->aliases.clear();
@@ -122,11 +123,15 @@ Error ModelList::read_list(const std::vector<std::string>& paths) {
     const auto entry = std::ranges::find_if(entries_, [&](const EntryPointer& each) {
       return !each->is_gone && (each->name == target || absolute(each->path) == path);
     });
-    if (find(name)) return error("a model has this name", "--alias " + alias);
-    if (entry == entries_.end()) return error(unknown().message, "--alias " + alias);
-    (*entry)->aliases.push_back(name);
+    if (find(name)) {
+      failure = error("a model has this name", "--alias " + alias);
+    } else if (entry == entries_.end()) {
+      failure = error(unknown().message, "--alias " + alias);
+    } else {
+      (*entry)->aliases.push_back(name);
+    }
   }
-  return {};
+  return failure;
 }
 
 ApiError ModelList::unknown() {
@@ -193,6 +198,9 @@ ApiError ModelList::load(const std::string& name, const IsConnected& is_connecte
     return entry->model && (entry->granted > 0 || (!entry->is_leaving && entry != room_maker_));
   };
   if (!is_admitted()) {
+    if (entry->waiting >= options_.parallel + options_.queue) {
+      return {429, "too many requests wait for " + entry->name, {}, kQueueFull};
+    }
     if (entry->waiting++ == 0) entry->wanted_since = now_seconds();
     changed_.notify_all();
     while (!is_admitted() && entry->failures == failures && wait(lock, is_connected)) continue;
@@ -218,8 +226,8 @@ ApiError ModelList::unload(const std::string& name, const IsConnected& is_connec
     entry->is_leaving = entry->model || entry->is_loading;
     changed_.notify_all();
   } while (entry->is_leaving && wait(lock, is_connected));
-  entry->is_leaving = false;
-  return {.status = 0, .message = {}};
+  if (!std::exchange(entry->is_leaving, false)) return {.status = 0, .message = {}};
+  return failure_error(FailureKind::draining, error("the server is shutting down", ""));
 }
 
 std::vector<ListedModel> ModelList::list(std::optional<std::string_view> name) {

@@ -37,6 +37,10 @@ void note_unknown_tool_format(const ChatTemplate& chat_template) {
 // Evaluates a file's messages and tools first and keeps them in memory, for requests that begin with them.
 Error warm_up(const ServerState& server, const std::string& file, std::unique_ptr<RequestGroup>* out) {
   if (file.empty()) return {};
+  if (!server.chat_template) {
+    note("not read: the model has no chat template for " + file);
+    return {};
+  }
   std::string text;
   if (Error e = read_input(file, kMaxTextBytes, &text)) return e;
   const auto in_file = [&](const Error& e) { return error(e.message(), "--warm " + file); };

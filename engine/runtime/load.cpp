@@ -118,75 +118,50 @@ void report_to(const ErrorSink& sink, const Error& e) {
   if (sink) sink(e);
 }
 
-Error repair(const LoadOptions& options, std::span<const PackJob> jobs, std::span<const int64_t> damaged,
-             const PackCache& cache, const MappedFile& file) {
-  if (jobs.empty()) return error("the checkpoint has changed", cache.path.string());
-  // A calibrated matrix depends on all matrices before it.
-  if (cache.is_calibrated) return error("calibrated weights can only be packed as a whole", cache.path.string());
-  if (Error e = check_memory(repair_bytes(jobs), free_memory(), "too little memory to pack", cache.path.string())) {
-    return e;
-  }
-  return repair_segments(workers_of(options.team), jobs, cache, file, damaged);
-}
-
-// Repacks damaged segments of a cache file or, if that is impossible, removes the file and returns false. jobs: all
-// jobs of the file; empty if the checkpoint has changed.
-bool repair_or_remove(const LoadOptions& options, std::span<const PackJob> jobs, std::span<const int64_t> damaged,
-                      const PackCache& cache, const MappedFile& file, const ErrorSink& sink) {
-  const std::string segments =
-      std::to_string(damaged.size()) + " of " + std::to_string(segment_count(cache.packed_bytes)) + " segments";
-  const Error e = repair(options, jobs, damaged, cache, file);
-  if (!e) {
-    report_to(sink, error("damaged weights, repacked", cache.path.string(), {}, segments));
-    return true;
-  }
-  remove_damaged(cache, file);
-  report_to(sink, error("damaged weights that cannot be repaired (" + e.what +
-                            (e.actual.empty() ? "" : ": " + e.actual) + ")",
-                        cache.path.string(), {}, segments));
-  return false;
+// Removes a damaged cache file. A calibrated matrix depends on all before it, so the whole model is packed again. when:
+// behind the word "repacked".
+void remove_cached(const Model& model, int64_t damaged, const char* when, const ErrorSink& sink) {
+  remove_damaged(model.cache, model.cached);
+  report_to(sink, error(std::string("damaged weights, repacked") + when, model.cache.path.string(), {},
+                        std::to_string(damaged) + " of " + std::to_string(segment_count(model.cache.packed_bytes)) +
+                            " segments"));
 }
 
 // Pause after a segment, whose check takes 0.1 ms of a core that the team may need. None when the process ends.
 constexpr std::chrono::milliseconds kRest{10};
 
 // Compares cached weights with their hashes while they are in use.
-void check_in_use(const std::string& folder, LoadOptions options, const Model& model, const std::stop_token& ends) {
-  std::vector<int64_t> damaged;
+void check_in_use(const LoadOptions& options, const Model& model, const std::stop_token& ends) {
+  int64_t damaged = 0;
   for (int64_t i = 0; i < segment_count(model.cache.packed_bytes); ++i) {
-    if (is_segment_damaged(model.cache, model.cached, i)) damaged.push_back(i);
+    damaged += is_segment_damaged(model.cache, model.cached, i);
     if (ends.stop_possible() && !ends.stop_requested()) std::this_thread::sleep_for(kRest);
   }
-  if (damaged.empty()) return mark_checked(model.cache, model.cached);
-  Model bound;
-  std::vector<PackJob> jobs;
-  options.team = nullptr;
-  options.progress = {};
-  if (model.calibration.empty()) options.calibration.clear();
-  if (bind_model(folder, options, &bound, &jobs) || bound.cache.path != model.cache.path) jobs.clear();
-  const ErrorSink& sink = options.doubt ? options.doubt : options.warn;
-  if (repair_or_remove(options, jobs, damaged, model.cache, model.cached, sink))
-    mark_checked(model.cache, model.cached);
+  if (damaged == 0) return mark_checked(model.cache, model.cached);
+  remove_cached(model, damaged, " at the next start", options.doubt ? options.doubt : options.warn);
 }
 
-// Maps the weights of a packed model, which is never repaired or changed, or of the cache. Without an error and without
-// them, the weights must be packed.
-Error find_cached(const LoadOptions& options, std::span<const PackJob> jobs, Model* model) {
+// Maps the weights of a packed model, which is never changed, or of the cache. Without an error and without them, the
+// weights must be packed.
+Error find_cached(const LoadOptions& options, Model* model) {
   const bool is_packed = !model->mapped.empty();
   if (model->cache.path.empty()) return {};
   if (!is_packed) remove_unfinished(options.cache_folder);
   if (Error e = open_pack_cache(model->cache, &model->cached)) return is_packed ? e : Error{};
   if (!options.check_cache) return {};
-  const std::vector<int64_t> damaged = damaged_segments(workers_of(options.team), model->cache, model->cached);
-  const bool is_right = damaged.empty() || (!is_packed && repair_or_remove(options, jobs, damaged, model->cache,
-                                                                           model->cached, options.warn));
+  const int64_t damaged = damaged_segments(workers_of(options.team), model->cache, model->cached);
   if (options.team) Team::unpin_caller();
-  if (is_right && !is_packed) mark_checked(model->cache, model->cached);
-  if (is_right) return {};
-  model->cached = {};
-  if (!is_packed) return {};
-  return error("damaged; copy the folder or pack again", model->cache.path.string(), {},
-               std::to_string(damaged.size()) + " MiB");
+  if (damaged > 0 && is_packed) {
+    return error("damaged; copy the folder or pack again", model->cache.path.string(), {},
+                 std::to_string(damaged) + " MiB");
+  }
+  if (damaged > 0) {
+    remove_cached(*model, damaged, "", options.warn);
+    model->cached = {};
+  } else if (!is_packed) {
+    mark_checked(model->cache, model->cached);
+  }
+  return {};
 }
 
 // ASan's allocator breaks if the process forks while another thread allocates. Chat templates render in a forked child.
@@ -289,7 +264,7 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   if (Error e = check_memory(model->weight_bytes, free_memory(), "too little memory for the weights", folder, advice)) {
     return e;
   }
-  if (Error e = find_cached(options, jobs, model.get())) return e;
+  if (Error e = find_cached(options, model.get())) return e;
   if (model->from_cache()) {
     const std::span<const std::byte> packed = model->packed();
     if (Error e = place_all(jobs, packed.data())) return e;
@@ -374,12 +349,12 @@ Error write_packed_model(const std::string& path, PackRecord record, const LoadO
   return write_packed_model(path, record, std::move(tensors), progress);
 }
 
-std::jthread keep_cache_in_background(const std::string& folder, const LoadOptions& options, const Model& model) {
+std::jthread keep_cache_in_background(const LoadOptions& options, const Model& model) {
   if (model.cache.path.empty() || !model.mapped.empty()) return {};
   if (model.from_cache() && was_checked(model.cache, model.cached)) return {};
   const bool checks = model.from_cache();
   const auto work = [=, &model](const std::stop_token& ends) {
-    if (checks) return check_in_use(folder, options, model, ends);
+    if (checks) return check_in_use(options, model, ends);
     Error e = write_to_cache(model);
     e.actual += "; continuing, but the next start packs again";
     if (e) report_to(options.warn, e);

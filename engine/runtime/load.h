@@ -41,7 +41,7 @@ Error write_packed_model(const std::string& path, PackRecord record, const LoadO
 
 // Starts a thread that writes freshly packed weights to the cache, or checks cached weights that were not checked since
 // boot. The model must outlive the thread, which reports errors to options.warn and options.doubt.
-std::jthread keep_cache_in_background(const std::string& folder, const LoadOptions& options, const Model& model);
+std::jthread keep_cache_in_background(const LoadOptions& options, const Model& model);
 
 // Finds the cache file of a folder's weights. The error is the reason why it cannot be used.
 Error find_in_cache(const std::string& folder, const LoadOptions& options, PackCache* out);

@@ -44,7 +44,7 @@ Error open_on_this_board(const RuntimeOptions& options, Runtime* out) {
   load.exchange = options.exchange;
   if (!options.synthetic.empty()) return synthetic_model(options.synthetic, load, &out->model);
   if (Error e = load_model(options.model, load, &out->model)) return e;
-  out->cache_keeper = keep_cache_in_background(options.model, load, *out->model);
+  out->cache_keeper = keep_cache_in_background(load, *out->model);
   return {};
 }
 
@@ -111,7 +111,7 @@ Error open_mtp(const RuntimeOptions& options, const Runtime& runtime, Runtime* o
   out->kernels = runtime.kernels;
   out->kv = runtime.kv;
   if (Error e = load_mtp(options.model, load, *runtime.model, &out->model)) return e;
-  out->cache_keeper = keep_cache_in_background(options.model, mtp_options(load), *out->model);
+  out->cache_keeper = keep_cache_in_background(mtp_options(load), *out->model);
   return {};
 }
 

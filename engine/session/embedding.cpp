@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "engine/forward/pass.h"
@@ -46,6 +47,18 @@ struct OptionalFile {
   }
 };
 
+// Fails for fields that change vectors in a way that is not computed, unless they have the value that changes nothing.
+void expect_neutral(OptionalFile& file, std::initializer_list<std::pair<const char*, Json>> fields) {
+  for (const auto& [name, neutral] : fields) {
+    const Json* value = file.fields.find(name);
+    if (!value || value->empty() || *value == neutral) continue;
+    file.fields.fail(name, "not supported", neutral.dump(), brief(*value));
+  }
+}
+
+// The last part of a Python name.
+std::string class_of(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
 Error read_pooling(const fs::path& folder, EmbeddingConfig* out) {
   OptionalFile file(folder / "config.json", true);
   std::vector<std::string> names = file.fields.texts("pooling_mode");
@@ -77,12 +90,14 @@ Error read_dense(const fs::path& folder, int64_t inputs, DenseLayer* out) {
   OptionalFile file(folder / "config.json", true);
   out->inputs = file.fields.integer("in_features", {}, inputs, inputs);
   out->outputs = file.fields.integer("out_features", {}, 1, kMaxOutputs);
-  const std::string activation = file.fields.text("activation_function", "Tanh");
-  out->has_tanh = activation.ends_with("Tanh");
-  if (!out->has_tanh && !activation.ends_with("Identity")) {
+  const std::string activation = class_of(file.fields.text("activation_function", "Tanh"));
+  out->has_tanh = activation == "Tanh";
+  if (!out->has_tanh && activation != "Identity") {
     file.fields.fail("activation_function", "not supported", "Tanh or Identity", activation);
   }
-  if (file.fields.boolean("use_residual", false)) file.fields.fail("use_residual", "not supported", "false", "true");
+  expect_neutral(file, {{"use_residual", false},
+                        {"module_input_name", "sentence_embedding"},
+                        {"module_output_name", "sentence_embedding"}});
   if (file.fields.error) return file.fields.error;
   std::error_code code;
   if (!fs::exists(folder / kSingleFile, code)) {
@@ -102,6 +117,7 @@ Error read_logit_score(const fs::path& folder, const Model& model, DenseLayer* o
   if (file.fields.error) return file.fields.error;
   const TensorView* head = c.tied_head ? &model.embedding : model.checkpoint.find(c.name("head") + ".weight");
   if (!head || !head->data) return error("no such tensor as floats", file.where, c.name("head") + ".weight");
+  if (c.logit_cap > 0 || c.head_bias) return error("not supported: a score from capped or biased logits", file.where);
   out->inputs = c.hidden_size, out->outputs = 1;
   out->weight.resize(c.hidden_size);
   std::vector<float> row(c.hidden_size);
@@ -164,12 +180,20 @@ Error read_gguf_pooling(const std::string& file, const Model& model, EmbeddingCo
 Error read_modules(const fs::path& folder, const Model& model, EmbeddingConfig* out) {
   OptionalFile file(folder / "modules.json");
   if (file.fields.error) return file.fields.error;
+  constexpr std::string_view kOrder[] = {"Transformer", "Pooling", "Dense", "Normalize"};
+  int64_t last = -1;
   for (const Json& item : file.json) {
     JsonFields module{item, file.where};
-    const std::string type = module.text("type"), kind = type.substr(type.rfind('.') + 1);
+    const std::string type = module.text("type");
+    const std::string kind = type.starts_with("sentence_transformers.") ? class_of(type) : type;
+    const int64_t next = std::ranges::find(kOrder, kind == "LogitScore" ? "Pooling" : kind) - kOrder;
+    const bool follows = last < 0 ? next == 0 : next > last || (next == last && kind == "Dense");
+    if (!follows) return error("modules in an order that is not supported", file.where, {}, kind);
+    last = kind == "LogitScore" ? 3 : next;  // a score is the last module
     const fs::path path = module.text("path", ""), part = folder / (path.has_filename() ? path : path.parent_path());
     if (module.error) return module.error;
-    if (kind != "Transformer" && kind != "Normalize" && (path.empty() || path.begin()->string() == "..")) {
+    const bool leaves = path.is_absolute() || std::ranges::count(path, "..") > 0;
+    if (kind != "Transformer" && kind != "Normalize" && (path.empty() || leaves)) {
       return error("not a folder of the model", file.where + ": path", "1_" + kind, brief(item));
     }
     const int64_t inputs = out->dense.empty() ? model.config.hidden_size : out->dense.back().outputs;
@@ -206,15 +230,17 @@ Error read_texts(const fs::path& folder, EmbeddingConfig* out) {
     OptionalFile config(folder / "config.json");
     const std::string old = config.fields.text("sbert_ce_default_activation_function", "");
     JsonFields nested = config.fields.fields("sentence_transformers");
-    const std::string activation = prompts.fields.text("activation_fn", nested.text("activation_fn", old));
+    const std::string activation = class_of(prompts.fields.text("activation_fn", nested.text("activation_fn", old)));
     if (nested.error) return nested.error;
-    out->applies_sigmoid = activation.empty() || activation.ends_with("Sigmoid");
-    if (!out->applies_sigmoid && !activation.ends_with("Identity")) {
+    out->applies_sigmoid = activation.empty() || activation == "Sigmoid";
+    if (!out->applies_sigmoid && activation != "Identity") {
       return error("not supported", folder / "config.json: activation_fn", "Sigmoid or Identity", activation);
     }
   }
+  expect_neutral(prompts, {{"truncate_dim", nullptr}});
   if (prompts.fields.error) return prompts.fields.error;
   OptionalFile length(folder / "sentence_bert_config.json"), tokenizer(folder / "tokenizer_config.json");
+  expect_neutral(length, {{"do_lower_case", false}, {"config_args", nullptr}, {"config_kwargs", nullptr}});
   const double by_tokenizer = tokenizer.fields.number("model_max_length", 1e30, 1);
   const auto limit = static_cast<int64_t>(std::min(by_tokenizer, static_cast<double>(out->max_tokens)));
   out->max_tokens = std::min(out->max_tokens, length.fields.integer("max_seq_length", limit, 1));

@@ -239,20 +239,21 @@ void end_request(Scheduler& s, const ScheduledRequest* ended, const Error& error
 void fill_pass(Scheduler& s) {
   s.segments.clear(), s.segment_requests.clear();
   choose_drafts(s);
-  const int64_t decoding = std::ranges::count_if(s.running, [](const auto& request) { return request->is_decoding(); });
+  const bool reads_whole_texts = s.model->config.attends_both_ways;  // also one of a single token
+  const auto decodes = [&](const auto& request) { return !reads_whole_texts && request->is_decoding(); };
+  const int64_t decoding = std::ranges::count_if(s.running, decodes);
   int64_t prompt_rows = s.options.pass_rows - decoding;
-  if (decoding > 0 && !s.model->config.attends_both_ways)
-    prompt_rows = std::min(s.options.rows_beside_decode, prompt_rows);
+  if (decoding > 0) prompt_rows = std::min(s.options.rows_beside_decode, prompt_rows);
   int64_t prompt_logit_rows = s.extra_logit_rows;
   for (size_t i = 0; i < s.running.size(); ++i) {  // an iteration may preempt the last requests
     ScheduledRequest& request = *s.running[i];
-    const bool is_decoding = request.is_decoding();
+    const bool is_decoding = decodes(&request);
     const int64_t stop = next_stop(s.model->config, request), start = request.evaluated();
     int64_t count = is_decoding ? 1 : std::min(prompt_rows, stop - start);
     if (start + count == request.total() && waits_for_rules(request.text)) --count;
     const bool is_scored = lacks_prompt_logprobs(request.text);
     if (is_scored) count = std::min(count, count - logit_rows_to(request, start + count) + prompt_logit_rows);
-    if (s.model->config.attends_both_ways && count < request.total()) break;  // later ones must not overtake it
+    if (reads_whole_texts && count < request.total()) break;  // later ones must not overtake it
     if (count == 0) continue;
     const int64_t drafts = request.drafts ? std::ssize(request.drafts->buckets) : 0;
     if (!free_blocks_for(s, request, start + count + drafts)) return preempt_last(s);

@@ -209,7 +209,6 @@ PackCache pack_cache_of(const fs::path& folder, const Checkpoint& checkpoint, st
   cache.path = folder / (hash_text(hash_bytes(std::as_bytes(std::span(cache.header)))) + std::string(kCacheSuffix));
   pad_to_pages(&cache.header, '\0');
   cache.packed_bytes = packed_bytes(jobs);
-  cache.is_calibrated = !calibration.empty();
   return cache;
 }
 

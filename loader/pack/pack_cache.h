@@ -40,7 +40,6 @@ struct PackCache {
   std::filesystem::path path = {};  // FOLDER/HASH.packed, with the hash of the header
   std::string header = {};          // a whole number of pages
   int64_t packed_bytes = 0;
-  bool is_calibrated = false;
 
   int64_t file_bytes() const { return std::ssize(header) + packed_bytes + seal_bytes(packed_bytes); }
 };
@@ -112,21 +111,13 @@ std::vector<std::byte> boot_id();
 // True if the seal was made or renewed during the current boot.
 bool is_of_this_boot(std::span<const std::byte> seal);
 
-// --- cache_check.cpp: damage by a disk or memory, detected with the seal, repaired from the checkpoint.
+// --- cache_check.cpp: damage by a disk or memory, detected with the seal.
 
 // True if a segment differs from its hash.
 bool is_segment_damaged(const PackCache& cache, const MappedFile& file, int64_t segment);
 
-// The damaged segments, ascending. Reads all packed weights, as fast as the workers can.
-std::vector<int64_t> damaged_segments(const Workers& workers, const PackCache& cache, const MappedFile& file);
-
-// Memory that repair_segments takes.
-int64_t repair_bytes(std::span<const PackJob> jobs);
-
-// Packs the matrices in these segments again and overwrites the segments in place, so that every process that maps the
-// file sees the right bytes. The jobs' `out` point to freed memory afterwards. On an error the file must not be used.
-Error repair_segments(const Workers& workers, std::span<const PackJob> jobs, const PackCache& cache,
-                      const MappedFile& file, std::span<const int64_t> segments);
+// Number of damaged segments. Reads all packed weights, as fast as the workers can.
+int64_t damaged_segments(const Workers& workers, const PackCache& cache, const MappedFile& file);
 
 // Removes the file, unless another file has its name by now.
 void remove_damaged(const PackCache& cache, const MappedFile& file);

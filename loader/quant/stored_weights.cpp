@@ -290,7 +290,8 @@ LinearWeight rows_of(const LinearWeight& whole, int64_t first, int64_t count) {
     rows.reader.read = [=, read = whole.reader.read](int64_t from, int64_t n_read, float* out) {
       read(first + from, n_read, out);
     };
-    rows.reader.explain_nan = [=, explain = whole.reader.explain_nan](int64_t row) { return explain(first + row); };
+    const auto explain = whole.reader.explain_nan;
+    if (explain) rows.reader.explain_nan = [=](int64_t row) { return explain(first + row); };
   }
   return rows;
 }

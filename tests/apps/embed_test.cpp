@@ -181,21 +181,36 @@ TEST(Embed, ModelWithoutModulesNeedsPooling) {
 
 TEST(Embed, DamagedFoldersAreRefused) {
   const std::string kType = "sentence_transformers.models.";
-  const auto modules = [&](const std::string& kind) {
-    return json({{{"path", ""}, {"type", kType + "Transformer"}}, {{"path", "1_Part"}, {"type", kType + kind}}}).dump();
+  const auto modules = [&](const std::string& kind, const std::string& path = "1_Part") {
+    return json({{{"path", ""}, {"type", kType + "Transformer"}}, {{"path", path}, {"type", kType + kind}}}).dump();
+  };
+  const auto in_order = [&](const std::vector<std::string>& kinds) {
+    json list = json::array();
+    for (const std::string& kind : kinds) list.push_back({{"path", "1_Part"}, {"type", kType + kind}});
+    return list.dump();
   };
   const json dense = {{"in_features", 32}, {"out_features", 4}, {"activation_function", "torch.nn.Identity"}};
   const json wide = {{"in_features", 33}, {"out_features", 4}};
   const json relu = {{"in_features", 32}, {"out_features", 4}, {"activation_function", "torch.nn.ReLU"}};
+  const json input = {{"in_features", 32}, {"out_features", 4}, {"module_input_name", "token_embeddings"}};
   const json size = read_json(kModels + "qwen3_last/config.json")["hidden_size"];
   for (const auto& [file, text, cause] :
        {std::tuple<std::string, std::string, std::string>{"modules.json", "[", "modules.json"},
         {"modules.json", modules("CNN"), "CNN"},
         {"1_Part/config.json", R"({"pooling_mode": "mean_sqrt_len_tokens"})", "mean_sqrt_len_tokens"},
         {"1_Part/config.json", R"({"pooling_mode": ["mean", "cls"]})", "mean, cls"},
-        {"modules.json", R"([{"type": "a.Pooling", "path": ""}])", "path"},
-        {"modules.json", R"([{"type": "a.Pooling", "path": "../x"}])", "path"},
-        {"modules.json", R"([{"type": "a.Pooling", "path": "9_Part/"}])", "9_Part/config.json"},
+        {"modules.json", modules("Pooling", ""), "path"},
+        {"modules.json", modules("Pooling", "../x"), "path"},
+        {"modules.json", modules("Pooling", "./x/../../y"), "path"},
+        {"modules.json", modules("Pooling", fs::absolute(kModels + "qwen3_last/1_Pooling")), "path"},
+        {"modules.json", modules("Pooling", "9_Part/"), "9_Part/config.json"},
+        {"modules.json", R"([{"type": "custom_st.Transformer", "path": ""}])", "custom_st.Transformer"},
+        {"modules.json", in_order({"Pooling", "Transformer"}), "order"},
+        {"modules.json", in_order({"Transformer", "Pooling", "Pooling"}), "order"},
+        {"modules.json", in_order({"Transformer", "Pooling", "Normalize", "Dense"}), "order"},
+        {"modules.json", in_order({"Transformer", "Pooling", "LogitScore"}), "order"},
+        {"config_sentence_transformers.json", R"({"truncate_dim": 8})", "truncate_dim"},
+        {"sentence_bert_config.json", R"({"do_lower_case": true})", "do_lower_case"},
         {"config_sentence_transformers.json", R"({"default_prompt_name": "none"})", "default_prompt_name"},
         {"sentence_bert_config.json", R"({"max_seq_length": 0})", "max_seq_length"}}) {
     const Folder folder;
@@ -206,7 +221,8 @@ TEST(Embed, DamagedFoldersAreRefused) {
     write_file(folder.path / file, text);
     expect_failure(run_pinion(embed(folder.path, {"--text", "a"})), 1, cause);
   }
-  for (const auto& [config, cause] : {std::pair(dense, "model.safetensors"), {wide, "in_features"}, {relu, "ReLU"}}) {
+  for (const auto& [config, cause] :
+       {std::pair(dense, "model.safetensors"), {wide, "in_features"}, {relu, "ReLU"}, {input, "token_embeddings"}}) {
     const Folder folder;
     fs::copy(kModels + "qwen3_last", folder.path, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
     write_file(folder.path / "modules.json", modules("Dense"));

@@ -48,6 +48,10 @@ TEST(ServeEmbeddings, LongTextsAreCutUnlessTheRequestForbidsIt) {
     EXPECT_EQ(server.post("/api/embed", {{"input", nothing}})["embeddings"], json::array());
   }
   EXPECT_EQ(server.post("/api/embeddings", {{"prompt", ""}})["embedding"], json::array());
+  // A text of one token behind one that fills a pass.
+  Server narrow(kModels + "gemma3_mean", {"--prefill-chunk", "8", "--parallel", "2"});
+  const std::vector<int> full(48, 7), one = {5};
+  EXPECT_EQ(narrow.post("/v1/embeddings", {{"input", {full, one}}})["data"].size(), 2u);
   Server pairs(kModels + "qwen2_score");
   pairs.post("/v1/rerank", {{"query", "a"}, {"documents", {words}}});
   pairs.post("/v1/rerank", {{"query", "a"}, {"documents", {words}}, {"truncate", false}}, 400);
@@ -75,6 +79,14 @@ TEST(ServeEmbeddings, BadRequestsAreRefused) {
   Server pooling(kDemo, {"--pooling", "last"});
   EXPECT_EQ(pooling.post("/v1/embeddings", {{"input", "a"}})["data"][0]["embedding"].size(), 192u);
   EXPECT_EQ(chatted(pooling, kOwlStory), chatted(chat, kOwlStory)) << "a chat model may do both";
+}
+
+TEST(ServeEmbeddings, UnusedFieldsAreNamed) {
+  Server server(kModels + "gemma3_mean");
+  const auto result =
+      server.client().Post("/v1/embeddings", R"({"input": "a", "user": "b", "task": "c"})", "application/json");
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->get_header_value("X-Pinion-Ignored"), "task");
 }
 
 TEST(ServeEmbeddings, DocumentsAreRanked) {

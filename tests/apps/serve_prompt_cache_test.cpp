@@ -104,6 +104,9 @@ TEST(PromptCache, WarmMessagesAreReadBeforeTheFirstRequest) {
                   {{"messages", {system, {{"role", "user"}, {"content", "Who are you?"}}}}, {"max_tokens", 4}});
   EXPECT_GT(reply["usage"]["prompt_tokens_details"]["cached_tokens"].get<int64_t>(), 200) << reply;
   EXPECT_EQ(server.end(), 0);
+  Server plain(kStories, {"--warm", folder / "warm.json"});  // a model without a chat template reads no messages
+  plain.post("/v1/completions", {{"prompt", "Once"}, {"max_tokens", 1}});
+  EXPECT_EQ(plain.end(), 0);
   write_file(folder / "wrong.json", R"({"messages": 1})");
   const Outcome wrong = run_pinion({"serve", "--model", model.path, "--port", "0", "--warm", folder / "wrong.json"});
   EXPECT_EQ(wrong.status, 1);

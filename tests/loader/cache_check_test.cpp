@@ -1,4 +1,4 @@
-// Damage to packed weights on disk: detection, and repair from the checkpoint.
+// Damage to packed weights on disk: detection and removal.
 #include "loader/pack/pack_cache.h"
 
 #include <gtest/gtest.h>
@@ -72,36 +72,28 @@ struct Cached {
     out.seekp(byte).put(static_cast<char>(whole[byte] ^ 1 << bit));
   }
   int64_t first() const { return std::ssize(cache.header); }
-  std::string repair(std::span<const int64_t> blocks) const {
-    return repair_segments(crew(2), jobs, cache, file, blocks).message();
-  }
 };
 
-TEST(CacheCheck, FlippedBitsAreFoundAndRepaired) {
+TEST(CacheCheck, FlippedBitsAreFound) {
   const Cached cached;
   ASSERT_EQ(segment_count(cached.cache.packed_bytes), 4);
-  for (const int32_t count : kCrews) EXPECT_TRUE(damaged_segments(crew(count), cached.cache, cached.file).empty());
+  for (const int32_t count : kCrews) EXPECT_EQ(damaged_segments(crew(count), cached.cache, cached.file), 0);
   const int64_t last = cached.cache.packed_bytes - 1;
   for (int64_t i = 0; i < 24; i++) {
     const int64_t byte = last * i / 23;
     cached.flip(cached.first() + byte, static_cast<int>(i % 8));
-    const std::vector<int64_t> damaged = damaged_segments(crew(2), cached.cache, cached.file);
-    EXPECT_EQ(damaged, std::vector<int64_t>{byte / kSegmentBytes}) << byte;
-    EXPECT_EQ(cached.repair(damaged), "");
-    EXPECT_TRUE(text_of(cached.cache.path) == cached.whole) << byte;
-    EXPECT_TRUE(damaged_segments(crew(2), cached.cache, cached.file).empty());
+    EXPECT_EQ(damaged_segments(crew(2), cached.cache, cached.file), 1) << byte;
+    for (int64_t s = 0; s < 4; s++) {
+      EXPECT_EQ(is_segment_damaged(cached.cache, cached.file, s), s == byte / kSegmentBytes) << byte;
+    }
+    std::fstream(cached.cache.path, std::ios::binary | std::ios::in | std::ios::out)
+        .seekp(cached.first() + byte)
+        .put(cached.whole[cached.first() + byte]);
   }
-}
-
-TEST(CacheCheck, RepairsAllSegmentsAtOnce) {
-  const Cached cached;
   std::string text = cached.whole;
   std::fill_n(text.begin() + cached.first() + 5, cached.cache.packed_bytes - 10, '\x55');
   std::fstream(cached.cache.path, std::ios::binary | std::ios::in | std::ios::out) << text;
-  const std::vector<int64_t> damaged = damaged_segments(crew(2), cached.cache, cached.file);
-  EXPECT_EQ(damaged, (std::vector<int64_t>{0, 1, 2, 3}));
-  EXPECT_EQ(cached.repair(damaged), "");
-  EXPECT_TRUE(text_of(cached.cache.path) == cached.whole);
+  for (const int32_t count : kCrews) EXPECT_EQ(damaged_segments(crew(count), cached.cache, cached.file), 4);
 }
 
 TEST(CacheCheck, DamagedHashesMakeTheFileUnusable) {
@@ -118,20 +110,7 @@ TEST(CacheCheck, DamagedHashesMakeTheFileUnusable) {
   EXPECT_EQ(open_pack_cache(cached.cache, &file).message(), "");
 }
 
-TEST(CacheCheck, ChangedSourcesCannotRepair) {
-  const Cached cached;
-  cached.flip(cached.first() + 70, 1);
-  std::vector<PackJob> others = cached.jobs;
-  std::swap(others[0].source, others[4].source);
-  EXPECT_NE(repair_segments(crew(1), others, cached.cache, cached.file, std::vector<int64_t>{0})
-                .message()
-                .find("did not restore"),
-            std::string::npos);
-  fs::remove(cached.cache.path);
-  EXPECT_NE(cached.repair(std::vector<int64_t>{0}).find("No such file"), std::string::npos);
-}
-
-// Another process may have replaced the file: the new one is neither repaired, removed nor marked as checked.
+// Another process may have replaced the file: the new one is neither removed nor marked as checked.
 TEST(CacheCheck, ReplacedFileIsNotTouched) {
   const Cached cached;
   const fs::path other = cached.folder.path / "other";
@@ -139,7 +118,6 @@ TEST(CacheCheck, ReplacedFileIsNotTouched) {
   fs::rename(other, cached.cache.path);
   cached.flip(cached.cache.file_bytes() - kBootIdBytes, 0);
   const std::string before = text_of(cached.cache.path);
-  EXPECT_NE(cached.repair(std::vector<int64_t>{0}).find("cannot write"), std::string::npos);
   mark_checked(cached.cache, cached.file);
   remove_damaged(cached.cache, cached.file);
   EXPECT_TRUE(text_of(cached.cache.path) == before);
