@@ -215,7 +215,7 @@ struct Binder : VectorReader {
     bound.insert(out->weight.tensors.begin(), out->weight.tensors.end());
     matrices.insert(module + ".weight");
     if (Error e = spec.has_bias ? bind_biases(spec, module, out) : Error{}) return e;
-    if (!spec.is_exact) out->packing = packing_of(options, model->config, module, out->weight);
+    if (!spec.is_exact) out->packing = packing_of(options, model->config, spec.role, module, out->weight);
     const std::string& stored_as = out->weight.stored_as;
     const Packing& to = out->packing;
     const bool is_kept = to.as_stored || (to.format == Format::bf16 && stored_as == kMxfp4);  // bf16 represents these

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/model/layer_tensors.h"
 #include "loader/config/model_config.h"
 #include "loader/pack/quantize.h"
 #include "loader/quant/stored_weights.h"
@@ -20,14 +21,19 @@ const std::string* kept_by(const LoadOptions& options, const std::string& name) 
 // GGUF tensors with more bits a weight, such as Q5_K and Q6_K, lose too much as w4.
 constexpr double kMaxW4Bits = 5.0;
 
-}  // namespace
-
-Format weight_format(const LoadOptions& options, const std::string& name, bool is_head) {
+Format format_of_mode(const LoadOptions& options, const std::string& name, bool is_head) {
   if (kept_by(options, name)) return Format::bf16;
   if (is_head && options.head) return *options.head;
   if (is_head && options.quant != Quant::none) return Format::w8;
   constexpr Format kFormatOf[] = {Format::bf16, Format::w8, Format::w4, Format::w4z};  // by Quant
   return kFormatOf[static_cast<size_t>(options.quant)];
+}
+
+}  // namespace
+
+Format weight_format(const LoadOptions& options, const std::string& name, MatrixRole role) {
+  const Format format = format_of_mode(options, name, role == MatrixRole::head);
+  return format == Format::w4z && role == MatrixRole::v ? Format::w8 : format;
 }
 
 int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k) {
@@ -51,10 +57,10 @@ Error check_head_format(const LoadOptions& options, const ModelConfig& config) {
                traits_of(*options.head).name);
 }
 
-Packing packing_of(const LoadOptions& options, const ModelConfig& config, const std::string& module,
+Packing packing_of(const LoadOptions& options, const ModelConfig& config, MatrixRole role, const std::string& module,
                    const LinearWeight& weight) {
-  const bool is_head = module == config.name("head");
-  Packing packing = {.format = weight_format(options, module + ".weight", is_head)};
+  const bool is_head = role == MatrixRole::head;
+  Packing packing = {.format = format_of_mode(options, module + ".weight", is_head)};
   const bool is_requested = packing.format == Format::bf16 || (is_head && options.head);
   const bool is_updated = !weight.updates.empty();
   if (options.ternary && !is_requested && !is_updated) {
@@ -77,6 +83,8 @@ Packing packing_of(const LoadOptions& options, const ModelConfig& config, const 
       packing.format = Format::w8;
     } else if (!is_head && config.quantization && has_w4_codes(*config.quantization)) {
       packing.format = Format::w8;
+    } else {
+      packing.format = weight_format(options, module + ".weight", role);
     }
   }
   if (packing.format == Format::w8) packing.as_stored = weight.scale.data != nullptr && !is_updated;

@@ -27,6 +27,7 @@ constexpr bool has_4_bits(Quant quant) { return quant == Quant::w4a8 || quant ==
 
 class Exchange;
 class Team;
+enum class MatrixRole : uint8_t;
 struct LinearWeight;
 struct ModelConfig;
 
@@ -62,8 +63,9 @@ struct LoadOptions {
   std::function<void(const Error&)> doubt = {};
 };
 
-// The format of a float tensor with this name.
-Format weight_format(const LoadOptions& options, const std::string& name, bool is_head);
+// The format of a float tensor with this name. w4a8+ packs values as w8: they are few weights, and the divergence falls
+// by a tenth (tools/MEASURED.md).
+Format weight_format(const LoadOptions& options, const std::string& name, MatrixRole role);
 
 // An error if a pattern of `keep` matches none of the matrices' names.
 Error check_keep(const LoadOptions& options, const std::set<std::string>& matrices, const std::string& folder);
@@ -84,7 +86,7 @@ int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k);
 
 // The packing of one matrix. Reads some of its rows to detect ternary weights. If the file has 4-bit codes, w4a8
 // and w4a8+ pack the matrices that it stores with more bits as int8, since its authors found 4 bits too few for them.
-Packing packing_of(const LoadOptions& options, const ModelConfig& config, const std::string& module,
+Packing packing_of(const LoadOptions& options, const ModelConfig& config, MatrixRole role, const std::string& module,
                    const LinearWeight& weight);
 
 }  // namespace pinion

@@ -97,7 +97,7 @@ const float* constant_vector(Model* model, int64_t n, float value) {
 // Adds the job that would pack a matrix of floats, without numbers.
 void add_job(const MatrixTensor& spec, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
   const bool is_head = spec.role == MatrixRole::head;
-  Format format = spec.is_exact ? Format::bf16 : weight_format(options, spec.module() + ".weight", is_head);
+  Format format = spec.is_exact ? Format::bf16 : weight_format(options, spec.module() + ".weight", spec.role);
   const bool is_given = format == Format::bf16 || (is_head && options.head);
   if (options.synthetic_ternary && !is_given && spec.k % kW2GroupK == 0) format = Format::w2;
   Linear& out = matrix_of(*model, spec);

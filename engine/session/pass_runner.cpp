@@ -38,6 +38,12 @@ int64_t rewind(Sequence& sequence, int64_t position) {
   return position;
 }
 
+void clear(Sequence& sequence) {
+  release_blocks(&sequence.cache, 0);
+  restore_snapshot(&sequence.snapshots, 0, &sequence.state);
+  sequence.ids.clear();
+}
+
 Error make_runner(const Model& model, Team& team, Team* prefill_team, const Kernels* kernels, PassRunner* out) {
   out->model = &model;
   out->team = &team;
@@ -77,7 +83,7 @@ std::span<const int32_t> panel_best(const PassRunner& runner, int64_t logit_row)
   return std::span(runner.scratch.activations.panel_best).subspan(logit_row * panels, panels);
 }
 
-void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits) {
+int64_t run_pass(PassRunner& runner, std::span<Segment> segments, float* logits) {
   int64_t rows = 0;
   for (Segment& segment : segments) {
     segment.row = rows;
@@ -109,6 +115,7 @@ void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits) {
   for (const Segment& segment : segments) {
     if (segment.state->layers > 0) segment.state->drafts.held = segment.drafts;
   }
+  return rows;
 }
 
 bool are_logits_finite(const PassRunner& runner, int64_t first, int64_t count) {

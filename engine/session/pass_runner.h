@@ -47,6 +47,9 @@ bool can_truncate(const ModelConfig& config);
 // the last pass's drafts; to drop more it returns to a snapshot, so fewer than `position` tokens may remain.
 int64_t rewind(Sequence& sequence, int64_t position);
 
+// Drops all tokens and their memory.
+void clear(Sequence& sequence);
+
 // A model, its teams and the memory of its passes.
 struct PassRunner {
   const Model* model = nullptr;
@@ -78,8 +81,9 @@ void copy_block(PassRunner& runner, KvPool& pool, int32_t from, int32_t to);
 std::span<const int32_t> panel_best(const PassRunner& runner, int64_t logit_row);
 
 // Evaluates the segments' tokens and sets each segment's row. logits: [rows with logits][vocab], in the order of the
-// segments; null if there are none. Does not change Sequence::ids. A recurrent state holds the drafts afterwards.
-void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits);
+// segments; null if there are none. Returns the number of tokens. Does not change Sequence::ids. A recurrent state
+// holds the drafts afterwards.
+int64_t run_pass(PassRunner& runner, std::span<Segment> segments, float* logits);
 
 // False if the last pass's logits in rows [first, first + count) contain NaN or infinity.
 bool are_logits_finite(const PassRunner& runner, int64_t first, int64_t count);

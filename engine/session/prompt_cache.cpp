@@ -128,18 +128,9 @@ Error PromptCache::open(const PromptCacheOptions& options, const Model& model, c
   fs::create_directories(cache->folder_, code);
   if (code) return error("cannot make the folder", where, {}, code.message());
   cache->list_files();
-  cache->writer_ = std::thread([writer = cache.get()] { writer->write_jobs(); });
+  cache->writer_ = std::jthread([writer = cache.get()](const std::stop_token& ends) { writer->write_jobs(ends); });
   *out = std::move(cache);
   return {};
-}
-
-PromptCache::~PromptCache() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_closing_ = true;
-  }
-  changed_.notify_one();
-  if (writer_.joinable()) writer_.join();
 }
 
 void PromptCache::list_files() {
@@ -157,7 +148,7 @@ void PromptCache::list_files() {
       remove_if_abandoned(it->path());
     }
     if (missing || !parse_name(name, &chain, &is_end)) continue;
-    by_time.emplace_back(time, (is_end ? ends_ : blocks_).emplace(chain, File{name, bytes}));
+    by_time.emplace_back(time, files_.emplace(Key(chain, is_end), File{name, bytes}));
     counts_.bytes += bytes;
   }
   std::ranges::sort(by_time, {}, [](const auto& file) { return file.first; });
@@ -191,12 +182,12 @@ int64_t PromptCache::find(std::span<const int32_t> text, bool long_factors) {
   for (int64_t held = 0;; held += kAttentionChunk) {
     if (state_bytes_ == 0) best = held;
     const std::span<const int32_t> rest = text.subspan(held);
-    auto [at, end] = ends_.equal_range(chain);
+    auto [at, end] = files_.equal_range({chain, true});
     while (at != end) {
       const auto file = at++;
       if (!read_ids(file->second)) {
         ++counts_.damaged_files;
-        forget(ends_, file);
+        forget(file);
         continue;
       }
       const int64_t common = common_prefix(*file->second.ids, rest);
@@ -204,7 +195,7 @@ int64_t PromptCache::find(std::span<const int32_t> text, bool long_factors) {
     }
     if (std::ssize(rest) < kAttentionChunk) return best;
     chain = combine(chain, std::as_bytes(rest.first(kAttentionChunk)));
-    if (!blocks_.contains(chain)) return best;
+    if (!files_.contains({chain, false})) return best;
   }
 }
 
@@ -227,18 +218,15 @@ bool PromptCache::read(const File& file, std::span<const int32_t> ids, std::span
     copy_bytes({from, part.size()}, part.data());
     from += part.size();
   }
-  constexpr timespec kUsed[] = {{.tv_sec = 0, .tv_nsec = UTIME_NOW}, {.tv_sec = 0, .tv_nsec = UTIME_NOW}};
-  futimens(descriptor.number, kUsed);
+  futimens(descriptor.number, nullptr);  // used now
   return true;
 }
 
 bool PromptCache::load(std::span<const int32_t> text, int64_t tokens, Sequence* sequence) {
-  const auto fail = [&](Files& files, Files::iterator file) {
+  const auto fail = [&](Files::iterator file) {
     ++counts_.damaged_files;
-    if (file != files.end()) forget(files, file);
-    release_blocks(&sequence->cache, 0);
-    sequence->ids.clear();
-    restore_snapshot(&sequence->snapshots, 0, &sequence->state);
+    if (file != files_.end()) forget(file);
+    clear(*sequence);
     return false;
   };
   const int64_t whole = tokens / kAttentionChunk;
@@ -251,26 +239,26 @@ bool PromptCache::load(std::span<const int32_t> text, int64_t tokens, Sequence* 
   for (int64_t i = 0; i < whole; ++i) {
     const std::span<const int32_t> ids = text.subspan(i * kAttentionChunk, kAttentionChunk);
     chain = combine(chain, std::as_bytes(ids));
-    const auto file = blocks_.find(chain);
+    const auto file = files_.find({chain, false});
     const std::span<std::byte> parts[] = {memory(i)};
-    if (file == blocks_.end() || !read(file->second, ids, parts)) return fail(blocks_, file);
+    if (file == files_.end() || !read(file->second, ids, parts)) return fail(file);
     file->second.used = ++uses_;
   }
   const std::span<const int32_t> rest = text.subspan(whole * kAttentionChunk, tokens % kAttentionChunk);
   if (!rest.empty() || state_bytes_ > 0) {
-    const auto [begin, end] = ends_.equal_range(chain);
+    const auto [begin, end] = files_.equal_range({chain, true});
     const auto fits = [&](const auto& file) {
       const std::vector<int32_t>& ids = *file.second.ids;
       const int64_t common = common_prefix(ids, rest);
       return common == std::ssize(rest) && (state_bytes_ == 0 || common == std::ssize(ids));
     };
     const auto file = std::find_if(begin, end, fits);
-    if (file == end) return fail(ends_, ends_.end());
+    if (file == end) return fail(files_.end());
     const std::span<std::byte> state(sequence->state.memory.data, state_bytes_);
     std::vector<std::byte> unused;
     if (rest.empty()) unused.resize(block_bytes_);
     const std::span<std::byte> parts[] = {rest.empty() ? std::span(unused) : memory(whole), state};
-    if (!read(file->second, rest, parts)) return fail(ends_, file);
+    if (!read(file->second, rest, parts)) return fail(file);
     file->second.used = ++uses_;
   }
   sequence->ids.assign(text.begin(), text.begin() + tokens);
@@ -284,11 +272,11 @@ bool PromptCache::load(std::span<const int32_t> text, int64_t tokens, Sequence* 
 void PromptCache::store_blocks(const Sequence& sequence, int64_t from, int64_t end) {
   for (int64_t i = from / kAttentionChunk; i < end / kAttentionChunk; ++i) {
     const std::span<const int32_t> before = std::span(sequence.ids).first((i + 1) * kAttentionChunk);
-    const uint64_t chain = chain_of(before, sequence.long_factors);
-    if (blocks_.contains(chain)) continue;
+    const Key key = {chain_of(before, sequence.long_factors), false};
+    if (files_.contains(key)) continue;
     const std::span<const std::byte> parts[] = {
         {sequence.cache.pool->block(sequence.cache.blocks[i]), static_cast<size_t>(block_bytes_)}};
-    store(blocks_, chain, hash_text(chain) + std::string(kBlockSuffix), before.last(kAttentionChunk), parts);
+    store(key, hash_text(key.first) + std::string(kBlockSuffix), before.last(kAttentionChunk), parts);
   }
 }
 
@@ -296,20 +284,20 @@ void PromptCache::store_end(const Sequence& sequence) {
   const int64_t tokens = std::ssize(sequence.ids), whole = tokens / kAttentionChunk;
   const std::span<const int32_t> rest = std::span(sequence.ids).subspan(whole * kAttentionChunk);
   if (tokens == 0 || (state_bytes_ == 0 && std::ssize(rest) < kMinEndTokens)) return;
-  const uint64_t chain = chain_of(sequence.ids, sequence.long_factors);
-  const std::string name = hash_text(chain) + end_suffix(rest);
-  const auto [begin, end] = ends_.equal_range(chain);
+  const Key key = {chain_of(sequence.ids, sequence.long_factors), true};
+  const std::string name = hash_text(key.first) + end_suffix(rest);
+  const auto [begin, end] = files_.equal_range(key);
   if (std::any_of(begin, end, [&](const auto& file) { return file.second.name == name; })) return;
   const std::vector<std::byte> zeros(rest.empty() ? block_bytes_ : 0);
   const std::span<const std::byte> block(
       rest.empty() ? zeros.data() : sequence.cache.pool->block(sequence.cache.blocks[whole]),
       static_cast<size_t>(block_bytes_));
   const std::span<const std::byte> parts[] = {block, {sequence.state.memory.data, static_cast<size_t>(state_bytes_)}};
-  store(ends_, chain, name, rest, parts);
+  store(key, name, rest, parts);
 }
 
 // Copies the parts, which change later, and lets the writer write them. A full queue drops the file.
-void PromptCache::store(Files& files, uint64_t chain, std::string name, std::span<const int32_t> ids,
+void PromptCache::store(Key key, std::string name, std::span<const int32_t> ids,
                         std::span<const std::span<const std::byte>> parts) {
   int64_t bytes = kHeadBytes;
   for (const std::span<const std::byte> part : parts) bytes += std::ssize(part);
@@ -327,28 +315,23 @@ void PromptCache::store(Files& files, uint64_t chain, std::string name, std::spa
     to += part.size();
   }
   File file = {.name = std::move(name), .bytes = bytes, .used = ++uses_};
-  if (&files == &ends_) file.ids.emplace(ids.begin(), ids.end());
+  if (key.second) file.ids.emplace(ids.begin(), ids.end());
   counts_.bytes += bytes;
   ++counts_.stored_files;
   put({file.name, std::ssize(ids), std::move(contents)});  // the writer adds the header
-  files.emplace(chain, std::move(file));
+  files_.emplace(key, std::move(file));
 }
 
 void PromptCache::make_room(int64_t bytes) {
-  while (counts_.bytes + bytes > options_.limit_bytes) {
-    const auto by_use = [](const auto& a, const auto& b) { return a.second.used < b.second.used; };
-    const auto block = std::min_element(blocks_.begin(), blocks_.end(), by_use);
-    const auto end = std::min_element(ends_.begin(), ends_.end(), by_use);
-    if (block == blocks_.end() && end == ends_.end()) return;
-    const bool is_end = block == blocks_.end() || (end != ends_.end() && end->second.used < block->second.used);
-    is_end ? forget(ends_, end) : forget(blocks_, block);
+  while (counts_.bytes + bytes > options_.limit_bytes && !files_.empty()) {
+    forget(std::ranges::min_element(files_, {}, [](const auto& file) { return file.second.used; }));
   }
 }
 
-void PromptCache::forget(Files& files, Files::iterator file) {
+void PromptCache::forget(Files::iterator file) {
   counts_.bytes -= file->second.bytes;
   put({std::move(file->second.name), 0, {}});
-  files.erase(file);
+  files_.erase(file);
 }
 
 void PromptCache::put(Job job) {
@@ -361,11 +344,10 @@ void PromptCache::put(Job job) {
 }
 
 // The writer's thread.
-void PromptCache::write_jobs() {
+void PromptCache::write_jobs(const std::stop_token& ends) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return is_closing_ || !jobs_.empty(); });
-    if (jobs_.empty()) return;
+    if (!changed_.wait(lock, ends, [&] { return !jobs_.empty(); })) return;
     Job job = std::move(jobs_.front());
     jobs_.pop_front();
     queued_bytes_ -= std::ssize(job.contents);

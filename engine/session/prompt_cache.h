@@ -22,6 +22,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -54,7 +55,6 @@ class PromptCache {
   // Fails if the folder cannot be created, or if the model is divided among several boards. pool, state: their shapes.
   static Error open(const PromptCacheOptions& options, const Model& model, const KvPool& pool,
                     const RecurrentState& state, std::unique_ptr<PromptCache>* out);
-  ~PromptCache();  // waits for queued files
 
   // Length of the longest stored prefix of `text` that load() can give to a sequence; 0: none.
   int64_t find(std::span<const int32_t> text, bool long_factors);
@@ -85,35 +85,35 @@ class PromptCache {
     int64_t tokens;                   // ids in it
     std::vector<std::byte> contents;  // empty: remove the file
   };
-  using Files = std::multimap<uint64_t, File>;  // by CHAIN
+  using Key = std::pair<uint64_t, bool>;  // CHAIN; true: an end
+  using Files = std::multimap<Key, File>;
 
   PromptCache() = default;
   uint64_t chain_of(std::span<const int32_t> ids, bool long_factors) const;
   void list_files();
   bool read(const File& file, std::span<const int32_t> ids, std::span<const std::span<std::byte>> parts);
   bool read_ids(File& file) const;
-  void store(Files& files, uint64_t chain, std::string name, std::span<const int32_t> ids,
+  void store(Key key, std::string name, std::span<const int32_t> ids,
              std::span<const std::span<const std::byte>> parts);
   void make_room(int64_t bytes);
-  void forget(Files& files, Files::iterator file);
+  void forget(Files::iterator file);
   void put(Job job);
-  void write_jobs();
+  void write_jobs(const std::stop_token& ends);
 
   PromptCacheOptions options_;
   std::filesystem::path folder_;  // FOLDER/KEY
   uint64_t key_ = 0;
   int64_t block_bytes_ = 0, state_bytes_ = 0;
-  Files blocks_, ends_;
+  Files files_;
   int64_t uses_ = 0;
   PromptCacheCounts counts_;
 
   std::mutex mutex_;  // guards the members below
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   std::deque<Job> jobs_;
   int64_t queued_bytes_ = 0;
-  bool is_closing_ = false;
   std::atomic<bool> has_failed_{false};
-  std::thread writer_;
+  std::jthread writer_;  // the last member: its destructor waits for queued files
 };
 
 }  // namespace pinion

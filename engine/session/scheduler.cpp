@@ -66,12 +66,6 @@ int64_t untouched_bytes(const Scheduler& s) {
          s.options.sequences * recurrent_state_of(s.model->config).bytes();
 }
 
-int64_t rows_of(const Scheduler& s) {
-  int64_t rows = 0;
-  for (const Segment& segment : s.segments) rows += segment.size();
-  return rows;
-}
-
 }  // namespace
 
 Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, std::unique_ptr<Scheduler>* out) {
@@ -187,10 +181,10 @@ bool step(Scheduler& s) {
     return true;
   }
   const int64_t start = now_ns();
-  run_pass(s, s.segments, s.logits.data());
+  const int64_t rows = run_pass(s, s.segments, s.logits.data());
   pass_hidden_on(s);
   ++s.passes;
-  if (s.is_pass_timed) note_pass(s.pass_seconds, rows_of(s), static_cast<double>(now_ns() - start) * 1e-9);
+  if (s.is_pass_timed) note_pass(s.pass_seconds, rows, static_cast<double>(now_ns() - start) * 1e-9);
   finish_pass(s);
   return true;
 }

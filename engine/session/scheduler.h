@@ -148,9 +148,6 @@ void finish_pass(Scheduler& scheduler);
 // Admits waiting requests, first come, first served. One without room blocks the later ones, or it could starve.
 void admit_waiting(Scheduler& scheduler);
 
-// Drops all tokens and their memory.
-void clear(Sequence& sequence);
-
 // Frees the memory of the request that was admitted last, and makes it wait again.
 void preempt_last(Scheduler& scheduler);
 

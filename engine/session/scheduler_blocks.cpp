@@ -285,12 +285,6 @@ Admission admit(Scheduler& s, std::unique_ptr<ScheduledRequest>& request) {
 
 }  // namespace
 
-void clear(Sequence& sequence) {
-  release_blocks(&sequence.cache, 0);
-  restore_snapshot(&sequence.snapshots, 0, &sequence.state);
-  sequence.ids.clear();
-}
-
 void preempt_last(Scheduler& s) {
   std::unique_ptr<ScheduledRequest> request = std::move(s.running.back());
   s.running.pop_back();

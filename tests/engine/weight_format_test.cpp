@@ -1,4 +1,5 @@
 // Formats of matrices by hand, and models whose files have 4-bit codes.
+#include "engine/model/layer_tensors.h"
 #include "engine/model/load_options.h"
 #include "engine/runtime/load.h"
 #include "loader/quant/stored_weights.h"
@@ -49,7 +50,7 @@ TEST(WeightFormat, FloatsBeside4BitCodesBecomeInt8) {
   LoadOptions w4a8 = mode(Quant::w4a8);
   w4a8.keep = {"kept"};
   const auto format = [&](int bits, const std::string& module, const LinearWeight& weight) {
-    return packing_of(w4a8, config_of(bits), module, weight);
+    return packing_of(w4a8, config_of(bits), module == "head" ? MatrixRole::head : MatrixRole::v, module, weight);
   };
   EXPECT_EQ(format(4, "m", float_weight()).format, Format::w8);
   EXPECT_FALSE(format(4, "m", float_weight()).as_stored);
@@ -61,24 +62,27 @@ TEST(WeightFormat, FloatsBeside4BitCodesBecomeInt8) {
   EXPECT_EQ(format(8, "m", int8_weight()).format, Format::w4);
   EXPECT_FALSE(format(8, "m", int8_weight()).as_stored);
   ModelConfig plain;
-  EXPECT_EQ(packing_of(w4a8, plain, "m", float_weight()).format, Format::w4);
-  EXPECT_EQ(packing_of(mode(Quant::w8a8), config_of(4), "m", int8_weight()).as_stored, true);
-  EXPECT_EQ(packing_of(mode(Quant::none), config_of(4), "m", float_weight()).format, Format::bf16);
+  EXPECT_EQ(packing_of(w4a8, plain, MatrixRole::q, "m", float_weight()).format, Format::w4);
+  EXPECT_EQ(packing_of(mode(Quant::w8a8), config_of(4), MatrixRole::q, "m", int8_weight()).as_stored, true);
+  EXPECT_EQ(packing_of(mode(Quant::none), config_of(4), MatrixRole::q, "m", float_weight()).format, Format::bf16);
 }
 
 TEST(WeightFormat, ZeroPointsInModeW4a8Plus) {
   const LoadOptions plus = mode(Quant::w4a8_plus);
   ModelConfig plain;
-  EXPECT_EQ(packing_of(plus, plain, "m", float_weight()).format, Format::w4z);
-  EXPECT_EQ(packing_of(plus, plain, "m", int8_weight()).format, Format::w4z);
-  EXPECT_EQ(packing_of(plus, config_of(8), "head", float_weight()).format, Format::w8);
-  EXPECT_EQ(packing_of(plus, config_of(4), "m", float_weight()).format, Format::w8) << "beside 4-bit codes";
+  EXPECT_EQ(packing_of(plus, plain, MatrixRole::q, "m", float_weight()).format, Format::w4z);
+  EXPECT_EQ(packing_of(plus, plain, MatrixRole::q, "m", int8_weight()).format, Format::w4z);
+  EXPECT_EQ(packing_of(plus, plain, MatrixRole::v, "m", float_weight()).format, Format::w8);
+  EXPECT_TRUE(packing_of(plus, plain, MatrixRole::v, "m", int8_weight()).as_stored);
+  EXPECT_EQ(packing_of(plus, config_of(8), MatrixRole::head, "head", float_weight()).format, Format::w8);
+  EXPECT_EQ(packing_of(plus, config_of(4), MatrixRole::q, "m", float_weight()).format, Format::w8)
+      << "beside 4-bit codes";
 }
 
 // The rotation size is the largest power of two that divides k.
 TEST(WeightFormat, OwnQuantisationIsRotated) {
   const auto rotation = [](const LoadOptions& options, const LinearWeight& weight) {
-    return packing_of(options, ModelConfig{}, "m", weight).rotation;
+    return packing_of(options, ModelConfig{}, MatrixRole::q, "m", weight).rotation;
   };
   for (const Quant quant : {Quant::w8a8, Quant::w4a8}) {
     LoadOptions options = mode(quant);
@@ -101,7 +105,7 @@ TEST(WeightFormat, HeadFormatOption) {
   for (const Format head : {Format::bf16, Format::w8, Format::w4}) {
     LoadOptions options = mode(Quant::w4a8);
     options.head = head;
-    EXPECT_EQ(packing_of(options, config_of(4), "head", float_weight()).format, head);
+    EXPECT_EQ(packing_of(options, config_of(4), MatrixRole::head, "head", float_weight()).format, head);
   }
 }
 
