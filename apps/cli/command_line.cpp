@@ -30,12 +30,13 @@ const char* kind_of(const std::string& value, bool has_choices) {
   return value == "F" || value.find('.') != std::string::npos ? "file" : "other";
 }
 
-// `given`, or else the help of an option in help.json: the command's own, or that of several commands.
-std::string help_of(const CLI::App& command, const std::string& spelling, const std::string& given) {
-  const OrderedJson none = OrderedJson::object(), &shared = help_table("options");
-  const OrderedJson own =
-      help_table("commands").value(command.get_name(), none).value("options", OrderedJson::object());
-  return given.empty() ? own.value(spelling, shared.value(spelling, "")) : given;
+// The help of an option in help.json: the command's own, or that of several commands.
+std::string help_of(const CLI::App& command, const std::string& spelling) {
+  static const OrderedJson kNone = OrderedJson::object();
+  const OrderedJson& commands = help_table("commands");
+  const auto row = commands.find(command.get_name());
+  const OrderedJson& own = row != commands.end() && row->contains("options") ? (*row)["options"] : kNone;
+  return own.value(spelling, help_table("options").value(spelling, ""));
 }
 
 OrderedJson describe_option(const CLI::Option& option) {
@@ -146,39 +147,39 @@ Option Option::describe(const std::string& help) const { return Option(option_->
 Option Option::hidden() const { return Option(option_->group("")); }
 
 template <class T>
-Option Command::add_option(const std::string& spelling, T& value, const std::string& help) const {
+Option Command::add_option(const std::string& spelling, T& value) const {
   const auto [names, placeholder] = parts_of(spelling);
   CLI::Option* option =
-      app_->add_option(names, value, help_of(*app_, spelling, help))->type_name(placeholder)->allow_extra_args(false);
+      app_->add_option(names, value, help_of(*app_, spelling))->type_name(placeholder)->allow_extra_args(false);
   if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
     if (value != T{}) option->capture_default_str();
   }
   return Option(option);
 }
 
-template Option Command::add_option(const std::string&, std::string&, const std::string&) const;
-template Option Command::add_option(const std::string&, int32_t&, const std::string&) const;
-template Option Command::add_option(const std::string&, int64_t&, const std::string&) const;
-template Option Command::add_option(const std::string&, double&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::optional<std::string>&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::optional<double>&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::optional<uint64_t>&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::vector<std::string>&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::vector<int32_t>&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::vector<int64_t>&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::string&) const;
+template Option Command::add_option(const std::string&, int32_t&) const;
+template Option Command::add_option(const std::string&, int64_t&) const;
+template Option Command::add_option(const std::string&, double&) const;
+template Option Command::add_option(const std::string&, std::optional<std::string>&) const;
+template Option Command::add_option(const std::string&, std::optional<double>&) const;
+template Option Command::add_option(const std::string&, std::optional<uint64_t>&) const;
+template Option Command::add_option(const std::string&, std::vector<std::string>&) const;
+template Option Command::add_option(const std::string&, std::vector<int32_t>&) const;
+template Option Command::add_option(const std::string&, std::vector<int64_t>&) const;
 
 Option Command::add_choice(const std::string& spelling, std::span<const std::string_view> values,
-                           const std::function<void(size_t i)>& chosen, const std::string& help) const {
+                           const std::function<void(size_t i)>& chosen) const {
   const std::vector<std::string> names(values.begin(), values.end());
   const auto choose = [names, chosen](const auto& text) { chosen(std::ranges::find(names, text) - names.begin()); };
   const auto [option, placeholder] = parts_of(spelling);
-  return Option(app_->add_option_function<std::string>(option, choose, help_of(*app_, spelling, help))
-                    ->type_name(placeholder))
+  return Option(
+             app_->add_option_function<std::string>(option, choose, help_of(*app_, spelling))->type_name(placeholder))
       .one_of(names);
 }
 
-Option Command::add_flag(const std::string& name, bool& value, const std::string& help) const {
-  return Option(app_->add_flag(name, value, help_of(*app_, name, help)));
+Option Command::add_flag(const std::string& name, bool& value) const {
+  return Option(app_->add_flag(name, value, help_of(*app_, name)));
 }
 
 Option Command::find(const std::string& name) const { return Option(app_->get_option(name)); }

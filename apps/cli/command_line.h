@@ -50,27 +50,26 @@ class Command {
   // `spelling`: names and the value's placeholder, "-m,--model DIR". T: std::string, int32_t, int64_t, double;
   // std::optional of std::string, double, uint64_t; std::vector of std::string, int32_t, int64_t, with one value per
   // use. `value` must outlive the command line. It is unchanged if the option is absent: --help shows the default,
-  // unless it is 0, empty, or a list. `help`: by default that of the spelling in help.json.
+  // unless it is 0, empty, or a list. help.json has its help.
   template <class T>
-  Option add_option(const std::string& spelling, T& value, const std::string& help = {}) const;
+  Option add_option(const std::string& spelling, T& value) const;
   template <class T>
-  Option add_number(const std::string& spelling, T& value, double min, double max, const std::string& help = {}) const {
-    return add_option(spelling, value, help).range(min, max);
+  Option add_number(const std::string& spelling, T& value, double min, double max) const {
+    return add_option(spelling, value).range(min, max);
   }
   template <class T>
-  Option add_path(const std::string& spelling, T& value, const std::string& help = {}) const {
-    return add_option(spelling, value, help).not_empty("want a name, have \"\"");
+  Option add_path(const std::string& spelling, T& value) const {
+    return add_option(spelling, value).not_empty("want a name, have \"\"");
   }
   // One of several names; calls chosen(i) with the index of the given one, or sets an enumeration to it.
   Option add_choice(const std::string& spelling, std::span<const std::string_view> values,
-                    const std::function<void(size_t i)>& chosen, const std::string& help = {}) const;
+                    const std::function<void(size_t i)>& chosen) const;
   template <class Enum>
     requires std::is_enum_v<Enum>
-  Option add_choice(const std::string& spelling, std::span<const std::string_view> values, Enum& value,
-                    const std::string& help = {}) const {
-    return add_choice(spelling, values, [&value](size_t i) { value = static_cast<Enum>(i); }, help);
+  Option add_choice(const std::string& spelling, std::span<const std::string_view> values, Enum& value) const {
+    return add_choice(spelling, values, [&value](size_t i) { value = static_cast<Enum>(i); });
   }
-  Option add_flag(const std::string& name, bool& value, const std::string& help = {}) const;
+  Option add_flag(const std::string& name, bool& value) const;
   Option find(const std::string& name) const;
 
   Command add_command(const std::string& name) const;  // described in help.json

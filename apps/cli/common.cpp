@@ -76,7 +76,7 @@ void add_sampling_options(Command app, SamplingFlags* flags) {
     std::string name = "--" + std::string(row.name);
     std::ranges::replace(name, '_', '-');
     if (name == "--temperature") name += ",--temp";  // llama.cpp's name
-    Option option = app.add_number(name + " " + row.letter, flags->settings[i], row.min, row.max, row.help);
+    Option option = app.add_number(name + " " + row.letter, flags->settings[i], row.min, row.max).describe(row.help);
     if (row.count) option.whole();
   }
   app.add_option("--dry-sequence-breaker TEXT", flags->dry_breakers);

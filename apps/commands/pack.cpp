@@ -169,10 +169,8 @@ Run setup_pack(Command app) {
   add_model_option(app, options.get()).required();
   add_weight_options(app, options.get());
   add_threads_option(app, options.get());
-  app.add_flag("--check", options->check,
-               "Compare packed weights with their hashes, and repack damaged segments of the cache");
-  app.add_option("--out DIR", options->out,
-                 "Instead of the cache: write a model folder that any machine opens with --model");
+  app.add_flag("--check", options->check);
+  app.add_option("--out DIR", options->out);
   return {[options] { return run_pack(*options); }};
 }
 

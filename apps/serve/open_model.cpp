@@ -38,7 +38,7 @@ void note_unknown_tool_format(const ChatTemplate& chat_template) {
 Error warm_up(const ServerState& server, const std::string& file, std::unique_ptr<RequestGroup>* out) {
   if (file.empty()) return {};
   if (!server.chat_template) {
-    note("not read: the model has no chat template for " + file);
+    note("--warm " + file + " is not read: the model has no chat template");
     return {};
   }
   std::string text;
