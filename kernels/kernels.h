@@ -34,7 +34,7 @@ struct RowBlocks {
   int64_t step_bytes;  // from one row block to the next
 };
 
-// A panel of a format with groups (w4, w4z, w2): records of group_k inputs each, see layout.h.
+// A panel of a format with groups (w4, w4z, w2, mxfp4): records of group_k inputs each, see layout.h.
 struct GroupedPanel {
   const std::byte* records;
   int64_t k;  // a positive multiple of group_k
@@ -174,7 +174,7 @@ struct Kernels {
   PackShape s8_shape;
 
   // acc[p][c] = sum over the groups g, by fma in their order from 0, of
-  //   float(sum over the k of g of a[k] * (code(k, c) - zero(g, c))) * scale(g, c)
+  //   float(sum over the k of g of a[k] * (code(k, c) - zero(g, c))) * scale(g, c)      mxfp4: level(code(k, c)) - 12
   // with exact inner sums (multiples of 1 / kZeroSteps), for `panels` consecutive panels, at least one. a: [first.k]
   // codes in [-127, 127], not packed; acc: [panels][64].
   void (*gemv_grouped)(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc);

@@ -20,6 +20,9 @@
 //         4.75), plus 32/k for scale[n], a power of two that brings the group scales into the range of f16. bf16 group
 //         scales would not need it, but would raise the squared error of quantize_w4 by 0.06 %. Files with 4-bit codes
 //         have f16 scales, and every instruction set widens f16, too, in one instruction.
+//   mxfp4: as w4, with levels: w(k, n) = (level(code) - 12) * group scale * scale[n]. Level - 12 is twice the code's
+//   E2M1
+//         number (OCP Microscaling Formats 1.0): 0 1 2 3 4 6 8 12, the same negated from code 8 on. Never quantised to.
 //   w2:   ternary weights, -1, 0 or 1 times a scale, as w4 but in groups of 128 k. A record:
 //             2048 bytes  codes: eight times four rows of four k, laid out as in w8; bits 0 and 1 of byte i are byte i
 //                         of the first row, bits 2 and 3 that of the second, and so on
@@ -59,7 +62,7 @@ constexpr int64_t kMaxK = 131072;
 constexpr int kZeroSteps = 8;
 constexpr int kMaxZero = 16;
 
-enum class Format : uint8_t { bf16, w8, w4, w4z, w2 };
+enum class Format : uint8_t { bf16, w8, w4, w4z, w2, mxfp4 };
 
 // The numbers from which sizes and offsets follow. A new format is one row here, one case in loader/pack/pack_strip.cpp
 // (conversion from floats) and one in engine/forward/matmul.cpp (its kernels).
@@ -70,13 +73,15 @@ struct FormatTraits {
   bool has_sums;    // sums of each column's codes
   bool has_zero_points;
   int64_t group_k = 0;  // inputs that share a scale, a multiple of kGroupK; 0: no groups and no records
-  int zero = 0;         // code of weight 0, for formats with groups but without zero points
+  int zero = 0;         // code or level of weight 0, for formats with groups but without zero points
+  bool has_levels = false;
 };
 static constexpr FormatTraits kFormats[] = {
     {"bf16", 16, false, false, false},           {"w8", 8, true, true, false},
     {"w4", 4, true, false, false, kGroupK, 8},   {"w4z", 4, true, false, true, kGroupK},
-    {"w2", 2, true, false, false, kW2GroupK, 1},
+    {"w2", 2, true, false, false, kW2GroupK, 1}, {"mxfp4", 4, true, false, false, kGroupK, 12, true},
 };
+static constexpr uint8_t kMxfp4Levels[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};  // by code
 static constexpr const FormatTraits& traits_of(Format format) { return kFormats[static_cast<int>(format)]; }
 static constexpr Format w4_format(bool has_zero_points) { return has_zero_points ? Format::w4z : Format::w4; }
 

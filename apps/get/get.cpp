@@ -171,7 +171,9 @@ int64_t packed_weight_bytes(const ModelConfig& config, Quant quant) {
   const LoadOptions load = {.quant = quant};
   int64_t bytes = 0;
   for (const MatrixTensor& m : all_matrices(config)) {
-    bytes += packed_bytes(m.is_exact ? Format::bf16 : weight_format(load, m.module() + ".weight", m.role), m.n, m.k);
+    bytes += packed_bytes(
+        m.is_exact ? Format::bf16 : weight_format(load, config, m.module() + ".weight", m.role, m.expert != kNoExpert),
+        m.n, m.k);
   }
   return bytes;
 }

@@ -125,7 +125,8 @@ const Product& product_of(const Matrix& w) {
     case Format::w8: return kW8Product;
     case Format::w4:
     case Format::w4z:
-    case Format::w2: break;
+    case Format::w2:
+    case Format::mxfp4: break;
   }
   return kGroupedProduct;
 }

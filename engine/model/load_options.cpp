@@ -31,8 +31,12 @@ Format format_of_mode(const LoadOptions& options, const std::string& name, bool 
 
 }  // namespace
 
-Format weight_format(const LoadOptions& options, const std::string& name, MatrixRole role) {
+Format weight_format(const LoadOptions& options, const ModelConfig& config, const std::string& name, MatrixRole role,
+                     bool is_expert) {
   const Format format = format_of_mode(options, name, role == MatrixRole::head);
+  if (traits_of(format).bits == 4 && role != MatrixRole::head && config.experts.mxfp4) {
+    return is_expert ? Format::mxfp4 : Format::w8;
+  }
   return format == Format::w4z && role == MatrixRole::v ? Format::w8 : format;
 }
 
@@ -79,12 +83,15 @@ Packing packing_of(const LoadOptions& options, const ModelConfig& config, Matrix
     } else if (const auto kept = kept_format(weight.weight.dtype); kept && !is_updated) {
       packing.format = *kept;
       packing.as_stored = true;
+    } else if (weight.stored_as == kMxfp4 && !is_updated) {
+      packing.format = Format::mxfp4;
+      packing.as_stored = true;
     } else if (is_block(weight.weight.dtype) && bits > kMaxW4Bits) {
       packing.format = Format::w8;
     } else if (!is_head && config.quantization && has_w4_codes(*config.quantization)) {
       packing.format = Format::w8;
     } else {
-      packing.format = weight_format(options, module + ".weight", role);
+      packing.format = weight_format(options, config, module + ".weight", role, false);
     }
   }
   if (packing.format == Format::w8) packing.as_stored = weight.scale.data != nullptr && !is_updated;

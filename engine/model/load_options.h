@@ -63,9 +63,10 @@ struct LoadOptions {
   std::function<void(const Error&)> doubt = {};
 };
 
-// The format of a float tensor with this name. w4a8+ packs values as w8: they are few weights, and the divergence falls
-// by a tenth (tools/MEASURED.md).
-Format weight_format(const LoadOptions& options, const std::string& name, MatrixRole role);
+// The format of a float tensor with this name, or of experts if the file has them in MXFP4: these keep their codes.
+// w4a8+ packs values as w8: they are few weights, and the divergence falls by a tenth (tools/MEASURED.md).
+Format weight_format(const LoadOptions& options, const ModelConfig& config, const std::string& name, MatrixRole role,
+                     bool is_expert);
 
 // An error if a pattern of `keep` matches none of the matrices' names.
 Error check_keep(const LoadOptions& options, const std::set<std::string>& matrices, const std::string& folder);

@@ -70,7 +70,8 @@ Quant default_quant(const std::string& model) {
   }
   ModelConfig config;
   const bool is_read = !model.empty() && !read_model_config(model, &config);
-  return is_read && config.quantization && keeps_w4_codes(*config.quantization) ? Quant::w4a8 : Quant::w8a8;
+  const bool keeps = config.experts.mxfp4 || (config.quantization && keeps_w4_codes(*config.quantization));
+  return is_read && keeps ? Quant::w4a8 : Quant::w8a8;
 }
 
 Error use_plan(const Plan& plan, Runtime* out) {

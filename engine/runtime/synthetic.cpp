@@ -53,7 +53,7 @@ void fill_scales(const int8_t* codes, int64_t k, float* scale, int32_t* column_s
   for (int64_t i = 0; i < padded_k(k) * kPanelColumns; ++i) column_sum[i / 4 % kPanelColumns] += codes[i];
 }
 
-// Records of w4 or w4z, in which every nibble is a valid code, or of w2, whose codes are 0 to 2.
+// Records of w4, w4z or mxfp4, in which every nibble is a valid code, or of w2, whose codes are 0 to 2.
 template <Format F>
 void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
   const std::vector<f16> scales(kPanelColumns, to_f16(F == Format::w2 ? 16.0f : 4.0f));
@@ -68,8 +68,12 @@ void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
 
 // By Format.
 using Fill = void (*)(std::byte* panel, int64_t bytes, uint64_t seed);
-constexpr Fill kFills[] = {random_bf16, random_codes, random_records<Format::w4>, random_records<Format::w4z>,
-                           random_records<Format::w2>};
+constexpr Fill kFills[] = {random_bf16,
+                           random_codes,
+                           random_records<Format::w4>,
+                           random_records<Format::w4z>,
+                           random_records<Format::w2>,
+                           random_records<Format::mxfp4>};
 static_assert(std::size(kFills) == std::size(kFormats));
 
 // Fills a matrix whose memory is assigned.
@@ -97,7 +101,10 @@ const float* constant_vector(Model* model, int64_t n, float value) {
 // Adds the job that would pack a matrix of floats, without numbers.
 void add_job(const MatrixTensor& spec, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
   const bool is_head = spec.role == MatrixRole::head;
-  Format format = spec.is_exact ? Format::bf16 : weight_format(options, spec.module() + ".weight", spec.role);
+  const bool is_expert = spec.expert != kNoExpert;
+  Format format = spec.is_exact
+                      ? Format::bf16
+                      : weight_format(options, model->config, spec.module() + ".weight", spec.role, is_expert);
   const bool is_given = format == Format::bf16 || (is_head && options.head);
   if (options.synthetic_ternary && !is_given && spec.k % kW2GroupK == 0) format = Format::w2;
   Linear& out = matrix_of(*model, spec);
@@ -106,7 +113,7 @@ void add_job(const MatrixTensor& spec, const LoadOptions& options, Model* model,
   out.alpha = spec.alpha;
   if (spec.has_bias) out.bias = constant_vector(model, spec.n, 0.01f);
   if (n == 0) return;
-  if (spec.expert != kNoExpert) model->expert_bytes += packed_bytes(format, n, spec.k);
+  if (is_expert) model->expert_bytes += packed_bytes(format, n, spec.k);
   jobs->push_back({.source = {spec.module(), DType::bf16, {n, spec.k}},
                    .format = format,
                    .out = &out.weight,

@@ -71,6 +71,35 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
+// See rows_x86.h.
+struct Dot {
+  struct Weights {
+    __m256i w, magnitude;
+  };
+  static Weights load(const int8_t* from) {
+    const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return {w, _mm256_abs_epi8(w)};
+  }
+  static __m256i add(__m256i sum, const Weights& w, __m256i x) { return add_products(sum, x, w.w, w.magnitude); }
+  static __m256i start(const int8_t* /*a*/, int64_t /*k*/) { return _mm256_setzero_si256(); }
+  // Pairs of products of a group are added in 16 bits: for w4 eight, at most 30480, for w2 thirty-two, at most 24384.
+  // Eight pairs of levels do not fit.
+  template <bool IsLevels = false>
+  static __m256i add_codes(__m256i sum, __m256i w, __m256i x) {
+    const __m256i pairs = _mm256_maddubs_epi16(w, x);
+    return IsLevels ? _mm256_add_epi32(sum, fold(pairs)) : _mm256_add_epi16(sum, pairs);
+  }
+  template <bool IsLevels = false>
+  static __m256i total(__m256i sum) {
+    return IsLevels ? sum : fold(sum);
+  }
+  static __m256i fold(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
+  template <int64_t K>
+  static __m256i sum_of(int weight, const int8_t* x) {
+    return Register::sum_by<Dot, K>(weight, x);
+  }
+};
+
 using RowSums = float[kExpandedK / kGroupK][kRows];  // [groups of a slice][rows]
 
 // The sum of each row's codes in each group.
@@ -104,7 +133,7 @@ void grouped_tile(const RowTile& tile, const Slice& slice, const RowSums sums, i
       unrolled<V>([&](auto v) { w[v] = at(b, v); });
       unrolled<R>([&](auto r) {
         const __m256i x = four_codes(a + r * 4);
-        unrolled<V>([&](auto v) { sum[r][v] = _mm256_add_epi16(sum[r][v], _mm256_maddubs_epi16(w[v], x)); });
+        unrolled<V>([&](auto v) { sum[r][v] = Dot::add_codes<Slice::kHasLevels>(sum[r][v], w[v], x); });
       });
     }
     const int64_t first = g * kPanelColumns + column;
@@ -112,7 +141,7 @@ void grouped_tile(const RowTile& tile, const Slice& slice, const RowSums sums, i
       const __m256 scale = _mm256_loadu_ps(slice.scales + first + v * 8);
       const __m256 zero = _mm256_loadu_ps(slice.zero_points + first + v * 8);
       unrolled<R>([&](auto r) {
-        const __m256 all = _mm256_cvtepi32_ps(_mm256_madd_epi16(sum[r][v], _mm256_set1_epi16(1)));
+        const __m256 all = _mm256_cvtepi32_ps(Dot::total<Slice::kHasLevels>(sum[r][v]));
         add_scaled(_mm256_fnmadd_ps(zero, _mm256_set1_ps(sums[g][r]), all), scale, accumulate || g > 0,
                    acc + r * kPanelColumns + column + v * 8);
       });
@@ -130,28 +159,6 @@ void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const 
     for_each_grouped_tile<UnsignedSlice<decltype(record)>, kRows, kPanelColumns, 4>(a, blocks, rows, panel, acc, tiles);
   });
 }
-
-// See rows_x86.h.
-struct Dot {
-  struct Weights {
-    __m256i w, magnitude;
-  };
-  static Weights load(const int8_t* from) {
-    const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-    return {w, _mm256_abs_epi8(w)};
-  }
-  static __m256i add(__m256i sum, const Weights& w, __m256i x) { return add_products(sum, x, w.w, w.magnitude); }
-  static __m256i start(const int8_t* /*a*/, int64_t /*k*/) { return _mm256_setzero_si256(); }
-  // Pairs of products of a group are added in 16 bits: for w4 eight, at most 30480, for w2 thirty-two, at most 24384.
-  static __m256i add_codes(__m256i sum, __m256i w, __m256i x) {
-    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
-  }
-  static __m256i total(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
-  template <int64_t K>
-  static __m256i sum_of(int weight, const int8_t* x) {
-    return Register::sum_by<Dot, K>(weight, x);
-  }
-};
 
 // A Product of attention_s8.h with queries and weights of 16 bits, so that a weight needs no second digit.
 struct Words {

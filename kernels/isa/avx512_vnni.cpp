@@ -27,8 +27,14 @@ struct Dot {
   static __m512i start(const int8_t* a, int64_t k) {
     return Register::subtract(Register::zero(), sum_times(128, a, k));
   }
-  static __m512i add_codes(__m512i sum, __m512i w, __m512i x) { return _mm512_dpbusd_epi32(sum, w, x); }
-  static __m512i total(__m512i sum) { return sum; }
+  template <bool IsLevels = false>
+  static __m512i add_codes(__m512i sum, __m512i w, __m512i x) {
+    return _mm512_dpbusd_epi32(sum, w, x);
+  }
+  template <bool IsLevels = false>
+  static __m512i total(__m512i sum) {
+    return sum;
+  }
   template <int64_t K>
   static __m512i sum_of(int weight, const int8_t* x) {
     return sum_times(weight, x, K);

@@ -26,8 +26,14 @@ struct Dot {
   static Weights load(const int8_t* from) { return Register::flip(Register::load(from)); }
   static __m256i add(__m256i sum, Weights w, __m256i x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
   static __m256i start(const int8_t* a, int64_t k) { return Register::subtract(Register::zero(), sum_times_128(a, k)); }
-  static __m256i add_codes(__m256i sum, __m256i w, __m256i x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
-  static __m256i total(__m256i sum) { return sum; }
+  template <bool IsLevels = false>
+  static __m256i add_codes(__m256i sum, __m256i w, __m256i x) {
+    return _mm256_dpbusd_avx_epi32(sum, w, x);
+  }
+  template <bool IsLevels = false>
+  static __m256i total(__m256i sum) {
+    return sum;
+  }
   template <int64_t K>
   static __m256i sum_of(int weight, const int8_t* x) {
     return Register::sum_by<Dot, K>(weight, x);

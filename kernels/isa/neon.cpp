@@ -125,7 +125,7 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 int32x4_t fold(int16x8_t left, int16x8_t right) { return vpaddq_s32(vpaddlq_s16(left), vpaddlq_s16(right)); }
 
 // acc [R][64] += R unpacked rows by a record. x: codes of the group. The products of a group are added in 16 bits per
-// lane: for w4 eight, at most 15240, for w2 thirty-two, at most 12192.
+// lane: for w4 eight, at most 15240 (levels 24384), for w2 thirty-two, at most 12192.
 template <class Record, int R>
 void multiply_record(const int8_t* x, int64_t lda, const std::byte* record, float* acc) {
   constexpr int kVectors = 4;

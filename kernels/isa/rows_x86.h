@@ -6,7 +6,7 @@
 //   add(sum, Weights, x)      sum + products with four codes of a row
 //   start(a, k)               initial value of the sums of a row
 //   add_codes(sum, codes, x)  sum + products with the unsigned codes of a format with groups, within one group
-//   total(sum)                such a sum as int32
+//   total(sum)                such a sum as int32; <true>: of levels instead of codes, here and in add_codes
 //   sum_of<K>(weight, x)      weight times the sum of K codes of a row, in every lane; weight is at most 15
 #pragma once
 
@@ -79,7 +79,8 @@ void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, in
 // Codes from row R of a line.
 template <class Record, int R>
 [[gnu::always_inline]] inline Ints row_of_line(Ints line) {
-  return Register::bits<R * Record::kBits, Record::kMask>(line);
+  const Ints codes = Register::bits<R * Record::kBits, Record::kMask>(line);
+  return Record::kHasLevels ? Register::lookup(kMxfp4Levels, codes) : codes;
 }
 
 // The excess of sum(code * x) over sum(weight * x) for a group, in every lane: zero * sum(x). If each column has its
@@ -106,7 +107,7 @@ struct GroupScale {
 
   // acc += (total(sum) - excess) * scale, where the difference is exact.
   [[gnu::always_inline]] void add(Ints sum, Floats excess, bool accumulate, float* acc) const {
-    const Floats all = Register::to_floats(Dot::total(sum));
+    const Floats all = Register::to_floats(Dot::template total<Record::kHasLevels>(sum));
     add_scaled(Record::kHasZeros ? Register::subtract_product(zeros, excess, all) : all - excess, scale, accumulate,
                acc);
   }
@@ -133,8 +134,9 @@ template <class Dot, class Access, class Record>
           unrolled<Record::kRows>([&](auto i) { four[i] = four_codes(x + (line * Record::kRows + i) * 4); });
           unrolled<kVectors>([&](auto v) {
             const Ints codes = Register::load(record + line * 256 + v * kVectorBytes);
-            unrolled<Record::kRows>(
-                [&](auto i) { sum[v] = Dot::add_codes(sum[v], row_of_line<Record, i>(codes), four[i]); });
+            unrolled<Record::kRows>([&](auto i) {
+              sum[v] = Dot::template add_codes<Record::kHasLevels>(sum[v], row_of_line<Record, i>(codes), four[i]);
+            });
           });
         }
         unrolled<kVectors>([&](auto v) {
@@ -168,7 +170,7 @@ template <class Dot, class Record, int R>
         const Ints w[2] = {row_of_line<Record, i>(lines[0]), row_of_line<Record, i>(lines[1])};
         unrolled<R>([&](auto r) {
           const Ints four = four_codes(x + r * lda + (line * Record::kRows + i) * 4);
-          unrolled<2>([&](auto v) { sum[r][v] = Dot::add_codes(sum[r][v], w[v], four); });
+          unrolled<2>([&](auto v) { sum[r][v] = Dot::template add_codes<Record::kHasLevels>(sum[r][v], w[v], four); });
         });
       });
     }

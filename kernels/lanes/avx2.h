@@ -139,6 +139,11 @@ struct Register {
     if constexpr (Shift > 0) x = _mm256_srli_epi16(x, Shift);
     return _mm256_and_si256(x, bytes(Mask));
   }
+  // table[code] of every byte, a code of 4 bits.
+  static Ints lookup(const uint8_t (&table)[16], Ints codes) {
+    const auto all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(all), codes);
+  }
   // weight * sum of K codes of a row, in every lane.
   template <class Dot, int64_t K>
   static Ints sum_by(int weight, const int8_t* a) {

@@ -108,6 +108,10 @@ struct Register {
     if constexpr (Shift > 0) x = _mm512_srli_epi16(x, Shift);
     return _mm512_and_si512(x, bytes(Mask));
   }
+  static Ints lookup(const uint8_t (&table)[16], Ints codes) {
+    const auto all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(all), codes);
+  }
 
   static Floats load(const float* p) { return _mm512_loadu_ps(p); }
   static Floats load(const f16* p) { return Lanes::load(p).v; }

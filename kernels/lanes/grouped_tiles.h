@@ -28,7 +28,7 @@ template <class Record, bool Zipped, bool Signed = true>
 struct ExpandedSlice {
   static constexpr int64_t kK = Record::kK;  // k of a group
   static constexpr int64_t kMaxGroups = kExpandedK / kK;
-  static constexpr bool kHasZeros = Record::kHasZeros;
+  static constexpr bool kHasZeros = Record::kHasZeros, kHasLevels = Record::kHasLevels;
   static constexpr int kSteps = Signed && Record::kHasZeros ? kZeroSteps : 1;
 
   int64_t groups;
@@ -58,6 +58,16 @@ struct ExpandedSlice {
     }
   }
 
+  // Four codes as numbers, by arithmetic that compilers vectorise: levels are 12 plus or minus a magnitude, which is
+  // the code's three low bits m up to 4, then m + 1, m + 2 and m + 5.
+  static uint32_t numbers_of(uint32_t codes) {
+    if constexpr (!Record::kHasLevels) return codes * kSteps;
+    constexpr uint32_t kOnes = 0x01010101u;
+    const uint32_t above = codes & (codes >> 2 & kOnes) * 3;
+    const uint32_t magnitude = (codes & 7 * kOnes) + above + (above & above >> 1 & kOnes) * 2;
+    return 12 * kOnes + magnitude - 2 * (magnitude & (codes >> 3 & kOnes) * 15);
+  }
+
   // Expands two rows of four k of a line. Shift: lowest bit of the first row's codes.
   template <int Shift>
   static void expand_pair(const std::byte* line, const uint32_t* zero_points, int8_t* to) {
@@ -65,7 +75,8 @@ struct ExpandedSlice {
     for (int64_t c = 0; c < kPanelColumns; ++c) {
       uint32_t all;
       __builtin_memcpy(&all, line + c * 4, sizeof all);
-      const uint32_t low = (all >> Shift & kMask) * kSteps, high = (all >> (Shift + Record::kBits) & kMask) * kSteps;
+      const uint32_t low = numbers_of(all >> Shift & kMask);
+      const uint32_t high = numbers_of(all >> (Shift + Record::kBits) & kMask);
       const uint32_t first = ((low | kNoBorrow) - zero_points[c]) ^ kNoBorrow;
       const uint32_t second = ((high | kNoBorrow) - zero_points[c]) ^ kNoBorrow;
       __builtin_memcpy(to + c * (Zipped ? 8 : 4), &first, sizeof first);

@@ -54,8 +54,8 @@ struct BlockFormat {
   int64_t bytes = 0;     // of a block
   // out [count * elements]: the numbers of `count` blocks, as gguf-py's dequantize, bit for bit. Null without blocks.
   void (*read)(const std::byte* blocks, int64_t count, float* out) = nullptr;
-  // Codes of 4 bits with scales and minima for every kGroupK, which w4z can keep: codes [count * elements], groups
-  // [count * elements / kGroupK]. Null for other types.
+  // Codes of 4 bits with scales and minima for every kGroupK, which w4z or mxfp4 can keep: codes [count * elements],
+  // groups [count * elements / kGroupK]. Null for other types.
   void (*read_codes)(const std::byte* blocks, int64_t count, uint8_t* codes, W4Block* groups) = nullptr;
 };
 

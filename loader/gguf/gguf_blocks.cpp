@@ -167,7 +167,8 @@ void take_codes(const std::byte* blocks, int64_t count, uint8_t* codes, W4Block*
 
 template <int kElements, int kBytes, Scale (*kScale)(const uint8_t* block, int group), Layout kLayout>
 constexpr BlockFormat blocks(uint32_t id, std::string_view name) {
-  constexpr bool kKeeps = kLayout.low.bits == 4 && kLayout.high.bits == 0 && kLayout.kind != kLevels;
+  constexpr bool kIsMxfp4 = kLayout.levels == &kDoubledE2m1 && kElements == kGroupK;
+  constexpr bool kKeeps = kLayout.low.bits == 4 && kLayout.high.bits == 0 && (kLayout.kind != kLevels || kIsMxfp4);
   constexpr auto kRead = read_blocks<kElements, kBytes, decode<kElements, kLayout, kScale>>;
   BlockFormat format = {id, name, block_type(id), kElements, kBytes, kRead};
   if constexpr (kKeeps) format.read_codes = take_codes<kElements, kBytes, kScale, kLayout>;

@@ -187,7 +187,8 @@ int64_t pack_w2(const RowStrip& strip, const float* values, const float* /*large
 using FloatPacker = int64_t (*)(const RowStrip& strip, const float* values, const float* largest, int64_t rotation);
 
 // By Format.
-constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4<Format::w4>, pack_w4<Format::w4z>, pack_w2};
+constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4<Format::w4>, pack_w4<Format::w4z>,
+                                         pack_w2,   nullptr};
 static_assert(std::size(kFloatPackers) == std::size(kFormats));
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "loader/checkpoint/number_formats.h"
 #include "loader/config/model_config.h"
 #include "loader/quant/stored_weights.h"
@@ -38,6 +40,24 @@ Error bind_mxfp4(const Checkpoint& checkpoint, int64_t experts, const std::strin
       const int64_t group = fused.file_row(r) * groups;
       read_mxfp4(all_codes + group * kMxGroupBytes, all_scales + group, groups, numbers);
     }
+  };
+  out->reader.read_w4 = [=, all_codes = codes.data, all_scales = scales.data](int64_t first, int64_t count,
+                                                                              W4Rows* rows) -> int64_t {
+    std::vector<W4Block> blocks(groups);
+    std::vector<uint8_t> row(fused.k);
+    for (int64_t r = 0; r < count; ++r) {
+      const int64_t group = fused.file_row(first + r) * groups;
+      for (int64_t g = 0; g < groups; ++g) {
+        const int exponent = std::to_integer<int>(all_scales[group + g]);
+        if (exponent == 255) return r;  // NaN
+        blocks[g] = {std::ldexp(0.5f, exponent - 127), 0.0f};
+      }
+      for (int64_t i = 0; i < fused.k; ++i) {
+        row[i] = std::to_integer<uint8_t>(all_codes[group * kMxGroupBytes + i / 2] >> i % 2 * 4) & 15;
+      }
+      append_w4_row(blocks, row.data(), rows);
+    }
+    return -1;
   };
   return {};
 }

@@ -262,7 +262,7 @@ std::string find_w4_format(const CodedMatrix& m, Format* out) {
 std::optional<Format> kept_format(DType dtype) {
   const BlockFormat* format = block_format(dtype);
   if (!format || !format->read_codes) return {};
-  return dtype == DType::q4_0 ? Format::w4 : Format::w4z;
+  return dtype == DType::mxfp4 ? Format::mxfp4 : dtype == DType::q4_0 ? Format::w4 : Format::w4z;
 }
 
 Error bind_linear(const Checkpoint& checkpoint, const std::optional<Quantization>& quantization,
@@ -291,6 +291,9 @@ LinearWeight rows_of(const LinearWeight& whole, int64_t first, int64_t count) {
       read(first + from, n_read, out);
     };
     const auto explain = whole.reader.explain_nan;
+    if (const auto codes = whole.reader.read_w4) {
+      rows.reader.read_w4 = [=](int64_t from, int64_t n_read, W4Rows* out) { return codes(first + from, n_read, out); };
+    }
     if (explain) rows.reader.explain_nan = [=](int64_t row) { return explain(first + row); };
   }
   return rows;
@@ -299,12 +302,14 @@ LinearWeight rows_of(const LinearWeight& whole, int64_t first, int64_t count) {
 RowReader reader_of(const LinearWeight& weight, bool keep_codes) {
   const CodedMatrix& matrix = weight.coded;
   if (keep_codes && is_block(weight.weight.dtype)) return block_reader_of(weight.weight);
-  if (!matrix.format) return weight.reader;
-  RowReader reader = {
-      .stored_as = description(*matrix.format, matrix.scheme),
-      .read = [matrix](int64_t first, int64_t count, float* rows) { read_rows(matrix, first, count, rows); },
-      .explain_nan = [matrix](int64_t row) { return explain_nan(matrix, row); },
-      .scattered = matrix.format->by_column};
+  RowReader reader = weight.reader;
+  if (!matrix.format && keep_codes) reader.stored_as += ", as it is";
+  if (!matrix.format && !keep_codes) reader.read_w4 = {};
+  if (!matrix.format) return reader;
+  reader = {.stored_as = description(*matrix.format, matrix.scheme),
+            .read = [matrix](int64_t first, int64_t count, float* rows) { read_rows(matrix, first, count, rows); },
+            .explain_nan = [matrix](int64_t row) { return explain_nan(matrix, row); },
+            .scattered = matrix.format->by_column};
   if (!keep_codes) return reader;
   reader.stored_as += ", as it is";
   reader.read_w4 = [matrix](int64_t first, int64_t count, W4Rows* rows) {

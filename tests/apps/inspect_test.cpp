@@ -117,8 +117,10 @@ TEST(Inspect, FileOfFourBitCodesRunsInFourBits) {
   const json narrow = inspect({families + "mixtral_awq", "--quant", "w4a8"});
   EXPECT_EQ(narrow["matrices"]["codes_to_w4"], 2 * (4 + 3 * 5));
   EXPECT_EQ(narrow["matrices"]["why_not_kept"], json::parse(R"(["groups that are no multiple of 32"])"));
-  for (const char* other :
-       {"mixtral_awq", "llama_gptq_order", "qwen3_5_beside_vision_packed", "qwen3_codes", "gpt_oss_mxfp4"}) {
+  const json experts = inspect({families + "gpt_oss_mxfp4"});
+  EXPECT_EQ(experts["run"]["why_quant"], gptq["run"]["why_quant"]);
+  EXPECT_EQ(experts["matrices"]["codes_kept"], 24);
+  for (const char* other : {"mixtral_awq", "llama_gptq_order", "qwen3_5_beside_vision_packed", "qwen3_codes"}) {
     const json report = inspect({families + other});
     EXPECT_EQ(report["run"]["quant"], "w8a8") << other << ": 8 bits, no integers, or none that stay";
     EXPECT_EQ(report["run"]["why_quant"], "default");
@@ -211,7 +213,7 @@ TEST(Inspect, ParallelBranchesAreCounted) {
 // 2 layers of 4 experts with 3 matrices each; parameters count numbers, not bytes.
 TEST(Inspect, FourBitExpertsAreCounted) {
   const std::string model = PINION_TEST_DATA "/families/gpt_oss_mxfp4";
-  const json report = run_json({"inspect", "--model", model, "--json"});
+  const json report = run_json({"inspect", "--model", model, "--quant", "w8a8", "--json"});
   EXPECT_EQ(report["quantised_file"], true);
   EXPECT_EQ(report["matrices"]["codes_to_codes"], 24);
   EXPECT_EQ(report["matrices"]["floats_to_codes"], 2 * 4 + 1);

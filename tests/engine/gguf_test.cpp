@@ -244,7 +244,8 @@ TEST(Gguf, CodesOfFourBitsStay) {
     format->read(tensor.data, blocks, values.data());
     for (int64_t i = 0; i < elements; ++i) {
       const W4Block& group = groups[i / kGroupK];
-      const float exact = group.scale * static_cast<float>(codes[i]) + group.minimum;
+      const int code = format->dtype == DType::mxfp4 ? kMxfp4Levels[codes[i]] - 12 : codes[i];
+      const float exact = group.scale * static_cast<float>(code) + group.minimum;
       ASSERT_LE(codes[i], 15);
       if (!std::isfinite(values[i])) continue;
       const float size = std::abs(group.scale) * 15.0f + std::abs(group.minimum);
@@ -252,9 +253,10 @@ TEST(Gguf, CodesOfFourBitsStay) {
     }
     ++kept;
   }
-  EXPECT_EQ(kept, 3u);
+  EXPECT_EQ(kept, 4u);
   EXPECT_EQ(kept_format(DType::q4_0), Format::w4);
   EXPECT_EQ(kept_format(DType::q4_k), Format::w4z);
+  EXPECT_EQ(kept_format(DType::mxfp4), Format::mxfp4);
   EXPECT_EQ(kept_format(DType::q6_k), std::nullopt);
 }
 

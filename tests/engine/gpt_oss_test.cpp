@@ -187,5 +187,34 @@ TEST(GptOss, Mxfp4EqualsBf16) {
   }
 }
 
+// The packed levels and scales of an expert's row give the numbers of the file.
+TEST(GptOss, FourBitsKeepTheCodesOfMxfp4) {
+  const std::string folder = kFamilies + "gpt_oss_mxfp4";
+  std::unique_ptr<Model> kept, floats;
+  ASSERT_EQ(load_model(folder, {.quant = Quant::w4a8}, &kept).message(), "");
+  ASSERT_EQ(load_model(folder, {.quant = Quant::none}, &floats).message(), "");
+  EXPECT_EQ(kept->layers[0][MatrixRole::q].weight.format, Format::w8);
+  int64_t nonzero = 0;
+  for (const MatrixRole role : {MatrixRole::gate, MatrixRole::up, MatrixRole::down}) {
+    const Matrix &m = kept->layers[1].experts[2][role].weight, &exact = floats->layers[1].experts[2][role].weight;
+    ASSERT_EQ(m.format, Format::mxfp4);
+    EXPECT_EQ(m.rotation, 1);
+    for (int64_t n = 0; n < m.n; ++n) {
+      for (int64_t k = 0; k < m.k; ++k) {
+        const std::byte* panel = panel_of(m, n / kPanelColumns);
+        const int code = std::to_integer<int>(panel[code_offset(m.format, k, n)]) >> code_shift(m.format, k) & 15;
+        f16 scale;
+        std::memcpy(&scale, panel + code_offset(m.format, k - k % 32, 0) + code_bytes(m.format) + n % kPanelColumns * 2,
+                    2);
+        bf16 number;
+        std::memcpy(&number, panel_of(exact, n / kPanelColumns) + 2 * bf16_offset(k, n), 2);
+        ASSERT_EQ(static_cast<float>(kMxfp4Levels[code] - 12) * to_float(scale) * m.scale[n], to_float(number));
+        nonzero += to_float(number) != 0.0f;
+      }
+    }
+  }
+  EXPECT_GT(nonzero, 1000);
+}
+
 }  // namespace
 }  // namespace pinion

@@ -73,6 +73,12 @@ Result ternary_matmul(const Kernels& k, Random& random) {
   return result;
 }
 
+Result mxfp4_matmul(const Kernels& k, Random& random) {
+  Result result;
+  multiply_groups(k, random, Format::mxfp4, &result);
+  return result;
+}
+
 Result int8_row(const Kernels& k, Random& random) {
   const std::vector<int8_t> a = random.codes(100), panel = random.codes(100 * kPanelColumns, -128);
   Result result = {.sums = std::vector<int32_t>(kPanelColumns)};
@@ -246,6 +252,7 @@ constexpr Golden kGolden[] = {
     {"gemv_s8", int8_row, 0x800bd8995315adaau},
     {"gemv_grouped and gemm_grouped of w4", four_bit_matmul, 0x51a4b4f50beea7b8u},
     {"gemv_grouped and gemm_grouped of w2", ternary_matmul, 0x11a99b416a31b1c0u},
+    {"gemv_grouped and gemm_grouped of mxfp4", mxfp4_matmul, 0x45c5f6f93c2a9dd5u},
     {"gemm_bf16", bf16_matmul, 0x226a3a29e9005685u},
     {"epilogue_s32", dequantized, 0x345d91ea34d6a572u},
     {"silu_mul", activated, 0xceac31c1c308bd80u},

@@ -9,7 +9,10 @@
 namespace pinion {
 namespace {
 
-constexpr Format kGroupedFormats[] = {Format::w4, Format::w4z, Format::w2};
+constexpr Format kGroupedFormats[] = {Format::w4, Format::w4z, Format::w2, Format::mxfp4};
+
+// Twice the E2M1 numbers of mxfp4's codes.
+constexpr int kDoubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 // a [rows][k], codes [k][64], zeros (times kZeroSteps) and scales [k / group][64]
 struct Case {
@@ -19,6 +22,10 @@ struct Case {
   std::vector<int> codes, zeros;
   std::vector<f16> scales;
 
+  int number(int64_t row, int64_t n) const {
+    const int code = codes[static_cast<size_t>(row * 64 + n)];
+    return format == Format::mxfp4 ? kDoubled[code] + 12 : code;
+  }
   int64_t group() const { return format == Format::w2 ? 128 : 32; }
   std::string name() const {
     return std::string(traits_of(format).name) + ", rows " + std::to_string(rows) + ", k " + std::to_string(k);
@@ -60,7 +67,7 @@ std::vector<float> by_contract(const Case& c) {
       for (int64_t g = 0; g < c.k / c.group(); ++g) {
         int64_t sum = 0;
         for (int64_t k = g * c.group(); k < (g + 1) * c.group(); ++k) {
-          sum += c.a[at(r, k, c.k)] * (kZeroSteps * c.codes[at(k, n, 64)] - c.zeros[at(g, n, 64)]);
+          sum += c.a[at(r, k, c.k)] * (kZeroSteps * c.number(k, n) - c.zeros[at(g, n, 64)]);
         }
         total = std::fma(static_cast<float>(sum) / kZeroSteps, to_float(c.scales[at(g, n, 64)]), total);
       }
@@ -131,7 +138,7 @@ Case random_case(Random& random, int64_t rows, int64_t groups, Format format) {
 
 // Two groups, all weights 0 but a few.
 TEST(Grouped, HandWorked) {
-  for (const Format format : kGroupedFormats) {
+  for (const Format format : {Format::w4, Format::w4z, Format::w2}) {
     const int zero = format == Format::w2 ? 1 : format == Format::w4z ? 3 : 8, max_code = format == Format::w2 ? 3 : 15;
     const std::vector<int> zeros(128, zero * kZeroSteps);
     Case c = {2, 0, format, {}, {}, zeros, std::vector<f16>(128, to_f16(0.5f))};
@@ -149,6 +156,20 @@ TEST(Grouped, HandWorked) {
     EXPECT_EQ(acc[7], first * 0.5f + 3 * 1 * -2.0f);
     EXPECT_EQ(acc[8], 0.0f);
     EXPECT_EQ(acc[64 + 63], static_cast<float>(-127 * (0 - zero)) * 0.5f);
+  }
+}
+
+// Every E2M1 number in each nibble, by both formulas of levels (a table and arithmetic).
+TEST(Grouped, EveryLevel) {
+  for (int64_t code = 0; code < 16; ++code) {
+    Case c = {7, 64, Format::mxfp4, std::vector<int8_t>(7 * 64), std::vector<int>(64 * 64), std::vector<int>(128, 96),
+              {}};
+    c.scales = std::vector<f16>(128, to_f16(0.5f));
+    for (int64_t n = 0; n < 64; ++n) c.codes[at(3, n, 64)] = c.codes[at(60, n, 64)] = static_cast<int>((code + n) % 16);
+    for (int64_t r = 0; r < 7; ++r) c.a[at(r, 3, 64)] = static_cast<int8_t>(r + 1), c.a[at(r, 60, 64)] = -100;
+    const std::vector<float> acc = expect_contract("levels", c);
+    EXPECT_EQ(acc[0], static_cast<float>(-99 * kDoubled[code]) * 0.5f);
+    EXPECT_EQ(acc[6 * 64], static_cast<float>(-93 * kDoubled[code]) * 0.5f);
   }
 }
 
@@ -200,7 +221,9 @@ TEST(Grouped, EveryRowCount) {
   Random random;
   for (int64_t rows = 1; rows <= 70; rows += rows < 16 ? 1 : kStride) {
     expect_contract("random", random_case(random, rows, 3, w4_format(rows % 2 == 0)));
-    expect_contract("random", random_case(random, rows, 1 + rows % 2, Format::w2));
+    for (const Format format : {Format::w2, Format::mxfp4}) {
+      expect_contract("random", random_case(random, rows, 1 + rows % 2, format));
+    }
   }
 }
 
@@ -217,14 +240,14 @@ TEST(Grouped, EveryGroupCount) {
 TEST(Grouped, ExtremeCodes) {
   Random random;
   const auto extreme = [&](int pattern, int64_t i) { return pattern == 2 ? i % 2 == 0 : pattern == 1; };
-  const auto check = [&](Format format, int zero, int max_code) {
+  const auto check = [&](Format format, int zero, int max_code, int min_code = 0) {
     for (int x = 0; x < 3; ++x) {
       for (int w = 0; w < 3; ++w) {
         for (const int64_t rows : {1, 7}) {
           Case c = random_case(random, rows, 5, format);
           for (size_t i = 0; i < c.a.size(); ++i) c.a[i] = extreme(x, static_cast<int64_t>(i)) ? 127 : -127;
           for (size_t i = 0; i < c.codes.size(); ++i) {
-            c.codes[i] = extreme(w, static_cast<int64_t>(i) / 64) ? max_code : 0;
+            c.codes[i] = extreme(w, static_cast<int64_t>(i) / 64) ? max_code : min_code;
           }
           std::ranges::fill(c.zeros, zero);
           expect_contract("extremes " + std::to_string(x) + " by " + std::to_string(w), c);
@@ -235,6 +258,7 @@ TEST(Grouped, ExtremeCodes) {
   for (const int zero : {0, 1, 63, kZeroSteps * kMaxZero - 1, kZeroSteps * kMaxZero}) check(Format::w4z, zero, 15);
   check(Format::w4, 8 * kZeroSteps, 15);
   check(Format::w2, kZeroSteps, 3);
+  check(Format::mxfp4, 12 * kZeroSteps, 7, 15);
 }
 
 TEST(Grouped, EveryScale) {
