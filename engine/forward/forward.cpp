@@ -214,6 +214,7 @@ void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int6
     activate(worker, p, layer, y, index);
     return add_down(worker, p, layer, index);
   }
+  if (layer[MatrixRole::up].rows.count == 0) trace_input(worker, p.trace, index, Stage::gate_up, y);
   route(worker, p, s.experts, layer, y);
   if (layer[MatrixRole::up].rows.count > 0) {  // the shared expert; its output stays in `branch` while others read x
     activate(worker, p, layer, y, index);

@@ -29,7 +29,14 @@ struct LayerJob {
   Stage stage;
 };
 
-// Without matrices of experts, in the order of layers.
+// In the order of layers. Experts' gate and up read the input of the layer's mlp, whose moments over all tokens serve
+// every expert. Their down has other inputs in each expert, for most too few to calibrate, and so have experts with a
+// norm of their own.
+bool reads_layer_input(const Layer& layer, const MatrixTensor& tensor) {
+  if (tensor.expert == kNoExpert) return true;
+  return tensor.stage == Stage::gate_up && !layer[VectorRole::expert_norm].weight;
+}
+
 std::vector<LayerJob> layer_jobs(const Model& model, std::span<PackJob> jobs) {
   std::map<const Matrix*, PackJob*> by_matrix;
   for (PackJob& job : jobs) {
@@ -39,7 +46,8 @@ std::vector<LayerJob> layer_jobs(const Model& model, std::span<PackJob> jobs) {
   for (int64_t layer = 0; layer < std::ssize(model.layers); ++layer) {
     for (const MatrixTensor& tensor : layer_matrices(model.config, layer)) {
       const auto found = by_matrix.find(&matrix_of(model, tensor).weight);
-      if (tensor.expert == kNoExpert && found != by_matrix.end()) list.push_back({found->second, layer, tensor.stage});
+      if (found == by_matrix.end() || !reads_layer_input(model.layers[layer], tensor)) continue;
+      list.push_back({found->second, layer, tensor.stage});
     }
   }
   return list;
@@ -146,10 +154,10 @@ std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* mome
 
 }  // namespace
 
-std::string calibration_name(std::span<const CalibrationText> texts) {
+std::string calibration_name(std::span<const CalibrationText> texts, bool has_experts) {
   if (texts.empty()) return {};
-  constexpr uint64_t kMethod = 2;  // another name for weights that older programs calibrated otherwise
-  uint64_t hash = kHashSeed + kMethod;
+  const uint64_t method = has_experts ? 3 : 2;  // another name for weights that older programs calibrated otherwise
+  uint64_t hash = kHashSeed + method;
   for (const CalibrationText& text : texts) {
     const int64_t sizes[] = {std::ssize(text.ids), text.added_tokens};
     hash = hash_words(hash_words(hash, std::as_bytes(std::span(sizes))), std::as_bytes(std::span(text.ids)));

@@ -43,10 +43,11 @@ TensorView packed_tensor(const char* name, const Model& model) {
 }
 
 // Refuses options with which a packed model was not packed.
-Error check_packed_options(const std::string& folder, PackRecord record, const LoadOptions& options) {
+Error check_packed_options(const std::string& folder, PackRecord record, const LoadOptions& options,
+                           const ModelConfig& config) {
   constexpr const char* kAdvice = "packed otherwise; pack its source for this";
   const std::string quant(kQuantNames[static_cast<size_t>(options.quant)]), given = options_text(options);
-  const std::string calibration = calibration_name(options.calibration);
+  const std::string calibration = calibration_name(options.calibration, config.experts.count > 0);
   if (!options.lora.empty()) return error(kAdvice, folder + ": --lora", "none", options.lora[0]);
   if (options.exchange) return error("a packed model is for one board; several boards need its source", folder);
   if (quant != record["quant"]) return error(kAdvice, folder + ": --quant", record["quant"], quant);
@@ -220,7 +221,7 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   PackRecord& record = model->checkpoint.pack_record;
   if (Error e = read_pack_record(folder, &record)) return e;
   if (!record.empty()) {
-    if (Error e = check_packed_options(folder, record, options)) return e;
+    if (Error e = check_packed_options(folder, record, options, model->config)) return e;
     model->calibration = record["calibration"];
     model->checkpoint.is_gguf_file = record.contains("source_format");
     for (TensorView& tensor : model->checkpoint.tensors) restore_block_type(record, &tensor);
@@ -248,7 +249,9 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   model->weight_bytes = packed_bytes(*jobs);
   model->layout = layout_text(*jobs);
   if (!record.empty()) return find_packed(folder, options.mtp, model);
-  if (calibrates(*model, *jobs)) model->calibration = calibration_name(options.calibration);
+  if (calibrates(*model, *jobs)) {
+    model->calibration = calibration_name(options.calibration, model->config.experts.count > 0);
+  }
   if (!options.cache_folder.empty()) {
     model->cache = pack_cache_of(options.cache_folder, model->checkpoint, *jobs, model->calibration);
   }

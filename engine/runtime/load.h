@@ -65,7 +65,7 @@ constexpr int64_t kMaxCalibrationTokens = 8192;  // of a text; more tokens take 
 std::vector<CalibrationText> calibration_windows(std::span<const int32_t> prefix, std::span<const int32_t> text);
 
 // The name that identifies calibration texts in files of packed weights and golden files; empty without calibration.
-std::string calibration_name(std::span<const CalibrationText> texts);
+std::string calibration_name(std::span<const CalibrationText> texts, bool has_experts);
 
 // Fails in mode none, or with ids outside the vocabulary.
 Error check_calibration(const LoadOptions& options, const ModelConfig& config);

@@ -40,6 +40,25 @@ TEST(Calibration, SameBytesForAnyThreads) {
   }
 }
 
+// Gate and up of every expert read the input of the layer; down reads another one in each expert.
+TEST(Calibration, GatesOfExpertsAreCalibrated) {
+  for (const std::string family : {"qwen3_moe", "qwen2_moe", "gemma4_moe"}) {
+    const std::string folder = PINION_TEST_DATA "/families/" + family;
+    const auto plain = load(folder, 2, {});
+    const auto calibrated = load(folder, 2, {{some_tokens(300, plain->config.vocab_size), 0}});
+    const auto codes = [](const Model& model, int64_t layer, MatrixRole role) {
+      const Matrix& m = model.layers[layer].experts[1][role].weight;
+      const std::byte* panel = panel_of(m, 0);
+      return std::vector(panel, panel + panel_bytes(m.format, m.k));
+    };
+    const auto last = std::ssize(plain->layers) - 1;
+    const bool has_own_norm = family == "gemma4_moe";
+    EXPECT_EQ(codes(*plain, last, MatrixRole::gate) == codes(*calibrated, last, MatrixRole::gate), has_own_norm);
+    EXPECT_EQ(codes(*plain, last, MatrixRole::up) == codes(*calibrated, last, MatrixRole::up), has_own_norm);
+    EXPECT_EQ(codes(*plain, last, MatrixRole::down), codes(*calibrated, last, MatrixRole::down));
+  }
+}
+
 TEST(Calibration, WindowsBeginWithPrefix) {
   const std::vector<int32_t> prefix = {1}, text = some_tokens(1100, 500);
   const std::vector<CalibrationText> windows = calibration_windows(prefix, text);
@@ -76,9 +95,10 @@ TEST(Calibration, NameDependsOnAllTexts) {
   const std::vector<CalibrationText> own = {{{1}, 5}, {{2}, 5}};
   for (const std::vector<CalibrationText>& other : std::vector<std::vector<CalibrationText>>{
            {{{1}, 5}}, {{{2}, 5}, {{1}, 5}}, {{{1}, 5}, {{2}, 6}}, {{{1, 2}, 5}, {{}, 5}}, {{{1}, 5}, {{2}, 0}}}) {
-    EXPECT_NE(calibration_name(own), calibration_name(other));
+    EXPECT_NE(calibration_name(own, false), calibration_name(other, false));
   }
-  EXPECT_EQ(calibration_name({}), "");
+  EXPECT_EQ(calibration_name({}, true), "");
+  EXPECT_NE(calibration_name(own, true), calibration_name(own, false));
 }
 
 }  // namespace
