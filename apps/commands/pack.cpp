@@ -11,6 +11,7 @@
 #include "apps/cli/output_file.h"
 #include "apps/commands.h"
 #include "engine/runtime/load.h"
+#include "engine/session/embedding.h"
 #include "loader/gguf/gguf.h"
 #include "loader/gguf/gguf_folder.h"
 
@@ -65,9 +66,8 @@ Error copy_other_files(const std::string& from, const std::string& to) {
 // Makes a temporary folder beside a packed model's, which must be new or empty.
 Error make_temporary_folder(const std::string& out, fs::path* to, TemporaryFolder* folder) {
   std::error_code code;
-  if (fs::exists(out, code) && !(fs::is_directory(out, code) && fs::is_empty(out, code))) {
-    return error("not an empty folder", out);
-  }
+  const bool is_empty = fs::is_directory(out, code) && fs::is_empty(out, code);
+  if (fs::exists(out, code) && !is_empty) return error("not an empty folder", out);
   *to = (fs::weakly_canonical(out, code) / "").parent_path();
   fs::create_directories(to->parent_path(), code);
   folder->path = to->string() + ".XXXXXX";
@@ -141,9 +141,8 @@ int run_pack(const PackFlags& options) {
   load.progress = [&bar](int64_t done, int64_t total) { bar.show(done, total); };
   if (Error e = read_calibration(options, nullptr, &load)) return fail(e);
   const bool is_cached = options.out.empty();
-  if (is_cached && load.cache_folder.empty()) {
-    return fail(error("no folder for the cache", "pack", "HOME or XDG_CACHE_HOME"));
-  }
+  const bool has_place = !is_cached || !load.cache_folder.empty();
+  if (!has_place) return fail(error("no folder for the cache", "pack", "HOME or XDG_CACHE_HOME"));
   std::unique_ptr<Model> model;
   if (Error e = load_model(options.model, load, &model)) return fail(e);
   for (const std::string& text : model_notes(*model)) note(text);
@@ -157,6 +156,14 @@ int run_pack(const PackFlags& options) {
     if (Error e = write_and_report(*layer, options.check, "for --speculate mtp, ")) return fail(e);
   }
   if (is_cached) return kSuccess;
+  EmbeddingConfig scores;  // the packed head has no rows as floats for them
+  if (Error e = read_embedding_config(options.model, *model, Pooling::none, &scores)) {
+    note("the packed model will make no vectors or scores: " + e.message());
+  } else if (scores.is_score && model->config.has_head && !model->config.tied_head) {
+    const auto row = std::as_bytes(std::span(scores.dense.back().weight));
+    model->unpacked[kPackedScore] = {
+        kPackedScore, DType::f32, {1, scores.dense.back().inputs}, row.data(), std::ssize(row)};
+  }
   if (Error e = write_folder(options, load, *model, layer.get())) return fail(e);
   print(options.out + ": open it with --model, on any machine\n");
   return kSuccess;

@@ -111,16 +111,18 @@ Error encode_pair(const EmbeddingModel& model, const std::string& instruction, c
     if (Error e = encode(*model.tokenizer, document, {}, &second)) return e;
     out->is_truncated = truncate_longest(model.ending_tokens, most, &out->ids, &second);
     out->ids.insert(out->ids.end(), second.begin(), second.end());
-    return out->ids.empty() ? error("no tokens", "pair") : Error{};
+  } else if (Error e = encode_by_template(model, instruction, query, document, &out->ids)) {
+    return e;
   }
-  if (Error e = encode_by_template(model, instruction, query, document, &out->ids)) return e;
-  if (std::ssize(out->ids) <= most) return {};
-  if (Error e = encode_by_template(model, instruction, query, "", &without)) return e;
-  if (std::ssize(without) >= most) {
-    return error("too long", "query", "less than " + std::to_string(most) + " tokens", std::to_string(without.size()));
+  if (model.chat_template && std::ssize(out->ids) > most) {
+    if (Error e = encode_by_template(model, instruction, query, "", &without)) return e;
+    const std::string count = std::to_string(without.size());
+    if (std::ssize(without) >= most)
+      return error("too long", "query", "less than " + std::to_string(most) + " tokens", count);
+    out->is_truncated = truncate(without.end() - std::ranges::mismatch(without, out->ids).in1, most, &out->ids);
   }
-  out->is_truncated = truncate(without.end() - std::ranges::mismatch(without, out->ids).in1, most, &out->ids);
-  return {};
+  while (out->ids.size() > 1 && out->ids.back() == model.config.skipped_end) out->ids.pop_back();
+  return out->ids.empty() ? error("no tokens", "pair") : Error{};
 }
 
 Error encode_texts(const EmbeddingModel& model, const std::string& prompt, const std::string* query,

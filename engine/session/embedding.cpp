@@ -12,6 +12,7 @@
 #include "loader/checkpoint/model_folder.h"
 #include "loader/checkpoint/number_formats.h"
 #include "loader/files/json.h"
+#include "loader/gguf/gguf.h"
 #include "loader/gguf/gguf_folder.h"
 
 namespace pinion {
@@ -100,28 +101,37 @@ Error read_dense(const fs::path& folder, int64_t inputs, DenseLayer* out) {
                         {"module_output_name", "sentence_embedding"}});
   if (file.fields.error) return file.fields.error;
   std::error_code code;
-  if (!fs::exists(folder / kSingleFile, code)) {
-    return error("missing (a pytorch_model.bin is not read)", folder / kSingleFile);
-  }
+  const fs::path weights = folder / kSingleFile;
+  if (!fs::exists(weights, code)) return error("missing (a pytorch_model.bin is not read)", weights);
   Checkpoint checkpoint;
   if (Error e = open_checkpoint(folder, &checkpoint)) return e;
   return read_linear(checkpoint, "linear", out);
 }
 
-// The logit of a token, or the difference of two, from rows of the head as the file has them.
+// The logit of a token, or the difference of two, from rows of the head as the file has them. A packed model whose head
+// is not its embedding has their difference.
 Error read_logit_score(const fs::path& folder, const Model& model, DenseLayer* out) {
   const ModelConfig& c = model.config;
   OptionalFile file(folder / "config.json", true);
   const int64_t yes = file.fields.integer("true_token_id", {}, 0, c.vocab_size - 1);
   const int64_t no = file.fields.integer("false_token_id", -1, 0, c.vocab_size - 1);
   if (file.fields.error) return file.fields.error;
-  const TensorView* head = c.tied_head ? &model.embedding : model.checkpoint.find(c.name("head") + ".weight");
-  if (!head || !head->data) return error("no such tensor as floats", file.where, c.name("head") + ".weight");
-  if (c.logit_cap > 0 || c.head_bias) return error("not supported: a score from capped or biased logits", file.where);
+  const auto is_update = [&](const TensorView& t) { return t.name.starts_with(c.name("head") + ".lora_"); };
+  if (c.logit_cap > 0 || c.head_bias || std::ranges::any_of(model.checkpoint.tensors, is_update)) {
+    return error("not supported: a score from capped or biased logits, or an adapter of the head", file.where);
+  }
   out->inputs = c.hidden_size, out->outputs = 1;
   out->weight.resize(c.hidden_size);
+  const TensorView *packed = model.checkpoint.find(kPackedScore),
+                   *in_file = model.checkpoint.find(c.name("head") + ".weight");
+  const TensorView* head = packed ? packed : c.tied_head ? &model.embedding : in_file;
+  const bool has_row = !packed || packed->shape == std::vector<int64_t>{1, c.hidden_size};
+  if (!head || !head->data || !has_row || (!is_float(head->dtype) && !block_format(head->dtype))) {
+    return error("no such tensor as floats", file.where, c.name("head") + ".weight");
+  }
   std::vector<float> row(c.hidden_size);
-  read_row(*head, yes, out->weight.data());
+  read_row(*head, packed ? 0 : yes, out->weight.data());
+  if (packed) return {};
   if (no >= 0) read_row(*head, no, row.data());
   for (int64_t i = 0; i < c.hidden_size; ++i) out->weight[i] = (out->weight[i] - row[i]) * c.logit_scale;
   return {};
@@ -142,12 +152,17 @@ Error add_layer(const Model& model, const std::string& module, EmbeddingConfig* 
   return {};
 }
 
-// The score head of a classifier of transformers reads the last token.
-Error read_score_head(const Model& model, EmbeddingConfig* out) {
+// The score head of a classifier of transformers has no bias, and reads the last token other than config.json's
+// pad_token_id, even if the tokenizer ends all texts with that one.
+Error read_score_head(const std::string& folder, const Model& model, EmbeddingConfig* out) {
   out->is_score = !model.config.has_head && model.checkpoint.find("score.weight") != nullptr;
   if (!out->is_score) return {};
+  OptionalFile file(fs::path(folder) / "config.json", true);
   out->pooling = Pooling::last;
-  return add_layer(model, "score", out);
+  if (!model.config.attends_both_ways) out->skipped_end = file.fields.integer("pad_token_id", -1);
+  if (Error e = file.fields.error ? file.fields.error : add_layer(model, "score", out)) return e;
+  out->dense.back().bias.clear();
+  return {};
 }
 
 // The type of pooling; the dense layers of EmbeddingGemma or, for a reranker, the head's rows of "yes" and "no".
@@ -168,9 +183,8 @@ Error read_gguf_pooling(const std::string& file, const Model& model, EmbeddingCo
     if (Error e = add_layer(model, module, out)) return e;
   }
   if (!out->is_score) return {};
-  if (out->dense.size() != 1 || out->dense[0].outputs != 2) {
-    return error("not supported", file, "cls.output [2, hidden]");
-  }
+  const bool has_two = out->dense.size() == 1 && out->dense[0].outputs == 2;
+  if (!has_two) return error("not supported", file, "cls.output [2, hidden]");
   DenseLayer& layer = out->dense[0];
   for (int64_t i = 0; i < layer.inputs; ++i) layer.weight[i] -= layer.weight[layer.inputs + i];
   layer.outputs = 1;
@@ -263,7 +277,8 @@ Error read_embedding_config(const std::string& folder, const Model& model, Pooli
   out->max_tokens = context_length(model.config);
   if (Error e = read_modules(folder, model, out)) return e;
   if (out->pooling == Pooling::none) {
-    Error e = model.checkpoint.is_gguf_file ? read_gguf_pooling(folder, model, out) : read_score_head(model, out);
+    Error e =
+        model.checkpoint.is_gguf_file ? read_gguf_pooling(folder, model, out) : read_score_head(folder, model, out);
     if (e) return e;
   }
   if (pooling != Pooling::none) {

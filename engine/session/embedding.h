@@ -31,6 +31,7 @@ struct EmbeddingConfig {
   bool normalizes = false;                     // the vector has length 1
   bool is_score = false;                       // the outputs are scores of a pair of texts (a reranker), not a vector
   bool applies_sigmoid = true;                 // the relevance of a document is the sigmoid of its score
+  int64_t skipped_end = -1;                    // token that is left out at the end of a pair; -1: none
   int64_t max_tokens = 0;                      // longer texts are truncated at the end; at most the context
   std::map<std::string, std::string> prompts;  // by name: "query", "document"
   std::string default_prompt;                  // its name; empty: none

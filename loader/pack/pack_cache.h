@@ -76,8 +76,9 @@ Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t 
 // The file's metadata: how the model was packed, and the layout of its matrices.
 using PackRecord = std::map<std::string, std::string>;
 
-// Names of tensors: packed matrices of the model and of its MTP layer, also for their layouts in the record.
-inline constexpr const char *kPackedPrefix = "pinion.", *kSeal = "pinion.seal";
+// Names of tensors: packed matrices of the model and of its MTP layer, also for their layouts in the record; the row of
+// a reranker that scores by logits.
+inline constexpr const char *kPackedPrefix = "pinion.", *kSeal = "pinion.seal", *kPackedScore = "pinion.score";
 inline constexpr const char *kPacked = "pinion.packed", *kPackedMtp = "pinion.packed_mtp";
 
 std::string layout_text(std::span<const PackJob> jobs);  // formats, shapes and order of the matrices, one a line

@@ -120,6 +120,94 @@ TEST(Embed, PackedModelsGiveTheSame) {
   }
 }
 
+struct ModelCopy : Folder {
+  explicit ModelCopy(const std::string& name) {
+    fs::copy(kModels + name, path, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  }
+  double score(const std::string& query, const std::string& document) const {
+    return lines_of(run_pinion(embed(path, {"--quant", "none", "--query", query, "--text", document})))[0]["scores"][0];
+  }
+};
+
+// Header and data of a safetensors file.
+std::pair<json, std::string> parts_of(const fs::path& file) {
+  const std::string text = read_file(file);
+  uint64_t size = 0;
+  std::memcpy(&size, text.data(), sizeof size);
+  return {json::parse(text.substr(8, size)), text.substr(8 + size)};
+}
+
+void write_parts(const fs::path& file, const json& header, const std::string& data) {
+  const std::string text = header.dump();
+  const uint64_t size = text.size();
+  write_file(file, std::string(reinterpret_cast<const char*>(&size), sizeof size) + text + data);
+}
+
+void add_tensor(json* header, std::string* data, const std::string& name, const json& shape, const std::string& bytes) {
+  (*header)[name] = {
+      {"dtype", "BF16"}, {"shape", shape}, {"data_offsets", {data->size(), data->size() + bytes.size()}}};
+  *data += bytes;
+}
+
+// As in transformers: the score is that of the last token which is not pad_token_id, and a bias of its head is ignored.
+TEST(Embed, ScoresSkipPaddingThatEndsTexts) {
+  const ModelCopy plain("qwen2_score"), padded("qwen2_score");
+  const std::string end = "<|endoftext|>";
+  json tokenizer = read_json(padded.path / "tokenizer.json"), config = read_json(padded.path / "config.json");
+  config["pad_token_id"] = 620;
+  tokenizer["post_processor"]["single"].push_back({{"SpecialToken", {{"id", end}, {"type_id", 0}}}});
+  tokenizer["post_processor"]["special_tokens"][end] = {{"id", end}, {"ids", {620}}, {"tokens", {end}}};
+  write_file(padded.path / "tokenizer.json", tokenizer.dump());
+  const double last = padded.score("b", "a");
+  EXPECT_EQ(last, plain.score("b" + end, "a" + end));
+  write_file(padded.path / "config.json", config.dump());
+  EXPECT_EQ(padded.score("b", "a"), plain.score("b" + end, "a"));
+  EXPECT_NE(padded.score("b", "a"), last);
+  auto [header, data] = parts_of(plain.path / "model.safetensors");
+  add_tensor(&header, &data, "score.bias", {1}, std::string("\x80\x3f", 2));
+  const double before = plain.score("b", "a");
+  write_parts(plain.path / "model.safetensors", header, data);
+  EXPECT_EQ(plain.score("b", "a"), before);
+}
+
+// The head's rows make the scores, also if it is not the embedding.
+TEST(Embed, ScoresOfUntiedHeads) {
+  const ModelCopy untied("qwen3_logit_score");
+  json config = read_json(untied.path / "config.json");
+  config["tie_word_embeddings"] = false;
+  auto [header, data] = parts_of(untied.path / "model.safetensors");
+  const json tied = header["model.embed_tokens.weight"], shape = tied["shape"];
+  const size_t begin = tied["data_offsets"][0], size = tied["data_offsets"][1].get<size_t>() - begin;
+  const std::string embedding = data.substr(begin, size);
+  add_tensor(&header, &data, "lm_head.weight", shape, embedding.substr(size / 2) + embedding.substr(0, size / 2));
+  const double before = untied.score("b", "a");
+  write_file(untied.path / "config.json", config.dump());
+  write_parts(untied.path / "model.safetensors", header, data);
+  const double score = untied.score("b", "a");
+  EXPECT_NE(score, before);
+
+  const Outcome packed = run_pinion({"pack", "--model", untied.path, "--out", untied / "packed"});
+  EXPECT_EQ(packed.status, 0) << packed.err;
+  const Outcome again = run_pinion({"pack", "--model", untied / "packed", "--out", untied / "again"});
+  EXPECT_EQ(again.status, 0) << again.err;
+  const std::vector<std::string> pair = {"--query", "b", "--text", "a"};
+  const auto expected = lines_of(run_pinion(embed(untied.path, pair)));
+  EXPECT_EQ(lines_of(run_pinion(embed(untied / "packed", pair))), expected);
+  EXPECT_EQ(lines_of(run_pinion(embed(untied / "again", pair))), expected);
+
+  json tensors = json::object();
+  std::string contents;
+  const std::string name = "base_model.model.lm_head.lora_";
+  const size_t rows = shape[0], width = shape[1];
+  add_tensor(&tensors, &contents, name + "A.weight", {1, width}, std::string(2 * width, '\x3f'));
+  add_tensor(&tensors, &contents, name + "B.weight", {rows, 1}, std::string(2 * rows, '\x3f'));
+  fs::create_directory(untied.path / "adapter");
+  write_parts(untied.path / "adapter/adapter_model.safetensors", tensors, contents);
+  write_file(untied.path / "adapter/adapter_config.json", R"({"peft_type": "LORA", "r": 1, "lora_alpha": 1})");
+  expect_failure(run_pinion(embed(untied.path, with_texts({"--query", "b", "--lora", untied / "adapter"}, {"a"}))), 1,
+                 "an adapter of the head");
+}
+
 TEST(Embed, RerankersReadPromptAndActivation) {
   const Folder folder;
   fs::copy(kModels + "qwen3_logit_score", folder.path,
