@@ -50,8 +50,9 @@ struct LoadOptions {
   bool synthetic_ternary = false;  // makes the weights of synthetic_model ternary
   // Weights are then quantised with error feedback (engine/runtime/load.h). Empty: from the weights alone.
   std::vector<CalibrationText> calibration = {};
-  Team* team = nullptr;          // packs the weights; null: the caller's thread alone
-  Exchange* exchange = nullptr;  // to the boards that load the other rows; null: this board loads all
+  int64_t calibrated_layers = INT64_MAX;  // at once, if so many fit into memory; fewer in tests
+  Team* team = nullptr;                   // packs the weights; null: the caller's thread alone
+  Exchange* exchange = nullptr;           // to the boards that load the other rows; null: this board loads all
   // Places freshly packed weights on the NUMA node of the worker that reads them. All pages are touched before packing.
   bool numa_first_touch = false;
   std::function<void(int64_t done, int64_t total)> progress = {};  // in bytes, or in steps of a calibration

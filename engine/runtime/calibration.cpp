@@ -111,14 +111,14 @@ Error add_tokens(const Model& model, Team& team, std::span<CalibrationText> text
   return failure;
 }
 
-// Number of layers whose moments and feedback fit into a quarter of the free memory; at least 1.
-int64_t layers_at_once(const Model& model, std::span<const LayerJob> jobs) {
+// Number of layers whose moments and feedback fit into a quarter of the free memory, or `most`; at least 1.
+int64_t layers_at_once(const Model& model, std::span<const LayerJob> jobs, int64_t most) {
   std::map<std::pair<int64_t, Stage>, int64_t> elements;  // of the moments, by layer and stage
   std::vector<int64_t> bytes(model.layers.size());
   for (const LayerJob& each : jobs) elements[{each.layer, each.stage}] = moments_elements(each.job->out->k);
   for (const auto& [input, count] : elements) bytes[input.first] += 2 * count * static_cast<int64_t>(sizeof(float));
-  return std::clamp<int64_t>(available_memory_bytes() / 4 / std::max<int64_t>(1, std::ranges::max(bytes)), 1,
-                             std::ssize(bytes));
+  const int64_t fitting = available_memory_bytes() / 4 / std::max<int64_t>(1, std::ranges::max(bytes));
+  return std::clamp<int64_t>(std::min(fitting, most), 1, std::ssize(bytes));
 }
 
 // Zeroed sums for the inputs of these jobs.
@@ -205,7 +205,8 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> reader,
   const std::vector<LayerJob> of_layers = layer_jobs(*model, jobs);
 
   std::vector<CalibrationText> texts = options.calibration;
-  const int64_t layers = std::ssize(model->layers), at_once = layers_at_once(*model, of_layers);
+  const int64_t layers = std::ssize(model->layers),
+                at_once = layers_at_once(*model, of_layers, options.calibrated_layers);
   const int64_t runs = (layers + at_once - 1) / at_once;
   int64_t done = 0;
   const auto report = [&](int64_t tokens) {
@@ -231,9 +232,9 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> reader,
     }
     const auto feedback = feedback_of(team, &moments);
     for (const auto& [job, layer, stage] : run) job->feedback = &feedback[layer - first][static_cast<size_t>(stage)];
-    int64_t end = packed_jobs;  // the last layer's other jobs are packed later
-    if (!run.empty()) end = run.back().job - jobs.data() + 1;
-    if (is_last_run) end = std::ssize(jobs);
+    int64_t end = packed_jobs, last = run.empty() ? 0 : run.back().job - jobs.data() + 1;
+    if (is_last_run) last = std::ssize(jobs);         // the last layer's other jobs are packed later
+    while (end < last) end += jobs[end].interleaved;  // whole pairs
     const auto ready = jobs.subspan(packed_jobs, end - packed_jobs);
     std::byte* to = model->arena.data + packed_bytes(jobs.first(packed_jobs));
     if (Error e = pack_all(workers_of(&team), ready, to, {.source_mapped = true})) return e;

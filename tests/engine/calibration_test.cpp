@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tests/engine/one_result.h"
+#include "tests/loader/checkpoint_edits.h"
 
 namespace pinion {
 namespace {
@@ -89,6 +90,35 @@ TEST(Calibration, Refusals) {
 // Codes of the file are kept, so the texts would change nothing.
 TEST(Calibration, CodesOfFilesAreNotCalibrated) {
   EXPECT_EQ(load(PINION_TEST_DATA "/families/llama_gptq", 1, {{{3}, 5}})->calibration, "");
+}
+
+// An adapter changes one matrix of an interleaved pair, the other keeps the file's codes. One run for each layer packs
+// the same bytes as one for all.
+TEST(Calibration, LayersApartGiveTheSameBytes) {
+  for (const std::string changed : {"gate_proj", "up_proj", "down_proj"}) {
+    const TempFolder adapter;
+    std::vector<Tensor> tensors;
+    const bool is_down = changed == "down_proj";
+    const int k = is_down ? 88 : 48, n = is_down ? 48 : 88;
+    for (const std::string layer : {"0", "1"}) {
+      const std::string name = "base_model.model.model.layers." + layer + ".mlp." + changed + ".lora_";
+      tensors.push_back(floats(name + "A.weight", "[1, " + std::to_string(k) + "]", std::vector<float>(k, 0.1f)));
+      tensors.push_back(floats(name + "B.weight", "[" + std::to_string(n) + ", 1]", std::vector<float>(n, 0.2f)));
+    }
+    adapter.write("adapter_model.safetensors", file_of(tensors));
+    adapter.write("adapter_config.json", R"({"peft_type": "LORA", "r": 1, "lora_alpha": 1})");
+    std::vector<std::unique_ptr<Model>> models(2);
+    for (const int64_t layers : {1, 2}) {
+      Team team({-1, -1});
+      LoadOptions options = {.quant = Quant::w4a8_plus, .lora = {adapter.string()}, .rotate = false, .team = &team};
+      options.calibration = {{some_tokens(200, 60), 0}, {some_tokens(3, 60), 20}};
+      options.calibrated_layers = layers;
+      ASSERT_EQ(load_model(PINION_TEST_DATA "/families/llama_gptq", options, &models[layers - 1]).message(), "");
+      EXPECT_NE(models[layers - 1]->calibration, "");
+    }
+    EXPECT_TRUE(std::ranges::equal(models[0]->packed(), models[1]->packed())) << changed;
+    expect_one_result(*models[0], 20, KvType::q8);
+  }
 }
 
 TEST(Calibration, NameDependsOnAllTexts) {
