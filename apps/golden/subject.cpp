@@ -191,6 +191,7 @@ Error open_server(const ServerOptions& options, Golden* served, Subject* out) {
   if (Error e = server->http.open()) return e;
   Json json;
   const std::string path = "/v1/fingerprint";
+  std::ignore = ask(*server, "/tokenize", {{"content", ""}}, &json);  // loads the model, unless it is
   if (Error e = ask(*server, path, nullptr, &json)) return e;
   JsonFields fields{json, server->url + path};
   server->fingerprint = fields.text("system_fingerprint");

@@ -42,6 +42,8 @@ pinion_status guarded(const F& f) noexcept {
   }
 }
 
+inline pinion_status invalid(const Error& e) { return failed(PINION_ERROR_ARGUMENT, e); }
+
 inline pinion_status missing(const char* argument) { return failed(PINION_ERROR_ARGUMENT, error("NULL", argument)); }
 
 struct Argument {
@@ -64,9 +66,8 @@ inline pinion_status busy() {
 }
 
 // PINION_ERROR_MEMORY for the engine's errors about memory, otherwise `other`.
-inline pinion_status status_of(const Error& e, pinion_status other) {
-  const bool lacks_memory = e.what.starts_with("too little memory") || e.what.starts_with("no memory");
-  return failed(lacks_memory ? PINION_ERROR_MEMORY : other, e);
+inline pinion_status status_of(const Error& e, pinion_status other = PINION_ERROR_ARGUMENT) {
+  return failed(e.needed_bytes > 0 ? PINION_ERROR_MEMORY : other, e);
 }
 
 // --- Arguments

@@ -117,7 +117,7 @@ Reply move_model(const ServerState& server, const HttpRequest& http) {
   std::shared_ptr<const ServerState> loaded;
   const ApiError failure = http.path.ends_with("/unload")
                                ? server.models->unload(name, http.is_client_connected)
-                               : server.models->load(name, http.is_client_connected, &loaded);
+                               : server.models->load(name, http.is_client_connected, true, &loaded);
   return failure.status != 0 ? error_reply(Api::openai, failure) : json_reply({{"success", true}});
 }
 
@@ -133,8 +133,8 @@ Reply show_health(const ServerState& server, const HttpRequest&) {
 Reply show_metrics(const ServerState& server, const HttpRequest&) {
   MetricText metrics;
   for (const ListedModel& model : server.models->list()) {
-    const std::string label = server.models->has_several() ? "model=" + OrderedJson(model.name).dump() : "";
-    if (model.loaded) add_metrics(model.loaded->service->metrics(), label, &metrics);
+    const std::string label = server.models->has_several() ? "model=" + json_text(model.name) : "";
+    add_metrics(model.loaded ? model.loaded->service->metrics() : model.counted, label, &metrics);
     samples_of("model_loaded", &metrics) += sample("model_loaded", label, model.loaded ? 1 : 0);
   }
   samples_of("free_memory_bytes", &metrics) =

@@ -164,10 +164,19 @@ void InferenceService::cancel(std::vector<std::shared_ptr<Request>> requests) {
   options_.engine->wake();
 }
 
-ServiceMetrics InferenceService::metrics() {
+ServiceMetrics InferenceService::metrics(bool measures_roof) {
   const std::lock_guard lock(mutex_);
-  if (!std::exchange(is_roof_requested_, true)) options_.engine->wake();
+  if (measures_roof && !std::exchange(is_roof_requested_, true)) options_.engine->wake();
   return metrics_;
+}
+
+void InferenceService::resume(const ServiceMetrics& counted) {
+  const std::lock_guard lock(mutex_);
+  metrics_ = counted;
+  scheduler_->passes = counted.passes, scheduler_->preempted = counted.preempted;
+  scheduler_->snapshots.taken = counted.snapshots_taken, scheduler_->snapshots.evicted = counted.snapshots_evicted;
+  if (scheduler_->prompt_cache) scheduler_->prompt_cache->resume(counted.prompt_cache);
+  is_roof_measured_ = counted.roof_bytes_per_second > 0;
 }
 
 // A new request aborts the measurement; it starts over when the engine is idle again.

@@ -189,9 +189,12 @@ class InferenceService {
   const Model& model() const { return *scheduler_->model; }
   int64_t context() const { return scheduler_->options.context; }
   int64_t parallel() const { return scheduler_->options.sequences; }
+  int64_t untouched_bytes() const { return pinion::untouched_bytes(*scheduler_); }
   int64_t max_requests() const { return scheduler_->options.sequences + options_.max_waiting; }
-  // The first call starts the bandwidth measurement, which runs while the engine is idle; its result is 0 until then.
-  ServiceMetrics metrics();
+  // The first call with measures_roof starts the bandwidth measurement, which runs while the engine is idle; its result
+  // is 0 until then.
+  ServiceMetrics metrics(bool measures_roof = true);
+  void resume(const ServiceMetrics& counted);  // before the first pass: goes on from an earlier service of this model
 
   // The engine loop of a process with this model only.
   void run();

@@ -9,6 +9,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/text.h"
 #include "loader/gguf/gguf_folder.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {
@@ -53,8 +54,14 @@ std::vector<std::string> read_paths(const ModelOptions& options) {
 }
 
 // The reason of a failed load for clients, who learn no path of the server's disk: files lose their folders.
-std::string public_reason(const Error& failure) {
+std::string public_reason(const ModelOptions& options, const Error& failure) {
   std::string text = failure.message();
+  std::vector<std::string> known = options.run.load.lora;
+  known.insert(known.end(), {options.run.model, options.run.calibrate, options.prompt_cache, options.warm});
+  for (const fs::path path : known) {  // which may have blanks or be relative
+    if (path.has_parent_path())
+      text = replaced(replaced(text, path.string() + "/", ""), path.parent_path().string() + "/", "");
+  }
   for (size_t at = 0; (at = text.find('/', at)) != text.npos; ++at) {
     if (at > 0 && std::string_view(" \"'(=").find(text[at - 1]) == std::string_view::npos) continue;
     const size_t end = std::min(text.find_first_of(" \"'),;:", at), text.size());
@@ -111,7 +118,7 @@ Error ModelList::read_list(const std::vector<std::string>& paths) {
     if (std::ranges::count(entries_, path, &Entry::path) > 0) continue;
     RunOptions run = options_.run;
     run.model = path;
-    const std::string first = model_name(run);
+    const std::string first = to_utf8(model_name(run));
     std::string name = first;
     for (int i = 2; std::ranges::count(entries_, name, &Entry::name) > 0; ++i) name = first + "-" + std::to_string(i);
     entries_.push_back(std::make_shared<Entry>(name, path));
@@ -176,7 +183,7 @@ bool ModelList::wait(Lock& lock, const IsConnected& is_connected) {
   return goes_on;
 }
 
-ApiError ModelList::choose(const HttpRequest& http, Server* out) {
+ApiError ModelList::choose(const HttpRequest& http, bool loads, Server* out) {
   std::string name = http.model;
   if (has_several_ && name.empty() && !http.body.empty()) {
     const Slot slot(*common_->parse_slots);
@@ -186,10 +193,10 @@ ApiError ModelList::choose(const HttpRequest& http, Server* out) {
     name = fields.text(http.path.starts_with("/api/") && !fields.has("model") ? "name" : "model", "");
     if (fields.error) return failure_error(FailureKind::invalid, fields.error);
   }
-  return load(has_several_ ? name : "", http.is_client_connected, out);
+  return load(has_several_ ? name : "", http.is_client_connected, loads, out);
 }
 
-ApiError ModelList::load(const std::string& name, const IsConnected& is_connected, Server* out) {
+ApiError ModelList::load(const std::string& name, const IsConnected& is_connected, bool loads, Server* out) {
   Lock lock(mutex_);
   const EntryPointer entry = find(name);
   if (!entry) return unknown();
@@ -197,7 +204,8 @@ ApiError ModelList::load(const std::string& name, const IsConnected& is_connecte
   const auto is_admitted = [&] {
     return entry->model && (entry->granted > 0 || (!entry->is_leaving && entry != room_maker_));
   };
-  if (!is_admitted()) {
+  if (!loads && !entry->model) return {400, entry->name + " is not loaded (POST /models/load loads it)", "model"};
+  if (loads && !is_admitted()) {
     if (entry->waiting >= options_.parallel + options_.queue) {
       return {429, "too many requests wait for " + entry->name, {}, kQueueFull};
     }
@@ -207,9 +215,9 @@ ApiError ModelList::load(const std::string& name, const IsConnected& is_connecte
     if (entry->failures == failures) --entry->waiting;
     changed_.notify_all();
   }
-  if (is_admitted()) {
-    if (entry->granted > 0) --entry->granted, --entry->users;
-    *out = hold(entry, true);
+  if (!loads || is_admitted()) {
+    if (loads && entry->granted > 0) --entry->granted, --entry->users;
+    *out = hold(entry, loads);
     return {.status = 0, .message = {}};
   }
   if (entry->failures != failures) return entry->failure;
@@ -239,14 +247,14 @@ std::vector<ListedModel> ModelList::list(std::optional<std::string_view> name) {
     if (entry->is_loading) status = "loading";
     if (entry->model) status = "loaded";
     models.push_back({entry->name, entry->aliases, status, entry->progress, entry->failure.message, entry->used_seconds,
-                      entry->model ? hold(entry, false) : nullptr});
+                      entry->model ? hold(entry, false) : nullptr, entry->counted});
   }
   return models;
 }
 
 int64_t ModelList::reserved_bytes() const {
   int64_t bytes = 0;
-  for (const EntryPointer& entry : entries_) bytes += entry->model ? entry->model->reserved_bytes : 0;
+  for (const EntryPointer& entry : entries_) bytes += entry->model ? entry->model->service->untouched_bytes() : 0;
   return bytes;
 }
 
@@ -265,7 +273,8 @@ bool ModelList::keep() try {
   while (!is_closing_) {
     if (std::exchange(must_reread_, false)) {
       lock.unlock();
-      const std::vector<std::string> paths = read_paths(options_);
+      std::vector<std::string> paths = read_paths(options_);
+      std::erase_if(paths, [](const std::string& path) { return static_cast<bool>(check_model_folder(path)); });
       lock.lock();
       if (Error e = read_list(paths)) warn(e.message());
     } else if (!take_step(lock)) {
@@ -292,10 +301,8 @@ bool ModelList::take_step(Lock& lock) {
   if (engine_->is_draining()) wanted = nullptr;
   const bool is_full = options_.max_loaded > 0 && loaded >= options_.max_loaded;
   room_maker_ = wanted && (is_full || wanted->lacks_memory) ? victim : nullptr;
-  const auto dropped = std::ranges::find_if(entries_, std::bind_front(&ModelList::is_droppable, this));
-  if (dropped != entries_.end()) {
+  if (drop_one(lock)) {
     if (wanted) wanted->lacks_memory = false;
-    drop(lock, **dropped);
     return true;
   }
   if (!wanted || room_maker_) return false;
@@ -309,17 +316,23 @@ bool ModelList::is_droppable(const EntryPointer& entry) const {
   return is_expired || entry->is_leaving || entry->is_gone || entry == room_maker_;
 }
 
-// The engine must have left the model before it is destroyed.
-void ModelList::drop(Lock& lock, Entry& entry) {
-  std::shared_ptr<OpenModel> model = std::move(entry.model);
+// False: there is no model to drop. The engine must have left one before it is destroyed.
+bool ModelList::drop_one(Lock& lock) {
+  const auto found = std::ranges::find_if(entries_, std::bind_front(&ModelList::is_droppable, this));
+  if (found == entries_.end()) return false;
+  const EntryPointer entry = *found;
+  std::shared_ptr<OpenModel> model = std::move(entry->model);
   ++version_;
   engine_->wake();
   changed_.wait(lock, [&] { return engine_version_ == version_ || is_closing_; });
+  entry->counted = model->service->metrics(false);
+  entry->counted.running = entry->counted.waiting = entry->counted.snapshot_bytes = 0;
   lock.unlock();
   model.reset();
   lock.lock();
-  note("dropped " + entry.name);
+  note("dropped " + entry->name);
   changed_.notify_all();
+  return true;
 }
 
 Error ModelList::load(Lock& lock, Entry& entry, const std::function<Error()>& on_read) {
@@ -339,17 +352,24 @@ Error ModelList::load(Lock& lock, Entry& entry, const std::function<Error()>& on
   try {
     // A thread for each load, so that the threads of its team end with it instead of spinning beside the engine's.
     const auto policy = keeper_.get_id() == std::this_thread::get_id() ? std::launch::async : std::launch::deferred;
-    failure = std::async(policy, open_served_model, options, *common_, engine_, reserved, on_read, &model).get();
+    auto load = std::async(policy, open_served_model, options, *common_, engine_, reserved, on_read, &model);
+    while (load.wait_for(std::chrono::milliseconds(10)) == std::future_status::timeout) {
+      Lock others(mutex_);
+      drop_one(others);
+    }
+    failure = load.get();
   } catch (const std::exception& e) {
-    failure = error("out of memory or threads", entry.name, {}, e.what());
+    failure = {"out of memory or threads", entry.name, {}, e.what(), 1};
   }
   if (failure) model.reset();
-  const bool is_memory = failure.what.starts_with("too little memory") || failure.what.starts_with("out of memory");
   lock.lock();
   entry.is_loading = false;
-  entry.lacks_memory = is_memory && reserved > 0;
+  const bool has_others = std::ranges::any_of(entries_, [](const EntryPointer& e) { return e->model != nullptr; });
+  entry.lacks_memory = failure.needed_bytes > 0 && has_others &&
+                       failure.needed_bytes <= available_memory_bytes() + private_bytes();  // else it never fits
   if (!failure) {
     model->model = entry.name;
+    model->service->resume(entry.counted);
     entry.model = std::move(model);
     entry.users += entry.granted = entry.waiting;
     entry.used_seconds = now_seconds();
@@ -359,7 +379,8 @@ Error ModelList::load(Lock& lock, Entry& entry, const std::function<Error()>& on
   } else if (!entry.lacks_memory) {
     ++entry.failures;
     entry.waiting = 0;
-    entry.failure = {is_memory ? 503 : 500, entry.name + " cannot be loaded: " + public_reason(failure)};
+    entry.failure = {failure.needed_bytes > 0 ? 503 : 500,
+                     entry.name + " cannot be loaded: " + public_reason(options, failure)};
   }
   changed_.notify_all();
   return failure;

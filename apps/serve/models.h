@@ -32,14 +32,12 @@ struct OpenModel : ServerState {
   Drafting drafting;
   std::unique_ptr<InferenceService> owned_service;
   std::unique_ptr<RequestGroup> warm;  // keeps the texts of --warm
-  int64_t reserved_bytes = 0;          // memory that the kernel counts as free until the model touches it
 };
 
 // Opens options.run.model; `common` has the parts that all models share. on_read: called once the small files are read
 // (tokenizer, chat template, sampling). Fails if the model does not fit beside `reserved_bytes` of others.
-Error open_served_model(const ModelOptions& options, const ServerState& common,
-                        const std::shared_ptr<EngineLoop>& engine, int64_t reserved_bytes,
-                        const std::function<Error()>& on_read, std::shared_ptr<OpenModel>* out);
+Error open_served_model(ModelOptions options, const ServerState& common, const std::shared_ptr<EngineLoop>& engine,
+                        int64_t reserved_bytes, const std::function<Error()>& on_read, std::shared_ptr<OpenModel>* out);
 
 struct ListedModel {
   std::string name;
@@ -49,6 +47,7 @@ struct ListedModel {
   std::string failure;                        // why the last load failed; empty: it did not
   double used_seconds;                        // now_seconds() of the last request
   std::shared_ptr<const ServerState> loaded;  // null: not loaded; keeps the model from being dropped
+  ServiceMetrics counted;                     // before it was loaded, or dropped
 };
 
 // Loads and drops on a thread of its own, while the engine runs the passes of the loaded models by turns. A model with
@@ -77,9 +76,10 @@ class ModelList {
   int64_t free_bytes();                                                      // that no loaded model has reserved
   ApiError unknown();                                                        // 404, with the names
 
-  // The model of a request, loaded. Calls `is_connected` while it waits. Status 0: success.
-  ApiError choose(const HttpRequest& http, Server* out);
-  ApiError load(const std::string& name, const IsConnected& is_connected, Server* out);
+  // The model of a request, loaded. Calls `is_connected` while it waits. Status 0: success. loads: false for requests
+  // that only look at a model; they fail if it is not loaded, and do not count as its use.
+  ApiError choose(const HttpRequest& http, bool loads, Server* out);
+  ApiError load(const std::string& name, const IsConnected& is_connected, bool loads, Server* out);
   // Waits for the end of the model's requests.
   ApiError unload(const std::string& name, const IsConnected& is_connected);
 
@@ -89,6 +89,7 @@ class ModelList {
     std::vector<std::string> aliases = {};
     std::shared_ptr<OpenModel> model = {};  // null: not loaded
     ApiError failure = {};
+    ServiceMetrics counted = {};      // until the last drop
     int64_t failures = 0;             // failed loads so far
     std::atomic<double> progress{0};  // of the current load
     double wanted_since = 0, used_seconds = 0;
@@ -110,7 +111,7 @@ class ModelList {
   bool keep();
   bool take_step(Lock& lock);
   bool is_droppable(const EntryPointer& entry) const;
-  void drop(Lock& lock, Entry& entry);
+  bool drop_one(Lock& lock);
   Error load(Lock& lock, Entry& entry, const std::function<Error()>& on_read = {});
   int64_t reserved_bytes() const;
   void update(std::vector<InferenceService*>* services);

@@ -77,22 +77,24 @@ Error open_scheduler(const ModelOptions& options, int64_t reserved_bytes, OpenMo
   const RecurrentState& state = (*scheduler)->free_sequences.front().state;
   if (Error e = open_prompt_cache(options.prompt_cache, **scheduler, state)) return e;
   if (Error e = begin_speculation(options.speculate, options.run, runtime, scheduler->get(), &out->drafting)) return e;
-  out->reserved_bytes =
-      mapped_bytes(*runtime.model) + (*scheduler)->pool.memory.bytes + (*scheduler)->options.sequences * state.bytes();
-  if (const Model* drafter = out->drafting.runtime.model.get()) out->reserved_bytes += mapped_bytes(*drafter);
-  if (reserved_bytes == 0) return {};
-  return check_memory(out->reserved_bytes + reserved_bytes, free_memory(), "too little memory beside the other models",
-                      "session", " (" + megabytes_text(reserved_bytes) + " of them for the others)");
+  FreeMemory free = free_memory();
+  free.bytes = std::max<int64_t>(0, free.bytes - reserved_bytes);
+  free.limit += " beside " + megabytes_text(reserved_bytes) + " that other models have reserved";
+  return check_memory(untouched_bytes(**scheduler), free, "too little memory", "session");
 }
 
 }  // namespace
 
-Error open_served_model(const ModelOptions& options, const ServerState& common,
-                        const std::shared_ptr<EngineLoop>& engine, int64_t reserved_bytes,
-                        const std::function<Error()>& on_read, std::shared_ptr<OpenModel>* out) {
+Error open_served_model(ModelOptions options, const ServerState& common, const std::shared_ptr<EngineLoop>& engine,
+                        int64_t reserved_bytes, const std::function<Error()>& on_read,
+                        std::shared_ptr<OpenModel>* out) {
   const RunOptions& run = options.run;
   if (Error e = check_model_folder(run.model)) return e;
-  if (Error e = check_speculation(options.speculate, run)) return e;
+  if (Error e = check_speculation(options.speculate, run)) {
+    if (!common.models->has_several()) return e;
+    note(model_name(run) + " goes without --speculate " + options.speculate + ": " + e.message());
+    options.speculate.clear();
+  }
   const auto model = std::make_shared<OpenModel>();
   static_cast<ServerState&>(*model) = common;
   if (Error e = load_model_tokenizer(run.model, &model->tokenizer)) return e;

@@ -70,6 +70,7 @@ class PromptCache {
   void store_end(const Sequence& sequence);
 
   PromptCacheCounts counts() const { return counts_; }
+  void resume(PromptCacheCounts before) { before.bytes = counts_.bytes, counts_ = before; }  // goes on counting
 
  private:
   static constexpr int64_t kMinEndTokens = 16;

@@ -60,13 +60,13 @@ void pass_hidden_on(Scheduler& s) {
   }
 }
 
-// Upper bound of an open scheduler's memory that it has not touched yet, so that the kernel counts it as free.
+}  // namespace
+
 int64_t untouched_bytes(const Scheduler& s) {
-  return mapped_bytes(*s.model) + s.pool.memory.bytes +
+  const Arena& pool = s.pool.memory;
+  return mapped_bytes(*s.model) + pool.bytes - std::min(pool.bytes, resident_bytes(pool.data, pool.bytes)) +
          s.options.sequences * recurrent_state_of(s.model->config).bytes();
 }
-
-}  // namespace
 
 Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, std::unique_ptr<Scheduler>* out) {
   auto scheduler = std::make_unique<Scheduler>();

@@ -118,6 +118,9 @@ struct Scheduler : PassRunner {
 Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, std::unique_ptr<Scheduler>* out);
 Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, Scheduler* out);
 
+// Memory that an open scheduler has reserved, but not touched yet, so that the kernel counts it as free. Any thread.
+int64_t untouched_bytes(const Scheduler& scheduler);
+
 // Adds a draft model for one request at a time. Its session is on the scheduler's team.
 void add_draft_model(Scheduler& scheduler, std::unique_ptr<DraftModel> model);
 

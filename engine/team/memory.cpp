@@ -1,6 +1,8 @@
 #include "engine/team/memory.h"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -77,10 +79,23 @@ int64_t peak_rss_bytes() {
   return usage.ru_maxrss * 1024;  // Linux reports kilobytes
 }
 
+int64_t resident_bytes(std::byte* page, int64_t bytes) {
+  const int64_t size = sysconf(_SC_PAGESIZE);
+  std::vector<unsigned char> states((bytes + size - 1) / size);
+  if (mincore(page, bytes, states.data()) != 0) return 0;
+  return size * std::ranges::count_if(states, [](unsigned char state) { return (state & 1) != 0; });
+}
+
+int64_t private_bytes() {
+  int64_t resident = 0, shared = 0;
+  std::ifstream("/proc/self/statm") >> shared >> resident >> shared;  // the first number: all mapped pages
+  return (resident - shared) * sysconf(_SC_PAGESIZE);
+}
+
 Error check_memory(int64_t bytes, const FreeMemory& free, std::string what, std::string where,
                    const std::string& detail) {
   if (bytes <= free.bytes) return {};
-  return error(std::move(what), std::move(where), megabytes_text(bytes) + detail, free.text());
+  return {std::move(what), std::move(where), megabytes_text(bytes) + detail, free.text(), bytes};
 }
 
 std::string megabytes_text(int64_t bytes) { return std::to_string((bytes + 999'999) / 1'000'000) + " MB"; }

@@ -1,6 +1,7 @@
 // Memory of the machine and of this process's control groups.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,7 +27,9 @@ int64_t available_memory_bytes();
 
 int64_t total_memory_bytes();  // 0: unknown
 
-int64_t peak_rss_bytes();  // largest resident size of this process so far
+int64_t peak_rss_bytes();                                // largest resident size of this process so far
+int64_t private_bytes();                                 // that this process would free at its end
+int64_t resident_bytes(std::byte* page, int64_t bytes);  // that were touched, in whole pages
 
 // Returns the error `what` if `bytes` exceeds free.bytes. detail: text after the size in the message.
 Error check_memory(int64_t bytes, const FreeMemory& free, std::string what, std::string where,

@@ -3,6 +3,7 @@
 // The library neither prints nor aborts; the caller decides.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@ struct [[nodiscard]] Error {
   std::string where;     // the file, tensor, field or argument concerned
   std::string expected;  // empty if the cause needs no more detail
   std::string actual;
+  int64_t needed_bytes = 0;  // of memory, if the failure is a lack of it
 
   explicit operator bool() const { return !what.empty(); }
 

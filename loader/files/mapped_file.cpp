@@ -163,7 +163,7 @@ Error read_text_file(const std::filesystem::path& path, int64_t max_bytes, std::
 }
 
 Error allocate_arena(int64_t bytes, Arena* out) {
-  const Error no_memory = error("no memory for packed weights", "arena", std::to_string(bytes) + " bytes");
+  const Error no_memory = Error{"no memory for packed weights", "arena", std::to_string(bytes) + " bytes", {}, bytes};
   if (bytes < 0 || bytes > std::numeric_limits<int64_t>::max() - kHugePageBytes) return no_memory;
   // One extra huge page lets the start move up to a boundary. Untouched pages cost nothing.
   const int64_t mapped_bytes = bytes + kHugePageBytes;

@@ -25,6 +25,7 @@ constexpr const char* kPrompts =
 TEST(ServeGolden, FileOfAnotherMachinePasses) {
   const Server server(kDemo, {"--quant", "w8a8", "--kv", "bf16"});
   const std::string file = PINION_TEST_DATA "/golden/demo_w8a8.json";
+  server.post("/models/unload", {{"model", "demo"}});  // it is loaded again
   const Outcome same = check_at(url_of(server), file);
   EXPECT_EQ(same.status, 0) << same.err;
   EXPECT_EQ(std::ranges::count(same.out, '\n'), read_json(file)["prompts"].size());

@@ -1,49 +1,10 @@
 // Several models in one server: choice, loading on request, dropping, taking turns, status.
-#include <fstream>
+#include <map>
 
-#include "tests/apps/server.h"
+#include "tests/apps/models.h"
 
 namespace pinion {
 namespace {
-
-// Both tiny models, the first with a longer context, and a copy.
-struct ModelFolders : Folder {
-  ModelFolders() {
-    fs::copy(kDemo, path / "demo");
-    fs::copy(kStories, path / "stories260k");
-    fs::copy(kStories, path / "other");
-    json config = read_json(path / "demo/config.json");
-    config["max_position_embeddings"] = 8192;
-    write_file(path / "demo/config.json", config.dump());
-  }
-};
-
-const std::vector<std::string> kNames = {"demo", "stories260k", "other"};
-
-json request(const std::string& model, int seed = 1) {
-  return {{"model", model}, {"prompt", "Once upon a time"}, {"max_tokens", 30}, {"seed", seed}, {"temperature", 1}};
-}
-
-std::string completed(const Server& server, const json& body) {
-  const json reply = server.post("/v1/completions", body);
-  EXPECT_EQ(reply["model"], body["model"]);
-  return reply["choices"][0]["text"];
-}
-
-std::string status(const Server& server, const std::string& model) {
-  return json::parse(server.get("/v1/models/" + model))["status"]["value"];
-}
-
-std::vector<std::string> loaded(const Server& server) {
-  std::vector<std::string> names;
-  const json models = json::parse(server.get("/v1/models"))["data"];
-  for (const json& model : models) {
-    if (model["status"]["value"] == "loaded") names.push_back(model["id"]);
-  }
-  return names;
-}
-
-using Names = std::vector<std::string>;
 
 TEST(ServeModels, EachAnswersAsAlone) {
   const ModelFolders folders;
@@ -120,6 +81,12 @@ TEST(ServeModels, UnknownModelsAreNamed) {
   server.get("/v1/models/third", 404);
   EXPECT_EQ(server.post("/v1/completions", {{"model", 5}, {"prompt", "a"}}, 400)["error"]["param"], "model");
   EXPECT_EQ(loaded(server), Names());
+  for (const char* path : {"/props", "/slots", "/v1/fingerprint"}) {
+    const json reason = json::parse(server.get(std::string(path) + "?model=other", 400))["error"];
+    EXPECT_EQ(reason["message"], "other is not loaded (POST /models/load loads it)") << path;
+  }
+  EXPECT_EQ(loaded(server), Names());
+  server.post("/models/load", {{"model", "other"}});
   EXPECT_EQ(json::parse(server.get("/props?model=other"))["model_alias"], "other");
   EXPECT_EQ(server.post("/api/show", {{"name", "other:latest"}})["details"]["family"], "llama");
 }
@@ -143,6 +110,24 @@ TEST(ServeModels, AFailingModelHarmsNoOther) {
   write_file(folders / "other/model.safetensors", whole);
   completed(server, request("other"));
   EXPECT_EQ(status(server, "other"), "loaded");
+}
+
+// Blanks and commas in the names of folders are no ends of paths.
+TEST(ServeModels, ReasonsNameNoFoldersOfTheServer) {
+  const ModelFolders folders;
+  const fs::path hidden = folders.path / "my models, new: (all)";
+  fs::create_directory(hidden);
+  fs::copy(kStories, hidden / "other");
+  write_file(hidden / "other/model.safetensors", "no tensors");
+  const Server server(folders / "demo", {"--model", (hidden / "other").string()});
+  std::string message = server.post("/v1/completions", request("other"), 500)["error"]["message"];
+  EXPECT_TRUE(message.starts_with("other cannot be loaded: model.safetensors: ")) << message;
+  const std::string adapter = fs::relative(hidden / "adapter");
+  const Server adapted(folders / "demo", {"--model", folders / "other", "--lora", adapter + "=0.5"});
+  message = adapted.post("/v1/completions", request("other"), 500)["error"]["message"];
+  EXPECT_NE(message.find("adapter_config.json"), std::string::npos) << message;
+  for (const char* part : {"my models", "new", "tmp", ".."})
+    EXPECT_EQ(message.find(part), std::string::npos) << message;
 }
 
 TEST(ServeModels, AliasesAndEqualNames) {
@@ -190,6 +175,15 @@ TEST(ServeModels, LoadAndUnload) {
   EXPECT_EQ(single.post("/v1/completions", request("any"))["model"], "demo");
 }
 
+TEST(ServeModels, NamesAreUtf8) {
+  const ModelFolders folders;
+  const std::string odd = folders / "b\xff\"d";
+  fs::copy(kStories, odd);
+  const Server server(folders / "demo", {"--model", odd});
+  EXPECT_NE(server.get("/metrics").find("pinion_model_loaded{model=\"b\uFFFD\\\"d\"} 0\n"), std::string::npos);
+  completed(server, request("b\uFFFD\"d"));
+}
+
 // A folder of models is looked through again; requests of a model that is gone still end.
 TEST(ServeModels, HangUpReadsTheListAgain) {
   const ModelFolders folders;
@@ -218,6 +212,17 @@ TEST(ServeModels, HangUpReadsTheListAgain) {
   server.post("/v1/completions", request("other"), 404);
   completed(server, request("a"));
   completed(server, request("g.gguf"));
+}
+
+TEST(ServeModels, HangUpDropsNamedFoldersThatAreGone) {
+  const ModelFolders folders;
+  const Server server(folders / "demo", {"--model", folders / "other"});
+  completed(server, request("other"));
+  fs::remove_all(folders.path / "other");
+  server.signal(SIGHUP);
+  while (loaded(server) == Names{"other"}) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  server.post("/v1/completions", request("other"), 404);
+  EXPECT_EQ(json::parse(server.get("/v1/models"))["data"].size(), 1);
 }
 
 // Sends a request and disconnects before the reply.
@@ -279,34 +284,13 @@ TEST(ServeModels, BusyModelsAreNotDropped) {
   EXPECT_EQ(loaded(server), Names{"other"});
 }
 
-int64_t free_bytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string word;
-  for (int64_t value = 0; file >> word;) {
-    if (word == "MemAvailable:" && file >> value) return value * 1024;
-  }
-  return 0;
-}
-
-// Each context takes most of the free memory, although the kernel counts its untouched pages as free.
-TEST(ServeModels, LackOfMemoryDropsOthers) {
+TEST(ServeModels, ModelsWithoutMtpLayersGoWithout) {
   const ModelFolders folders;
-  for (const char* name : {"demo", "other"}) {
-    json config = read_json(folders.path / name / "config.json");
-    config["max_position_embeddings"] = 1 << 30;
-    write_file(folders.path / name / "config.json", config.dump());
-  }
-  const json config = read_json(folders / "demo/config.json");
-  const int64_t layers = config["num_hidden_layers"], heads = config["num_key_value_heads"];
-  const int64_t head_bytes =
-      config.value("head_dim", config["hidden_size"].get<int64_t>() / config["num_attention_heads"].get<int64_t>()) + 4;
-  const int64_t token_bytes = 2 * layers * heads * head_bytes;
-  const int64_t context = std::min<int64_t>(1 << 30, free_bytes() * 6 / 10 / token_bytes);
-  const Server server(folders / "demo", {"--model", folders / "other", "--context", std::to_string(context)});
+  expect_failure(run_pinion({"serve", "--model", kDemo, "--speculate", "mtp", "--port", "0"}), 1, "MTP layer");
+  const Server server(folders / "demo", {"--model", folders / "other", "--speculate", "mtp"});
   completed(server, request("demo"));
-  EXPECT_EQ(loaded(server), Names{"demo"});
   completed(server, request("other"));
-  EXPECT_EQ(loaded(server), Names{"other"}) << server.errors();
+  EXPECT_EQ(loaded(server), (Names{"demo", "other"}));
 }
 
 TEST(ServeModels, OneModelOnlyForSomeOptions) {

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "loader/files/mapped_file.h"
 #include "tests/temp_folder.h"
 
 namespace pinion {
@@ -120,6 +122,19 @@ TEST(CheckMemory, ErrorHasSizesAndLimit) {
   EXPECT_EQ(check_memory(1'500'000'001, free, "too little memory for the weights", "some/model").message(),
             "some/model: too little memory for the weights: want 1501 MB, have 400 MB left by "
             "/sys/fs/cgroup/box/memory.max");
+}
+
+TEST(ResidentBytes, TouchedPagesOfAnArena) {
+  constexpr int64_t kSize = int64_t{64} << 20, kHugePage = int64_t{2} << 20;
+  Arena arena;
+  ASSERT_EQ(allocate_arena(kSize, &arena).message(), "");
+  EXPECT_EQ(resident_bytes(arena.data, kSize), 0);
+  const int64_t before = private_bytes();
+  std::memset(arena.data + kSize / 2, 1, kSize / 4);
+  EXPECT_GE(resident_bytes(arena.data, kSize), kSize / 4);
+  EXPECT_LE(resident_bytes(arena.data, kSize), kSize / 4 + 2 * kHugePage);
+  EXPECT_GE(private_bytes(), before + kSize / 4);
+  EXPECT_EQ(resident_bytes(nullptr, 0), 0);
 }
 
 }  // namespace
