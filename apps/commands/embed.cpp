@@ -57,20 +57,18 @@ struct Vectors {
 };
 
 int run_embed(const EmbedOptions& options) {
+  const std::string& folder = options.run.model;
   std::shared_ptr<const Tokenizer> tokenizer;
-  if (Error e = check_model_folder(options.run.model)) return fail(e);
-  if (Error e = load_model_tokenizer(options.run.model, &tokenizer)) return fail(e);
+  if (Error e = check_model_folder(folder)) return fail(e);
+  if (Error e = load_model_tokenizer(folder, &tokenizer)) return fail(e);
   std::vector<std::string> texts;
   if (Error e = read_texts(options, &texts)) return fail(e);
   Runtime runtime;
   EmbeddingModel model;
   if (Error e = open_with_progress(options.run, tokenizer.get(), &runtime)) return fail(e);
-  if (Error e = open_embedding_model(options.run.model, *runtime.model, options.pooling, tokenizer, &model)) {
-    return fail(e);
-  }
-  if (model.config.pooling == Pooling::none) {
-    return fail(error("no modules.json describes the pooling: give --pooling last or mean", options.run.model));
-  }
+  if (Error e = open_embedding_model(folder, *runtime.model, options.pooling, tokenizer, &model)) return fail(e);
+  const bool is_known = model.config.pooling != Pooling::none;
+  if (!is_known) return fail(error("no modules.json describes the pooling: give --pooling last or mean", folder));
   if (options.dimensions > model.dimensions(runtime.model->config)) return fail_usage("--dimensions: too many");
   if (model.config.is_score == options.query.empty()) {
     return fail_usage(options.query.empty() ? "this model scores pairs of texts: give --query"

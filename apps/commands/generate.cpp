@@ -330,13 +330,11 @@ int run_generate(GenerateFlags& options) {
   // With a grammar, the text that it determines is drafted as well.
   if (options.speculate.empty()) options.speculate = options.grammar.any() && !options.prompts ? "ngram" : "off";
   if (options.logprobs && !options.json) return fail_usage("--logprobs needs --json");
-  if (is_speculating(options.speculate) && options.prompts)
-    return fail_usage("--speculate is for one prompt, not for --prompts");
-  if (options.logprobs && options.prompts) return fail_usage("--logprobs is for one prompt, not for --prompts");
-  if (options.parallel > 0 && !options.prompts) {
-    return fail_usage("--parallel is for --prompts F.jsonl, not for one prompt");
-  }
-  const bool is_prompt_given = options.prompt || options.prompt_file || options.prompt_ids || options.prompts;
+  const bool many = options.prompts.has_value();
+  if (is_speculating(options.speculate) && many) return fail_usage("--speculate is for one prompt, not for --prompts");
+  if (options.logprobs && many) return fail_usage("--logprobs is for one prompt, not for --prompts");
+  if (options.parallel > 0 && !many) return fail_usage("--parallel is for --prompts F.jsonl, not for one prompt");
+  const bool is_prompt_given = options.prompt || options.prompt_file || options.prompt_ids || many;
   if (!is_prompt_given && on_terminal(STDIN_FILENO)) {
     return fail_usage("no prompt: give --prompt, --prompt-file, --prompt-ids or text on standard input");
   }

@@ -120,9 +120,8 @@ Error open_partial(const fs::path& target, PartialFile* out) {
   if (Error e = make_folder(target.parent_path())) return e;
   out->file.number = open(out->path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (!out->file.is_open()) return system_error("cannot write", out->path);
-  if (flock(out->file.number, LOCK_EX | LOCK_NB) != 0) {
-    return error("another process is downloading it", out->path.string());
-  }
+  const bool is_mine = flock(out->file.number, LOCK_EX | LOCK_NB) == 0;
+  if (!is_mine) return error("another process is downloading it", out->path.string());
   struct stat status;
   if (fstat(out->file.number, &status) != 0) return system_error("cannot read", out->path);
   out->bytes = status.st_size;

@@ -147,9 +147,8 @@ CURLcode perform(const CurlLibrary& curl, CURL* handle, const std::string& url, 
   const std::string range = std::to_string(request.from) + "-";
   const bool is_home = !home.empty() && origin_of(curl, url) == home;
   curl_slist* headers = nullptr;
-  if (is_home && !request.token.empty()) {
-    headers = curl.slist_append(headers, ("Authorization: Bearer " + request.token).c_str());
-  }
+  const std::string key = "Authorization: Bearer " + request.token;
+  if (is_home && !request.token.empty()) headers = curl.slist_append(headers, key.c_str());
   if (!request.body.empty()) headers = curl.slist_append(headers, "Content-Type: application/json");
   curl.easy_reset(handle);
   const auto set = [&](CURLoption option, auto value) { curl.easy_setopt(handle, option, value); };

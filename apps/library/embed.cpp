@@ -17,25 +17,21 @@ pinion_status embed(OpenModel& model, std::span<const std::string> texts, const 
                     float** out, size_t* width) {
   EmbeddingModel embedding;
   std::vector<EmbeddingTokens> tokens;
-  if (!model.tokenizer) return failed(PINION_ERROR_ARGUMENT, error("the folder has no tokenizer", model.run.model));
+  if (!model.tokenizer) return invalid(error("the folder has no tokenizer", model.run.model));
   if (Error e = open_embedding_model(model.run.model, *model.runtime.model, std::string(text_or_empty(options.pooling)),
                                      model.tokenizer, &embedding)) {
     return failed(PINION_ERROR_MODEL, e);
   }
-  if (Error e = check_kind(embedding.config, options.query != nullptr)) return failed(PINION_ERROR_ARGUMENT, e);
+  if (Error e = check_kind(embedding.config, options.query != nullptr)) return invalid(e);
   const std::string name(text_or_empty(options.prompt_name)), query(text_or_empty(options.query));
   std::string prompt;
-  if (Error e = find_prompt(embedding.config, name, &prompt)) return failed(PINION_ERROR_ARGUMENT, e);
-  if (Error e = encode_texts(embedding, prompt, options.query ? &query : nullptr, texts, &tokens)) {
-    return failed(PINION_ERROR_ARGUMENT, e);
-  }
+  if (Error e = find_prompt(embedding.config, name, &prompt)) return invalid(e);
+  if (Error e = encode_texts(embedding, prompt, options.query ? &query : nullptr, texts, &tokens)) return invalid(e);
   const PassLock lock(model.passes);
   if (!lock.is_held()) return busy();
   std::vector<std::vector<float>> vectors(texts.size());
   const auto add = [&](int64_t i, const PooledText& text) { return text.finish(options.dimensions, &vectors[i]); };
-  if (Error e = pool_texts(embedding, model.runtime, tokens, options.parallel, add)) {
-    return status_of(e, PINION_ERROR_ARGUMENT);
-  }
+  if (Error e = pool_texts(embedding, model.runtime, tokens, options.parallel, add)) return status_of(e);
   *width = vectors[0].size();
   float* at = *out = allocate<float>(vectors.size() * *width);
   for (const std::vector<float>& vector : vectors) at = std::ranges::copy(vector, at).out;
@@ -53,12 +49,12 @@ pinion_status pinion_embed(pinion_model* model, const char* const* texts, size_t
     *out = nullptr, *width = 0;
     pinion_embed_options how;
     std::vector<std::string> list;
-    if (Error e = read_options(options, "pinion_embed_options", &how)) return failed(PINION_ERROR_ARGUMENT, e);
-    if (Error e = read_texts(texts, count, "texts", &list)) return failed(PINION_ERROR_ARGUMENT, e);
-    if (list.empty()) return failed(PINION_ERROR_ARGUMENT, error("no texts", "count", "at least 1", "0"));
+    if (Error e = read_options(options, "pinion_embed_options", &how)) return invalid(e);
+    if (Error e = read_texts(texts, count, "texts", &list)) return invalid(e);
+    if (list.empty()) return invalid(error("no texts", "count", "at least 1", "0"));
     for (const auto& [name, value, most] :
          {std::tuple("dimensions", how.dimensions, int64_t{1} << 30), {"parallel", how.parallel, 1024}}) {
-      if (Error e = check_range(name, value, 0, most)) return failed(PINION_ERROR_ARGUMENT, e);
+      if (Error e = check_range(name, value, 0, most)) return invalid(e);
     }
     return embed(*model->shared, list, how, out, width);
   });

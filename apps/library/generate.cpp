@@ -131,7 +131,7 @@ pinion_result* make_failed_result(const Error& e) {
 pinion_status generate_text(pinion_session& handle, std::span<const int32_t> prompt,
                             const pinion_generate_options* options, pinion_result** out) {
   Generation generation;
-  if (Error e = begin_generation(*handle.model, prompt, options, &generation)) return failed(PINION_ERROR_ARGUMENT, e);
+  if (Error e = begin_generation(*handle.model, prompt, options, &generation)) return invalid(e);
   const PassLock lock(handle.model->passes);
   if (!lock.is_held()) return busy();
   Session& session = *handle.session;
@@ -197,7 +197,7 @@ Error submit_all(std::span<const pinion_request> requests, Scheduler& scheduler,
 pinion_status generate_batch(OpenModel& model, std::span<const pinion_request> requests, int64_t parallel,
                              pinion_result** results) {
   Batch batch;
-  if (Error e = begin_all(model, requests, &batch)) return failed(PINION_ERROR_ARGUMENT, e);
+  if (Error e = begin_all(model, requests, &batch)) return invalid(e);
   const PassLock lock(model.passes);
   if (!lock.is_held()) return busy();
   std::vector<int64_t> needs;
@@ -206,10 +206,8 @@ pinion_status generate_batch(OpenModel& model, std::span<const pinion_request> r
   }
   std::unique_ptr<Scheduler> scheduler;
   const SchedulerOptions options = batch_options(model.runtime, std::move(needs), parallel);
-  if (Error e = open_scheduler(*model.runtime.model, *model.runtime.team, options, &scheduler)) {
-    return status_of(e, PINION_ERROR_ARGUMENT);
-  }
-  if (Error e = submit_all(requests, *scheduler, batch)) return failed(PINION_ERROR_ARGUMENT, e);
+  if (Error e = open_scheduler(*model.runtime.model, *model.runtime.team, options, &scheduler)) return status_of(e);
+  if (Error e = submit_all(requests, *scheduler, batch)) return invalid(e);
   while (step(*scheduler)) {
   }
   for (size_t i = 0; i < requests.size(); ++i) results[i] = std::exchange(batch.results[i], nullptr);
@@ -241,7 +239,7 @@ pinion_status pinion_generate_batch(pinion_model* model, const pinion_request* r
     std::fill_n(results, count, nullptr);
     if (!model) return missing("model");
     constexpr int64_t kMaxParallel = 1024;
-    if (Error e = check_range("parallel", parallel, 0, kMaxParallel)) return failed(PINION_ERROR_ARGUMENT, e);
+    if (Error e = check_range("parallel", parallel, 0, kMaxParallel)) return invalid(e);
     if (count == 0) return PINION_OK;
     return generate_batch(*model->shared, {requests, count}, parallel, results);
   });

@@ -132,8 +132,8 @@ pinion_status evaluate_ids(pinion_session& handle, std::span<const int32_t> ids,
     const std::string most = "at most " + std::to_string(capacity);
     return failed(PINION_ERROR_CONTEXT, error("too many tokens", "context", most, std::to_string(tokens)));
   }
-  if (Error e = check_ids(session.model->config, ids)) return failed(PINION_ERROR_ARGUMENT, e);
-  if (Error e = check_room(session, ids.size(), all, logits, room)) return failed(PINION_ERROR_ARGUMENT, e);
+  if (Error e = check_ids(session.model->config, ids)) return invalid(e);
+  if (Error e = check_room(session, ids.size(), all, logits, room)) return invalid(e);
   if (ids.empty()) return PINION_OK;
   if (Error e = evaluate(session, ids, all && logits, logits)) return failed(PINION_ERROR_RUN, e);
   return PINION_OK;
@@ -190,9 +190,9 @@ pinion_status pinion_model_open(const char* folder, const pinion_model_options* 
     *out = nullptr;
     if (!folder) return missing("folder");
     pinion_model_options given;
-    if (Error e = read_options(options, "options", &given)) return failed(PINION_ERROR_ARGUMENT, e);
+    if (Error e = read_options(options, "options", &given)) return invalid(e);
     auto handle = std::make_unique<pinion_model>(std::make_shared<OpenModel>());
-    if (Error e = read_run(folder, given, &handle->shared->run)) return failed(PINION_ERROR_ARGUMENT, e);
+    if (Error e = read_run(folder, given, &handle->shared->run)) return invalid(e);
     static PassMutex opening;  // starting threads and choosing cores affects the whole process (engine/team/team.h)
     const PassLock lock(opening);
     if (!lock.is_held()) return busy();
@@ -222,9 +222,8 @@ pinion_status pinion_model_describe(const pinion_model* model, pinion_model_info
         .from_cache = weights.from_cache(),
     };
     if (out->size < sizeof out->size || out->size > sizeof info) {
-      return failed(
-          PINION_ERROR_ARGUMENT,
-          error("wrong size", "out", "at most " + std::to_string(sizeof info) + " bytes", std::to_string(out->size)));
+      const std::string most = "at most " + std::to_string(sizeof info) + " bytes";
+      return invalid(error("wrong size", "out", most, std::to_string(out->size)));
     }
     std::memcpy(out, &info, out->size);
     return PINION_OK;
@@ -245,9 +244,7 @@ pinion_status pinion_tokenize(const pinion_model* model, const char* text, size_
     if (!shared.tokenizer) return failed(PINION_ERROR_MODEL, no_tokenizer(shared));
     std::vector<int32_t> ids;
     const std::string_view all = text ? std::string_view(text, bytes) : std::string_view();
-    if (Error e = encode(*shared.tokenizer, all, {.add_special = add_special != 0}, &ids)) {
-      return failed(PINION_ERROR_ARGUMENT, e);
-    }
+    if (Error e = encode(*shared.tokenizer, all, {.add_special = add_special != 0}, &ids)) return invalid(e);
     return give_ids(ids, out, count);
   });
 }
@@ -258,7 +255,7 @@ pinion_status pinion_detokenize(const pinion_model* model, const int32_t* ids, s
     const OpenModel& shared = *model->shared;
     if (!shared.tokenizer) return failed(PINION_ERROR_MODEL, no_tokenizer(shared));
     const std::span<const int32_t> all(ids, count);
-    if (Error e = check_ids(*shared.tokenizer, all)) return failed(PINION_ERROR_ARGUMENT, e);
+    if (Error e = check_ids(*shared.tokenizer, all)) return invalid(e);
     const std::string text = decode(*shared.tokenizer, all, keep_special == 0);
     *out = copy_of(text);
     if (bytes) *bytes = text.size();
@@ -270,21 +267,20 @@ pinion_status pinion_chat_render(const pinion_model* model, const pinion_chat* c
                                  size_t* count) {
   return guarded({{"model", model}, {"chat", chat}, {"count", count || !ids}}, [&] {
     pinion_chat given;
-    if (Error e = read_options(chat, "chat", &given)) return failed(PINION_ERROR_ARGUMENT, e);
+    if (Error e = read_options(chat, "chat", &given)) return invalid(e);
     OpenModel& shared = *model->shared;
     if (ids && !shared.tokenizer) return failed(PINION_ERROR_MODEL, no_tokenizer(shared));
     Conversation conversation;
-    if (Error e = read_conversation(given, &conversation)) return failed(PINION_ERROR_ARGUMENT, e);
+    if (Error e = read_conversation(given, &conversation)) return invalid(e);
     std::shared_ptr<const ChatTemplate> chat_template;
     if (Error e = find_template(shared, &chat_template)) return failed(PINION_ERROR_TEMPLATE, e);
-    if (Error e = check_variables(*chat_template, conversation)) return failed(PINION_ERROR_ARGUMENT, e);
+    if (Error e = check_variables(*chat_template, conversation)) return invalid(e);
     Prompt prompt;
     const Error e = ids ? make_prompt(*chat_template, *shared.tokenizer, conversation, &prompt)
                         : render(*chat_template, conversation, &prompt.text);
     if (e) return failed(PINION_ERROR_TEMPLATE, e);
     if (text && prompt.text.find('\0') != std::string::npos) {
-      return failed(PINION_ERROR_ARGUMENT,
-                    error("the prompt has a character that ends C's texts", "chat", {}, "\\u0000"));
+      return invalid(error("the prompt has a character that ends C's texts", "chat", {}, "\\u0000"));
     }
     std::unique_ptr<char, Closes<pinion_free>> text_copy(text ? copy_of(prompt.text) : nullptr);
     if (ids) give_ids(prompt.ids, ids, count);
@@ -298,7 +294,7 @@ pinion_status pinion_session_open(pinion_model* model, int64_t context, pinion_s
     if (!out) return missing("out");
     *out = nullptr;
     if (!model) return missing("model");
-    if (context < 0) return failed(PINION_ERROR_ARGUMENT, error("negative", "context", {}, std::to_string(context)));
+    if (context < 0) return invalid(error("negative", "context", {}, std::to_string(context)));
     auto handle = std::make_unique<pinion_session>();
     handle->model = model->shared;
     const PassLock lock(handle->model->passes);
@@ -335,7 +331,7 @@ pinion_status pinion_session_rewind(pinion_session* session, int64_t tokens, int
     const PassLock lock(session->model->passes);
     if (!lock.is_held()) return busy();
     Sequence& sequence = session->session->sequence;
-    if (Error e = check_range("tokens", tokens, 0, std::ssize(sequence.ids))) return failed(PINION_ERROR_ARGUMENT, e);
+    if (Error e = check_range("tokens", tokens, 0, std::ssize(sequence.ids))) return invalid(e);
     const int64_t held = rewind(sequence, tokens);
     if (left) *left = held;
     return PINION_OK;
@@ -351,9 +347,7 @@ pinion_status pinion_session_save(pinion_session* session, void** out, size_t* b
     const PassLock lock(session->model->passes);
     if (!lock.is_held()) return busy();
     session->interrupted = false;
-    if (session->session->sequence.ids.empty()) {
-      return failed(PINION_ERROR_ARGUMENT, error("holds no token", "session"));
-    }
+    if (session->session->sequence.ids.empty()) return invalid(error("holds no token", "session"));
     std::unique_ptr<SessionImage> image;
     if (Error e = make_image(*session->session, &image)) return failed(PINION_ERROR_RUN, e);
     size_t total = 0;

@@ -6,7 +6,7 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's
+constexpr int64_t kMaxTokens = 16;  // OpenAI's default
 constexpr int64_t kMaxPrompts = 1024;
 constexpr size_t kMaxBreakers = 64;  // the engine thread compares each token with all of them
 
@@ -265,9 +265,7 @@ class NativeFormatter : public ResponseFormatter {
 
 Reply complete_text(const ServerState& server, const HttpRequest& http) {
   CompletionRequest request;
-  if (Error e = read_completion_request(server, http.body, kDefaultMaxTokens, &request)) {
-    return error_reply(Api::openai, e);
-  }
+  if (Error e = read_completion_request(server, http.body, kMaxTokens, &request)) return error_reply(Api::openai, e);
   return generation_reply(server, Api::openai, request.fields, request.prompts, http,
                           std::make_unique<CompletionFormatter>(server, request));
 }

@@ -43,9 +43,8 @@ Error normalise_message(OrderedJson& message, const std::string& where, bool is_
   if (Error e = content.is_array() ? join_parts(content, where + ": content", has_media) : Error{}) return e;
   // Or "": a message of tool calls only.
   if (content.is_null() && !is_continued) content = text_of(message, "refusal");
-  if (!content.is_string() && !content.is_null()) {
-    return error("wrong type", where + ": content", "a string or a list of parts");
-  }
+  const bool is_text = content.is_string() || content.is_null();
+  if (!is_text) return error("wrong type", where + ": content", "a string or a list of parts");
   if (const OrderedJson images = take_field(message, "images"); !images.empty()) {  // Ollama's
     content = "[image]" + text_of(message, "content");
     *has_media = true;

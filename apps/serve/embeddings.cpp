@@ -231,9 +231,8 @@ Reply ollama_embed_prompt(const ServerState& server, const HttpRequest& http) {
 }
 
 Reply rerank(const ServerState& server, const HttpRequest& http) {
-  if (!server.embedding->config.is_score) {
-    return error_reply(Api::openai, {400, "this model scores no pairs of texts", "model"});
-  }
+  const ApiError refusal = {400, "this model scores no pairs of texts", "model"};
+  if (!server.embedding->config.is_score) return error_reply(Api::openai, refusal);
   const auto read = [&](JsonFields& fields, VectorRequest* out) { read_rerank_request(server, http, fields, out); };
   return vectors_reply(server, http, Api::openai, read, [&](const VectorRequest& request) -> OrderedJson {
     std::vector<std::pair<double, size_t>> order;  // minus the relevance, and the index

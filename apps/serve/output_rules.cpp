@@ -134,9 +134,8 @@ HeldCalls compile_calls(const ServerState& server, ToolFormat format, bool is_fo
     if (server.grammars->compile(source, "request: tools", false, &held.grammar)) {
       for (const auto& [name, schema] : schemas.items()) held.loose_tools.push_back(name);
       for (OrderedJson& schema : schemas) schema = {{"type", "object"}};
-      if (server.grammars->compile(source_of(format, is_forced, schemas), "request: tools", true, &held.grammar)) {
-        return {};
-      }
+      const GrammarSource loose = source_of(format, is_forced, schemas);
+      if (server.grammars->compile(loose, "request: tools", true, &held.grammar)) return {};
     }
   }
   std::ranges::copy(loose_tools(*held.grammar), std::back_inserter(held.loose_tools));
@@ -301,9 +300,8 @@ Error constrain_output(const ServerState& server, const OutputConstraint& constr
   std::shared_ptr<const Grammar> grammar;
   if (!server.grammars->find(*constraint.source, false, &grammar)) {
     slot.move_to(*server.grammar_slots);
-    if (Error e = server.grammars->compile(*constraint.source, "request: " + constraint.field, false, &grammar)) {
-      return e;
-    }
+    const std::string where = "request: " + constraint.field;
+    if (Error e = server.grammars->compile(*constraint.source, where, false, &grammar)) return e;
   }
   GrammarRulesOptions options{
       .grammar = std::move(grammar), .tokenizer = server.tokenizer, .max_seconds = kMaxGrammarSeconds};

@@ -36,9 +36,8 @@ bool write_stream(StreamedReply& reply, const StreamWriter& writer) {
   std::string text = reply.formatter->begin();
   std::optional<RequestEvent> event = std::move(reply.first);
   while (event) {
-    if (event->failure) {
-      return writer.write(reply.formatter->fail(reply.api, failure_error(event->failure_kind, event->failure)));
-    }
+    const auto [kind, failure] = std::tie(event->failure_kind, event->failure);
+    if (failure) return writer.write(reply.formatter->fail(reply.api, failure_error(kind, failure)));
     text += reply.formatter->put(*event);
     if (reply.group->is_over()) text += reply.formatter->finish();
     if (!text.empty() && !writer.write(text)) return false;

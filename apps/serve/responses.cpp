@@ -47,10 +47,9 @@ class ResponsesFormatter : public ResponseFormatter {
 
   std::string finish() override {
     for (const OrderedJson& item : output_) request_.items.push_back(item);
-    if (request_.is_stored) {
-      server_.responses->add({response_["id"], json_text(response_) + "\n", json_text(request_.items)});
-    }
-    if (!request_.fields.streams) return json_text(response_) + "\n";
+    const std::string whole = json_text(response_) + "\n";
+    if (request_.is_stored) server_.responses->add({response_["id"], whole, json_text(request_.items)});
+    if (!request_.fields.streams) return whole;
     send(response_["status"], {{"response", response_}});
     return events_;
   }

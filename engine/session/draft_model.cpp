@@ -52,9 +52,7 @@ void add_hidden(DraftModel& model, const float* hidden, int64_t rows) {
 // It is kept, because the hidden state to evaluate it again is no longer stored.
 void align_text(DraftModel& model, std::span<const int32_t> before, std::span<const int32_t> tokens, int64_t position) {
   int64_t known = common_prefix(model.text, before);
-  if (known == std::ssize(before)) {
-    known += common_prefix(std::span(model.text).subspan(before.size()), tokens);
-  }
+  if (known == std::ssize(before)) known += common_prefix(std::span(model.text).subspan(before.size()), tokens);
   const int64_t evaluated = std::ssize(model.session->sequence.ids), kept = std::min(known, position);
   model.unread_rows = std::clamp<int64_t>(kept - evaluated, 0, model.unread_rows);
   rewind(model.session->sequence, kept);

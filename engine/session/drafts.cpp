@@ -42,9 +42,8 @@ int32_t suffix_link(SuffixAutomaton& a, int32_t from, int32_t id) {
   a.states.push_back(a.states[next]);
   a.states.back().length = length;
   a.states[next].link = split;
-  for (; from >= 0 && target(a.states[from], id) == next; from = a.states[from].link) {
-    set_edge(a.states[from], id, split);
-  }
+  auto& all = a.states;
+  for (; from >= 0 && target(all[from], id) == next; from = all[from].link) set_edge(all[from], id, split);
   return split;
 }
 
@@ -83,9 +82,7 @@ void append(SuffixAutomaton& a, int32_t id) {
   a.text.push_back(id);
   const auto end = static_cast<int32_t>(a.text.size());
   a.states.push_back({.length = end, .end = end});
-  for (; from >= 0 && target(a.states[from], id) < 0; from = a.states[from].link) {
-    set_edge(a.states[from], id, whole);
-  }
+  for (; from >= 0 && target(a.states[from], id) < 0; from = a.states[from].link) set_edge(a.states[from], id, whole);
   const int32_t link = suffix_link(a, from, id);
   a.states[whole].link = link;
   a.last = whole;

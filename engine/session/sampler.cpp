@@ -44,9 +44,8 @@ int32_t best_of(std::span<const float> logits, int64_t panel) {
 void find_best(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> panel_best) {
   sampler.best.assign(panel_best.begin(), panel_best.end());
   if (!panel_best.empty()) return;
-  for (int64_t panel = 0; panel < panel_count(std::ssize(logits)); ++panel) {
-    sampler.best.push_back(best_of(logits, panel));
-  }
+  const int64_t panels = panel_count(std::ssize(logits));
+  for (int64_t panel = 0; panel < panels; ++panel) sampler.best.push_back(best_of(logits, panel));
 }
 
 void set_logit(Sampler& sampler, int32_t id, float logit) {
@@ -255,9 +254,7 @@ void keep_top_p(Sampler& sampler) {
 
 void keep_min_p(Sampler& sampler) {
   const float min_weight = std::min(sampler.options.min_p, 1.0f);  // the most likely candidate has weight 1 and stays
-  if (min_weight > 0) {
-    std::erase_if(sampler.candidates, [&](const Candidate& candidate) { return candidate.weight < min_weight; });
-  }
+  if (min_weight > 0) std::erase_if(sampler.candidates, [&](const Candidate& c) { return c.weight < min_weight; });
 }
 
 void keep_typical(Sampler& sampler) {

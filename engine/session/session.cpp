@@ -128,9 +128,8 @@ Error run_request(Session& session, int64_t id, GenerateResult* out) {
 }  // namespace
 
 Error open_session(const Model& model, Team& team, SchedulerOptions options, std::unique_ptr<Session>* out) {
-  if (options.pass_rows < 1) {
-    return error("out of range", "prefill chunk", "at least 1", std::to_string(options.pass_rows));
-  }
+  const int64_t chunk = options.pass_rows;
+  if (chunk < 1) return error("out of range", "prefill chunk", "at least 1", std::to_string(chunk));
   auto session = std::make_unique<Session>();
   options.sequences = 1;
   options.keeps_last_text = true;

@@ -41,9 +41,8 @@ std::vector<std::span<std::byte>> blocks_of(const Session& session, int64_t toke
 // Zeroes the unused positions of the last block: an image must not depend on dropped tokens.
 void clear_unused_positions(Session& session) {
   const int64_t tokens = std::ssize(session.sequence.ids);
-  for (int64_t position = tokens; position < round_up(tokens, kAttentionChunk); ++position) {
-    session.sequence.cache.clear(position);
-  }
+  const int64_t end = round_up(tokens, kAttentionChunk);
+  for (int64_t position = tokens; position < end; ++position) session.sequence.cache.clear(position);
 }
 
 // Evaluates the tokens that the session does not hold, and hashes the logits of the last one.

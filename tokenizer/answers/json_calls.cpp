@@ -183,9 +183,7 @@ class PatternCalls {
       pattern_.remove_prefix(pattern_.front() == '%' ? 2 : 1);
       return Step::kContinue;
     }
-    if (pattern_.front() == '%') {
-      return pattern_[1] == 'a' ? read_arguments(buffer) : read_hole(pattern_[1], buffer);
-    }
+    if (pattern_.front() == '%') return pattern_[1] == 'a' ? read_arguments(buffer) : read_hole(pattern_[1], buffer);
     const bool is_optional = pattern_.front() == '?';
     const std::string_view word = first_word(pattern_.substr(is_optional));
     const Step step = buffer->skip_word(word);
@@ -202,9 +200,7 @@ class PatternCalls {
     const std::string_view end = first_word(pattern_.substr(2));
     const std::string_view text = buffer->rest().substr(0, kMaxNameBytes + end.size());
     const size_t bytes = end.starts_with('?') ? text.find_first_of("[{") : text.find(end);
-    if (bytes == std::string_view::npos) {
-      return text.size() < kMaxNameBytes + end.size() ? Step::kNeedMore : Step::kReject;
-    }
+    if (bytes == text.npos) return text.size() < kMaxNameBytes + end.size() ? Step::kNeedMore : Step::kReject;
     const std::string_view value = trimmed(text.substr(0, bytes));
     if (hole == 'i' || hole == 'k') id_ = value;
     if (hole == 'n') name_ = value;

@@ -78,6 +78,7 @@ bool has_assertion(const Schema& schema, std::string_view type) {
 
 Error read_counts(Parts parts, const char* min_name, const char* max_name, int64_t* min, int64_t* max) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();  // of XGrammar. No text reaches a larger maximum.
+  const std::string most = "at most " + std::to_string(kMax);
   *min = 0, *max = kUnbounded;
   for (const SchemaPart& part : parts) {
     for (const char* name : {min_name, max_name}) {
@@ -86,9 +87,7 @@ Error read_counts(Parts parts, const char* min_name, const char* max_name, int64
       const std::string where = part.where + "/" + name;
       if (!is_of_type(count, "integer") || count < 0) return error("wrong type", where, "a count", brief(Json(count)));
       const bool is_large = count > kMax;
-      if (is_large && name == min_name) {
-        return error("out of range", where, "at most " + std::to_string(kMax), brief(Json(count)));
-      }
+      if (is_large && name == min_name) return error("out of range", where, most, brief(Json(count)));
       if (name == min_name) *min = std::max(*min, count.get<int64_t>());
       if (name == max_name && !is_large) *max = std::min(*max, count.get<int64_t>());
     }

@@ -29,9 +29,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 // A pattern of exactly these names.
 std::string literal_pattern(const std::vector<std::string>& names) {
   std::string pattern;
-  for (const std::string& name : names) {
-    pattern += (pattern.empty() ? "^(?:" : "|") + regex_escaped(name);
-  }
+  for (const std::string& name : names) pattern += (pattern.empty() ? "^(?:" : "|") + regex_escaped(name);
   std::string escaped;
   return escape_pattern(pattern + ")$", "", &escaped) ? std::string() : escaped;
 }
@@ -77,11 +75,10 @@ Error SchemaConverter::read_names(Parts parts, Names* out) {
     out->is_open |= part.schema->contains("additionalProperties") || part.schema->contains("unevaluatedProperties");
     const Schema* required = find_keyword(part, "required");
     if (!required || required->is_boolean()) continue;  // a boolean: draft 3
-    if (!required->is_array()) return error("wrong type", part.where + "/required", "a list of strings");
+    const std::string where = part.where + "/required", want = "a list of strings";
+    if (!required->is_array()) return error("wrong type", where, want);
     for (const Schema& name : *required) {
-      if (!name.is_string()) {
-        return error("wrong type", part.where + "/required", "a list of strings", brief(Json(name)));
-      }
+      if (!name.is_string()) return error("wrong type", where, want, brief(Json(name)));
       add_once(name, &out->required);
     }
   }

@@ -73,9 +73,8 @@ Error add_field(JsonFields& config, ChatTemplate* out) {
 void read_special_tokens(JsonFields& config, ChatTemplate* out) {
   for (const char* name :
        {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
-    if (const std::string token = setting_token(config, name); !token.empty()) {
-      out->special_tokens.emplace_back(name, token);
-    }
+    const std::string token = setting_token(config, name);
+    if (!token.empty()) out->special_tokens.emplace_back(name, token);
   }
 }
 

@@ -134,9 +134,7 @@ EscapeRule answer_rule(const std::vector<AddedToken>& special_tokens) {
     exempt.push_back({.content = std::string(open)});
     exempt.push_back({.content = std::string(close)});
   }
-  for (const AddedToken& token : special_tokens) {
-    (is_answer_mark(token) ? exempt : tokens).push_back(token);
-  }
+  for (const AddedToken& token : special_tokens) (is_answer_mark(token) ? exempt : tokens).push_back(token);
   return {make_finder(std::move(tokens)), make_finder(std::move(exempt))};
 }
 

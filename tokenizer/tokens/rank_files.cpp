@@ -55,6 +55,7 @@ Error set_token(std::string_view base64, int64_t rank, std::vector<std::string>*
 }
 
 Error find_merges(const std::vector<std::string>& tokens, size_t first_id, const std::string& where, BpeModel* bpe) {
+  const std::string most = "at most " + std::to_string(kMaxMerges);
   for (size_t rank = 0; rank < tokens.size(); ++rank) {
     const std::string_view token = tokens[rank];
     const Merge merge{static_cast<int32_t>(rank), static_cast<int32_t>(first_id + rank)};
@@ -65,9 +66,7 @@ Error find_merges(const std::vector<std::string>& tokens, size_t first_id, const
       const int32_t right = bpe->tokens.find(token.substr(cut));
       if (right >= 0) bpe->merges.insert(left, right, merge);
     }
-    if (bpe->merges.size() > kMaxMerges) {
-      return error("too many merges", where, "at most " + std::to_string(kMaxMerges));
-    }
+    if (bpe->merges.size() > kMaxMerges) return error("too many merges", where, most);
   }
   return {};
 }

@@ -93,9 +93,8 @@ void spell(const Tokenizer& tokenizer, std::string_view text, std::vector<int32_
 Error load_sentencepiece(std::string_view bytes, const std::string& where, const TokenizerSettings& settings,
                          Tokenizer* out) {
   const auto model = std::make_shared<SentencePieceProcessor>();
-  if (!model->LoadFromSerializedProto({bytes.data(), bytes.size()}).ok()) {
-    return error("not a sentencepiece model", where);
-  }
+  const bool is_model = model->LoadFromSerializedProto({bytes.data(), bytes.size()}).ok();
+  if (!is_model) return error("not a sentencepiece model", where);
   out->sentencepiece = model;
   out->context_piece = find_context_piece(*model);
   out->user_defined = find_user_defined(bytes);
@@ -143,9 +142,8 @@ void encode_pieces(const Tokenizer& tokenizer, std::string_view text, const Enco
 std::string decode_pieces(const Tokenizer& tokenizer, const std::vector<int>& ids, bool at_start) {
   std::string text;
   if (ids.empty()) return text;
-  if (at_start || tokenizer.context_piece < 0) {
-    return tokenizer.sentencepiece->Decode(ids, &text).ok() ? text : std::string();
-  }
+  const auto& model = *tokenizer.sentencepiece;
+  if (at_start || tokenizer.context_piece < 0) return model.Decode(ids, &text).ok() ? text : std::string();
   // The library strips the space of the first piece. So another piece is put before it, and its text removed again.
   std::vector<int> with_context{tokenizer.context_piece};
   with_context.insert(with_context.end(), ids.begin(), ids.end());

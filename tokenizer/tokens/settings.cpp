@@ -25,9 +25,8 @@ void read_decoder_tokens(JsonFields& config, TokenizerSettings* out) {
 }
 
 void read_named_tokens(JsonFields& config, TokenizerSettings* out) {
-  for (const char* name : kSpecialTokens) {
-    out->added.push_back({.content = setting_token(config, name), .special = true});
-  }
+  auto& added = out->added;
+  for (const char* name : kSpecialTokens) added.push_back({.content = setting_token(config, name), .special = true});
   const Json* more = config.find("additional_special_tokens");
   if (more == nullptr || !more->is_array()) return;
   for (const Json& item : *more) {

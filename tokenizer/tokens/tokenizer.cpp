@@ -209,9 +209,8 @@ Error encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOpti
   out->clear();
   // Refuses a text that is certainly too long before encoding it: a token covers at most longest_token_bytes. (More
   // only if it strips white space, or normalisation shortens the text; such a text may be refused although it fits.)
-  if (std::cmp_greater(text.size() / tokenizer.longest_token_bytes, options.max_tokens)) {
-    return too_long(options.max_tokens);
-  }
+  const size_t least = text.size() / tokenizer.longest_token_bytes;
+  if (std::cmp_greater(least, options.max_tokens)) return too_long(options.max_tokens);
   if (options.add_special) *out = tokenizer.prefix;
   const std::string clean = to_utf8(text);
   Encoding encoding{tokenizer, options, make_placeholders(tokenizer, clean, options), RegexFinder(clean.size()),

@@ -152,12 +152,10 @@ std::string quoted_text(std::string_view text) {
   return result + quote;
 }
 
-std::string repr(const Object& object) {
-  if (object.items.items()) {
-    return object.type_name + "(" + (object.text.empty() ? repr(object.items) : object.text) + ")";
-  }
-  const std::string text = object.attributes ? repr(Value::mapping(*object.attributes)) : object.text;
-  return "<" + object.type_name + (text.empty() ? "" : " ") + text + ">";
+std::string repr(const Object& of) {
+  if (of.items.items()) return of.type_name + "(" + (of.text.empty() ? repr(of.items) : of.text) + ")";
+  const std::string text = of.attributes ? repr(Value::mapping(*of.attributes)) : of.text;
+  return "<" + of.type_name + (text.empty() ? "" : " ") + text + ">";
 }
 
 std::string repr(const Value& value) {
