@@ -1,6 +1,6 @@
 // Many concurrent connections, some of them hostile: every reply equals that of a lone request.
 // A longer run against another build of the program:
-//   PINION_SOAK_SECONDS=600 PINION_SOAK_CLIENTS=200 PINION_PROGRAM=build/sanitize/pinion apps_serve_soak_test
+//   PINION_SOAK_SECONDS=600 PINION_SOAK_CLIENTS=200 PINION_PROGRAM=build/sanitize/pinion apps_tests serve_soak
 #include <random>
 
 #include "tests/apps/server.h"
@@ -26,9 +26,9 @@ struct Counts {
   std::atomic<int64_t> answers{0}, wrong{0}, refused{0}, left{0}, broken{0}, slow{0}, failed{0};
 };
 
-class Client {
+class SoakClient {
  public:
-  Client(const Server& server, const std::vector<std::string>& alone, Counts& counts, uint32_t seed)
+  SoakClient(const Server& server, const std::vector<std::string>& alone, Counts& counts, uint32_t seed)
       : server_(server), alone_(alone), counts_(counts), random_(seed) {}
 
   void act() {
@@ -134,7 +134,7 @@ TEST(ServeSoak, RepliesEqualThoseOfLoneRequests) {
   std::vector<std::thread> threads;
   for (int64_t i = 0; i < clients; ++i) {
     threads.emplace_back([&, i] {
-      Client client(server, alone, counts, static_cast<uint32_t>(i));
+      SoakClient client(server, alone, counts, static_cast<uint32_t>(i));
       while (Clock::now() < end) client.act();
     });
   }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/layout.h"
+#include "tests/engine/ids.h"
 
 namespace pinion {
 namespace {
@@ -26,8 +27,6 @@ std::vector<int32_t> likeliest(int64_t k, const std::vector<float>& logits, cons
   for (const Candidate& one : found) EXPECT_EQ(one.weight, logits[static_cast<size_t>(one.id)]);
   return ids_of(found);
 }
-
-using Ids = std::vector<int32_t>;
 
 // Panels of 64 columns with the best ids 3, 70 and 129; the third panel has two columns.
 TEST(Candidates, LargestLogitsOfAnyPanels) {

@@ -11,6 +11,7 @@
 #include "engine/session/scheduler.h"
 #include "engine/session/session.h"
 #include "kernels/base/hash.h"
+#include "tests/engine/ids.h"
 #include "tests/engine/stories.h"
 #include "tests/engine/texts.h"
 #include "tests/temp_folder.h"
@@ -19,13 +20,6 @@ namespace pinion {
 namespace {
 
 namespace fs = std::filesystem;
-using Ids = std::vector<int32_t>;
-
-Ids operator+(Ids a, const Ids& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 Ids ids_of(int64_t count, uint32_t seed) {
   std::mt19937 random(seed);
   Ids ids(count);

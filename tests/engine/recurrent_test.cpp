@@ -8,21 +8,15 @@
 #include "engine/session/session.h"
 #include "engine/session/session_image.h"
 #include "engine/session/speculation.h"
+#include "tests/engine/ids.h"
 
 namespace pinion {
 namespace {
-
-using Ids = std::vector<int32_t>;
 
 // Token sequences as the chat templates of such models make them.
 const Ids kAnswerBegins = {4, 5, 6};  // <|im_start|>, assistant, newline
 const Ids kThinks = {7, 8};           // <think>, newline: at the end of a prompt, absent in later ones
 const Ids kAnswerEnds = {9, 6};       // <|im_end|>, newline
-
-Ids operator+(Ids a, const Ids& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 Ids question(int32_t length, int32_t first) {
   Ids ids(static_cast<size_t>(length));

@@ -41,7 +41,7 @@ std::set<int32_t> drawn(SamplerOptions options, const std::vector<float>& logits
   return {ids.begin(), ids.end()};
 }
 
-using Ids = std::set<int32_t>;
+using IdSet = std::set<int32_t>;
 
 TEST(Greedy, LargestLogitLowerIdAmongEquals) {
   EXPECT_EQ(greedy({1, 3, 2}), 1);
@@ -159,9 +159,9 @@ TEST(LogitBias, HandWorked) {
 }
 
 TEST(LogitBias, BansAndForces) {
-  EXPECT_EQ(drawn({.temperature = 1, .logit_bias = {{2, -kInfinity}}}, kHalves), Ids({0, 1, 3}));
-  EXPECT_EQ(drawn({.temperature = 1, .logit_bias = {{2, -100}}}, kHalves), Ids({0, 1, 3}));
-  EXPECT_EQ(drawn({.temperature = 1, .logit_bias = {{3, 100}}}, kHalves), Ids({3}));
+  EXPECT_EQ(drawn({.temperature = 1, .logit_bias = {{2, -kInfinity}}}, kHalves), IdSet({0, 1, 3}));
+  EXPECT_EQ(drawn({.temperature = 1, .logit_bias = {{2, -100}}}, kHalves), IdSet({0, 1, 3}));
+  EXPECT_EQ(drawn({.temperature = 1, .logit_bias = {{3, 100}}}, kHalves), IdSet({3}));
   EXPECT_EQ(draw({.logit_bias = {{0, -kInfinity}, {1, -kInfinity}}}, {3, 2, 1}, 1), std::vector<int32_t>({2}));
 }
 
@@ -207,10 +207,10 @@ TEST(LogitBias, UpdatesThePanels) {
 }
 
 TEST(TopK, KeepsMostLikely) {
-  EXPECT_EQ(drawn({.temperature = 1, .top_k = 1}, kHalves), Ids({2}));
-  EXPECT_EQ(drawn({.temperature = 1, .top_k = 2}, kHalves), Ids({2, 0}));
-  EXPECT_EQ(drawn({.temperature = 1, .top_k = 3}, kHalves), Ids({2, 0, 1}));  // 1 and 3 are equally likely
-  EXPECT_EQ(drawn({.temperature = 1, .top_k = 9}, kHalves), Ids({0, 1, 2, 3}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 1}, kHalves), IdSet({2}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 2}, kHalves), IdSet({2, 0}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 3}, kHalves), IdSet({2, 0, 1}));  // 1 and 3 are equally likely
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 9}, kHalves), IdSet({0, 1, 2, 3}));
 }
 
 // The top k in one panel of 64 logits, in several, among more than k equals, and beside NaN.
@@ -220,12 +220,12 @@ TEST(TopK, FindsCandidatesInAllPanels) {
   logits[299] = 4.5f;
   logits[72] = kNan;
   logits[130] = kNan;
-  EXPECT_EQ(drawn({.temperature = 1, .top_k = 3}, logits), Ids({70, 71, 75}));
-  EXPECT_EQ(drawn({.temperature = 1, .top_k = 4}, logits), Ids({70, 71, 75, 299}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 3}, logits), IdSet({70, 71, 75}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 4}, logits), IdSet({70, 71, 75, 299}));
   EXPECT_EQ(drawn({.temperature = 4, .top_k = 6}, logits),
-            Ids({0, 1, 70, 71, 75, 299}));  // the first two of many equals
+            IdSet({0, 1, 70, 71, 75, 299}));  // the first two of many equals
   EXPECT_EQ(drawn({.temperature = 4, .top_k = 8}, logits),
-            Ids({0, 1, 2, 3, 70, 71, 75, 299}));  // more candidates than panels
+            IdSet({0, 1, 2, 3, 70, 71, 75, 299}));  // more candidates than panels
 }
 
 // All other logits are minus infinity, with any filters.
@@ -286,43 +286,43 @@ TEST(TopK, UsesPenalisedLogits) {
 }
 
 TEST(TopP, KeepsFewestThatReachP) {
-  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0}, kHalves), Ids({2}));
-  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.49f}, kHalves), Ids({2}));
-  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.51f}, kHalves), Ids({2, 0}));
-  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.76f}, kHalves), Ids({2, 0, 1}));
-  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.99f}, kHalves), Ids({0, 1, 2, 3}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0}, kHalves), IdSet({2}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.49f}, kHalves), IdSet({2}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.51f}, kHalves), IdSet({2, 0}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.76f}, kHalves), IdSet({2, 0, 1}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.99f}, kHalves), IdSet({0, 1, 2, 3}));
 }
 
 TEST(TopP, AppliesAfterTopK) {
   // Among ids 2 and 0, id 2 has probability 2/3.
-  EXPECT_EQ(drawn({.temperature = 1, .top_k = 2, .top_p = 0.6f}, kHalves), Ids({2}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 2, .top_p = 0.6f}, kHalves), IdSet({2}));
 }
 
 TEST(TopP, AppliesAfterTemperature) {
   // Half the temperature squares the probabilities: 16 : 4 : 1 : 1.
-  EXPECT_EQ(drawn({.temperature = 0.5f, .top_p = 0.72f}, kHalves), Ids({2}));
+  EXPECT_EQ(drawn({.temperature = 0.5f, .top_p = 0.72f}, kHalves), IdSet({2}));
 }
 
 TEST(MinP, DropsUnlikelyTokens) {
-  EXPECT_EQ(drawn({.temperature = 1, .min_p = 0.2f}, kHalves), Ids({0, 1, 2, 3}));
-  EXPECT_EQ(drawn({.temperature = 1, .min_p = 0.3f}, kHalves), Ids({2, 0}));
-  EXPECT_EQ(drawn({.temperature = 1, .min_p = 1}, kHalves), Ids({2}));
+  EXPECT_EQ(drawn({.temperature = 1, .min_p = 0.2f}, kHalves), IdSet({0, 1, 2, 3}));
+  EXPECT_EQ(drawn({.temperature = 1, .min_p = 0.3f}, kHalves), IdSet({2, 0}));
+  EXPECT_EQ(drawn({.temperature = 1, .min_p = 1}, kHalves), IdSet({2}));
 }
 
 // Surprises of kHalves: 2, 3, 1, 3 bits, 1.75 on average: id 0 is nearest, then 2.
 TEST(Typical, KeepsTokensOfMeanSurprise) {
-  EXPECT_EQ(drawn({.temperature = 1, .typical_p = 0.2f}, kHalves), Ids({0}));
-  EXPECT_EQ(drawn({.temperature = 1, .typical_p = 0.3f}, kHalves), Ids({0, 2}));
-  EXPECT_EQ(drawn({.temperature = 1, .typical_p = 0.8f}, kHalves), Ids({0, 1, 2}));
-  EXPECT_EQ(drawn({.temperature = 1, .typical_p = 0}, {kNan, 1, -kInfinity}), Ids({1}));
-  EXPECT_EQ(drawn({.temperature = 1, .top_k = 2, .typical_p = 0.5f}, kHalves), Ids({2})) << "of 2/3 and 1/3";
+  EXPECT_EQ(drawn({.temperature = 1, .typical_p = 0.2f}, kHalves), IdSet({0}));
+  EXPECT_EQ(drawn({.temperature = 1, .typical_p = 0.3f}, kHalves), IdSet({0, 2}));
+  EXPECT_EQ(drawn({.temperature = 1, .typical_p = 0.8f}, kHalves), IdSet({0, 1, 2}));
+  EXPECT_EQ(drawn({.temperature = 1, .typical_p = 0}, {kNan, 1, -kInfinity}), IdSet({1}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 2, .typical_p = 0.5f}, kHalves), IdSet({2})) << "of 2/3 and 1/3";
 }
 
 TEST(Xtc, DropsAllButTheLeastLikelyTopChoice) {
-  EXPECT_EQ(drawn({.temperature = 1, .xtc_probability = 1, .xtc_threshold = 0.2f}, kHalves), Ids({0, 1, 3}));
-  EXPECT_EQ(drawn({.temperature = 1, .xtc_probability = 1, .xtc_threshold = 0.1f}, kHalves), Ids({3}));
-  EXPECT_EQ(drawn({.temperature = 1, .xtc_probability = 1, .xtc_threshold = 0.6f}, kHalves), Ids({0, 1, 2, 3}));
-  EXPECT_EQ(drawn({.temperature = 1, .xtc_probability = 0.5f, .xtc_threshold = 0.2f}, kHalves), Ids({0, 1, 2, 3}));
+  EXPECT_EQ(drawn({.temperature = 1, .xtc_probability = 1, .xtc_threshold = 0.2f}, kHalves), IdSet({0, 1, 3}));
+  EXPECT_EQ(drawn({.temperature = 1, .xtc_probability = 1, .xtc_threshold = 0.1f}, kHalves), IdSet({3}));
+  EXPECT_EQ(drawn({.temperature = 1, .xtc_probability = 1, .xtc_threshold = 0.6f}, kHalves), IdSet({0, 1, 2, 3}));
+  EXPECT_EQ(drawn({.temperature = 1, .xtc_probability = 0.5f, .xtc_threshold = 0.2f}, kHalves), IdSet({0, 1, 2, 3}));
   EXPECT_EQ(draw({.temperature = 1, .xtc_probability = 0, .seed = 4}, kHalves, 50),
             draw({.temperature = 1, .seed = 4}, kHalves, 50));
 }
@@ -331,14 +331,15 @@ TEST(Xtc, DropsAllButTheLeastLikelyTopChoice) {
 TEST(TopNSigma, DropsLogitsFarBelowTheLargest) {
   const Logits logits = {5, -3, 3, 0, 0};
   EXPECT_EQ(adjusted({.top_n_sigma = 1}, logits, {}), Logits({5, -kInfinity, 3, -kInfinity, -kInfinity}));
-  EXPECT_EQ(drawn({.temperature = 1, .top_n_sigma = 0.5f}, logits), Ids({0}));
-  EXPECT_EQ(drawn({.temperature = 9, .top_n_sigma = 2}, logits), Ids({0, 2, 3, 4}));
-  EXPECT_EQ(drawn({.temperature = 3, .top_n_sigma = 2, .allowed_ids = {1}}, logits), Ids({1})) << "of the allowed ids";
-  EXPECT_EQ(drawn({.temperature = 3, .top_n_sigma = 1}, {2, 2, 2}), Ids({0, 1, 2}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_n_sigma = 0.5f}, logits), IdSet({0}));
+  EXPECT_EQ(drawn({.temperature = 9, .top_n_sigma = 2}, logits), IdSet({0, 2, 3, 4}));
+  EXPECT_EQ(drawn({.temperature = 3, .top_n_sigma = 2, .allowed_ids = {1}}, logits), IdSet({1}))
+      << "of the allowed ids";
+  EXPECT_EQ(drawn({.temperature = 3, .top_n_sigma = 1}, {2, 2, 2}), IdSet({0, 1, 2}));
 }
 
 TEST(AllowedIds, ExcludeAllOthers) {
-  EXPECT_EQ(drawn({.temperature = 5, .allowed_ids = {0, 3}}, kHalves), Ids({0, 3}));
+  EXPECT_EQ(drawn({.temperature = 5, .allowed_ids = {0, 3}}, kHalves), IdSet({0, 3}));
   EXPECT_EQ(draw({.allowed_ids = {1, 900}}, {3, 2, 5}, 1), std::vector<int32_t>({1}));
   EXPECT_EQ(draw({.logit_bias = {{0, 100}}, .allowed_ids = {1}}, {3, 2, 5}, 1), std::vector<int32_t>({1}));
 }
@@ -368,11 +369,11 @@ TEST(RepeatLastN, LimitsThePenalties) {
 }
 
 TEST(Draw, SkipsImpossibleTokens) {
-  EXPECT_EQ(drawn({.temperature = 1}, {kNan, 1, -kInfinity, 1, kNan}), Ids({1, 3}));
-  EXPECT_EQ(drawn({.temperature = 1}, {-kInfinity, -kInfinity}), Ids({0}));
-  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.9f}, {kNan, kNan}), Ids({0}));
-  EXPECT_EQ(drawn({.temperature = 1e-30f}, {1, 2, 1.999f}), Ids({1}));
-  EXPECT_EQ(drawn({.temperature = 1, .top_k = 2}, {0, kInfinity, 5}), Ids({1}));
+  EXPECT_EQ(drawn({.temperature = 1}, {kNan, 1, -kInfinity, 1, kNan}), IdSet({1, 3}));
+  EXPECT_EQ(drawn({.temperature = 1}, {-kInfinity, -kInfinity}), IdSet({0}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.9f}, {kNan, kNan}), IdSet({0}));
+  EXPECT_EQ(drawn({.temperature = 1e-30f}, {1, 2, 1.999f}), IdSet({1}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 2}, {0, kInfinity, 5}), IdSet({1}));
 }
 
 TEST(Draw, FollowsSoftmax) {

@@ -6,18 +6,12 @@
 
 #include "engine/session/scheduler.h"
 #include "tests/engine/batch.h"
+#include "tests/engine/ids.h"
 
 namespace pinion {
 namespace {
 
-using Ids = std::vector<int32_t>;
-
 constexpr int32_t kEndOfMessage = 2;  // an end-of-sequence id of the fixtures
-
-Ids operator+(Ids a, const Ids& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 std::unique_ptr<Model> load_long(const std::string& family) {
   std::unique_ptr<Model> model;

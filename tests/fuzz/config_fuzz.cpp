@@ -7,6 +7,7 @@
 #include "engine/session/generation_config.h"
 #include "loader/config/model_config.h"
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/target.h"
 
 using pinion::failed;
 using pinion::require;
@@ -60,7 +61,7 @@ static void check_model(std::string_view text) {
   }
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(config) {
   const std::string_view text{reinterpret_cast<const char*>(data), size};
   check_model(text);
   pinion::GenerationDefaults defaults;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/target.h"
 #include "tokenizer/tokens/tokenizer.h"
 #include "tokenizer/tokens/unicode.h"
 
@@ -45,7 +46,7 @@ Ids ids_of(std::string_view bytes, int32_t vocabulary) {
 }  // namespace
 
 // Input: a byte that selects the tokenizer, a byte of options, ids or a text.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(decoder) {
   if (size < 2) return 0;
   const auto tokenizer = fixture(data[0]);
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);

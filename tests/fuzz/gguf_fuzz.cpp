@@ -10,8 +10,9 @@
 #include "loader/checkpoint/number_formats.h"
 #include "loader/gguf/gguf.h"
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(gguf) {
   const std::span<const std::byte> file{reinterpret_cast<const std::byte*>(data), size};
   pinion::GgufFile parsed;
   if (pinion::failed(pinion::parse_gguf(file, "file", &parsed))) return 0;

@@ -5,9 +5,10 @@
 
 #include "loader/gguf/gguf_folder.h"
 #include "tests/fuzz/check_tokenizer.h"
+#include "tests/fuzz/target.h"
 #include "tokenizer/tokens/tokenizer_internal.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(gguf_tokenizer) {
   pinion::Json metadata;
   std::map<std::string, std::string> texts;
   if (pinion::parse_json({reinterpret_cast<const char*>(data), size}, "metadata", &metadata)) return 0;

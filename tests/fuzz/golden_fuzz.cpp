@@ -7,6 +7,7 @@
 #include "apps/golden/golden.h"
 #include "loader/files/json.h"
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/target.h"
 
 using namespace pinion;
 
@@ -15,7 +16,7 @@ static void check_prompt(const GoldenPrompt& prompt) {
   for (const int32_t id : prompt.ids) require(id >= 0);
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(golden) {
   Json json;
   if (failed(parse_json({reinterpret_cast<const char*>(data), size}, "file", &json))) return 0;
   std::vector<GoldenPrompt> prompts;

@@ -5,12 +5,13 @@
 #include <string_view>
 
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/target.h"
 #include "tokenizer/templates/jinja.h"
 #include "tokenizer/tokens/unicode.h"
 
 using namespace pinion;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(jinja) {
   const std::string source = to_utf8(std::string_view(reinterpret_cast<const char*>(data), size));
   const Error e = jinja::check_source(jinja::normalized_source(source), "t");
   require(!failed(e) || e.message().starts_with("t: template does not parse: "));

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/target.h"
 #include "tokenizer/grammar/sources.h"
 #include "tokenizer/tokens/regex.h"
 #include "tokenizer/tokens/unicode.h"
@@ -39,7 +40,7 @@ bool is_foreign(const std::string& pattern) {
 }  // namespace
 
 // Input: a pattern, a zero byte, the content of a JSON string; without the zero byte a schema.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(json_schema) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   const size_t cut = bytes.find('\0');
   std::string written;

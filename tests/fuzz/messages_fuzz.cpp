@@ -9,6 +9,7 @@
 
 #include "loader/files/json.h"
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/target.h"
 #include "tokenizer/templates/chat_template.h"
 
 using namespace pinion;
@@ -23,7 +24,7 @@ static void append_strings(const Ordered& value, std::vector<std::string>* out) 
   }
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(messages) {
   static const std::vector<AddedToken> kTokens = {{.content = "<|im_start|>", .id = 1, .special = true},
                                                   {.content = "<|im_end|>", .id = 2, .special = true},
                                                   {.content = "</s>", .id = 3, .special = true},

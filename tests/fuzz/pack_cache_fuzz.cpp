@@ -14,6 +14,7 @@
 #include "loader/files/mapped_file.h"
 #include "loader/pack/pack_cache.h"
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/target.h"
 
 namespace {
 
@@ -59,7 +60,7 @@ bool is_accepted(std::string_view bytes) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(pack_cache) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const std::string& right = right_file();
   std::string changed = right;

@@ -3,9 +3,10 @@
 #include <cstdint>
 
 #include "tests/fuzz/check_tokenizer.h"
+#include "tests/fuzz/target.h"
 #include "tokenizer/tokens/tokenizer_internal.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(rank_files) {
   const auto tokenizer = std::make_shared<pinion::Tokenizer>();
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const auto load = pinion::is_rank_list(bytes) ? pinion::load_rank_list : pinion::load_tekken;

@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/target.h"
 #include "tokenizer/tokens/regex.h"
 #include "tokenizer/tokens/unicode.h"
 
 using namespace pinion;
 
 // Input: a byte of options, the expression, a zero byte, the text.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(regex) {
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   const size_t cut = std::min(bytes.find('\0'), bytes.size());

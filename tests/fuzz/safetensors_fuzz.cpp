@@ -5,8 +5,9 @@
 
 #include "loader/checkpoint/safetensors.h"
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(safetensors) {
   const std::span<const std::byte> file{reinterpret_cast<const std::byte*>(data), size};
   pinion::Safetensors parsed;
   (void)pinion::failed(pinion::parse_safetensors(file, "file", &parsed));

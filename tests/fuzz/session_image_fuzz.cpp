@@ -12,6 +12,7 @@
 #include "engine/session/session_image.h"
 #include "kernels/base/hash.h"
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/target.h"
 
 namespace {
 
@@ -80,7 +81,7 @@ struct Case {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(session_image) {
   // A sliding window and more than one cache block; a recurrent state; longrope factors that change at 21 tokens.
   static Case cases[] = {{"mistral_window", pinion::KvType::q8, 258},
                          {"qwen3_5", pinion::KvType::f32, 3},

@@ -14,6 +14,7 @@
 #include "loader/files/json.h"
 #include "loader/quant/stored_weights.h"
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/target.h"
 
 namespace {
 
@@ -44,7 +45,7 @@ std::vector<float> read_by(const pinion::LinearWeight& weight, int64_t step) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(stored_weights) {
   const std::string_view text{reinterpret_cast<const char*>(data), size};
   const size_t line = std::min(text.find('\n'), size);
   std::optional<pinion::Quantization> quantization(std::in_place);

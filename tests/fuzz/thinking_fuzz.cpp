@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/target.h"
 #include "tokenizer/answers/answer_text.h"
 
 namespace {
@@ -45,7 +46,7 @@ std::string text_of(std::string_view bytes) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(thinking) {
   if (size < 2) return 0;
   const std::string text = text_of({reinterpret_cast<const char*>(data) + 2, size - 2});
   const bool inside = data[0] & 1;

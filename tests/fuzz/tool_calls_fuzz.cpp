@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/target.h"
 #include "tokenizer/answers/answer_text.h"
 #include "tokenizer/answers/tool_calls.h"
 #include "tokenizer/tokens/unicode.h"
@@ -191,7 +192,7 @@ void check_calls(const std::vector<ToolEvent>& events) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(tool_calls) {
   if (size < 3) return 0;
   ToolCallOptions options;
   const ToolFormatRow& row = tool_formats()[data[0] % tool_formats().size()];

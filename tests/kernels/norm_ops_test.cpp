@@ -36,7 +36,7 @@ void expect_rms_norm(const std::vector<float>& x, const std::vector<float>& weig
   });
 }
 
-TEST(RmsNorm, HandWorked) {
+TEST(RmsNorm, HandWorkedInBf16) {
   // mean of squares (9 + 16 + 0 + 0) / 4 = 6.25, so x / 2.5.
   const std::vector<bf16> x = to_bf16({3, -4, 0, 0}), weight = to_bf16({5, 10, 7, 1});
   std::vector<bf16> out(4);

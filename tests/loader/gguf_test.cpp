@@ -22,7 +22,7 @@ Error parse(std::string_view file, GgufFile* out) {
   return parse_gguf(exact, "file", out);
 }
 
-std::string message(std::string_view file) {
+std::string gguf_message(std::string_view file) {
   GgufFile parsed;
   return parse(file, &parsed).message();
 }
@@ -96,14 +96,14 @@ TEST(Gguf, CutsMayBeMinusInfinity) {
 TEST(Gguf, PrefixesAreRefused) {
   const std::string file = valid_file().file();
   for (size_t bytes = 0; bytes < file.size(); ++bytes) {
-    const std::string text = message(file.substr(0, bytes));
+    const std::string text = gguf_message(file.substr(0, bytes));
     EXPECT_NE(text.find(bytes < 4 ? "not a GGUF file" : "download it again"), std::string::npos) << bytes << text;
   }
-  EXPECT_EQ(message(file + "padding"), "");
+  EXPECT_EQ(gguf_message(file + "padding"), "");
 }
 
 TEST(Gguf, OtherFilesAndVersions) {
-  const auto version = [](uint32_t number) { return message(GgufWriter{.version = number}.file()); };
+  const auto version = [](uint32_t number) { return gguf_message(GgufWriter{.version = number}.file()); };
   EXPECT_EQ(version(2), "");
   EXPECT_EQ(version(0), "file: not a GGUF file: want version 2 or 3, have 0");
   EXPECT_EQ(version(1),
@@ -111,10 +111,10 @@ TEST(Gguf, OtherFilesAndVersions) {
   EXPECT_EQ(version(4), "file: unknown version of GGUF: want version 2 or 3, have 4");
   EXPECT_EQ(version(0x03000000),
             "file: a big-endian GGUF file; download the little-endian one: want version 2 or 3, have 50331648");
-  EXPECT_EQ(message("FUGG"), "file: not a GGUF file");
-  EXPECT_EQ(message(""), "file: not a GGUF file");
-  EXPECT_NE(message("version https://git-lfs.github.com/spec/v1\n").find("git lfs pull"), std::string::npos);
-  EXPECT_NE(message("<!DOCTYPE html>").find("a web page instead of the file"), std::string::npos);
+  EXPECT_EQ(gguf_message("FUGG"), "file: not a GGUF file");
+  EXPECT_EQ(gguf_message(""), "file: not a GGUF file");
+  EXPECT_NE(gguf_message("version https://git-lfs.github.com/spec/v1\n").find("git lfs pull"), std::string::npos);
+  EXPECT_NE(gguf_message("<!DOCTYPE html>").find("a web page instead of the file"), std::string::npos);
 }
 
 struct BadValue {
@@ -160,7 +160,7 @@ TEST(Gguf, InvalidValuesAreErrors) {
     GgufWriter writer;
     writer.add("before", 1u);
     writer.add("key", c.type, c.bytes);
-    EXPECT_EQ(message(writer.header()), c.message);
+    EXPECT_EQ(gguf_message(writer.header()), c.message);
   }
 }
 
@@ -168,7 +168,7 @@ TEST(Gguf, InvalidKeysAreErrors) {
   const auto with_key = [](std::string_view key) {
     GgufWriter writer;
     writer.add(key, 1u);
-    return message(writer.file());
+    return gguf_message(writer.file());
   };
   EXPECT_EQ(with_key(""), "file: invalid key: \"\"");
   EXPECT_EQ(with_key("a\nb"), "file: invalid key: \"a\\nb\"");
@@ -179,12 +179,12 @@ TEST(Gguf, InvalidKeysAreErrors) {
   GgufWriter twice;
   twice.add("key", 1u);
   twice.add("key", "text");
-  EXPECT_EQ(message(twice.file()), "file: key: key given twice");
+  EXPECT_EQ(gguf_message(twice.file()), "file: key: key given twice");
 }
 
 TEST(Gguf, CountsAreBoundedByTheFile) {
   const auto with_counts = [](uint64_t tensors, uint64_t keys) {
-    return message(GgufWriter{.keys = keys, .tensors = tensors}.file());
+    return gguf_message(GgufWriter{.keys = keys, .tensors = tensors}.file());
   };
   const std::string too_many = "file: too many values: want at most 8000000 in the header, have ";
   const std::string too_short = "file: file ends inside the header; download it again: want ";
@@ -241,7 +241,7 @@ TEST(Gguf, InvalidTensorsAreErrors) {
     std::string file = writer.file();
     file.resize(128);  // 64 bytes of data behind a header of 57 to 89 bytes
     const std::string prefix = std::string_view(c.message).empty() ? "" : "file: t: ";
-    EXPECT_EQ(message(file), prefix + c.message);
+    EXPECT_EQ(gguf_message(file), prefix + c.message);
   }
 }
 
@@ -251,7 +251,7 @@ TEST(Gguf, TensorsFollowEachOther) {
     writer.add_tensor("a", {3}, kF32Tensor, std::string(12, 'x'));
     writer.add_info(name, {1}, kF32Tensor, offset);
     writer.data.resize(64);
-    return message(writer.file());
+    return gguf_message(writer.file());
   };
   EXPECT_EQ(with_second("b", 32), "");
   EXPECT_EQ(with_second("a", 32), "file: a: tensor given twice");
@@ -269,7 +269,7 @@ TEST(Gguf, Alignment) {
     writer.add("general.alignment", value);
     writer.add_tensor("a", {1}, kF16Tensor, "12");
     writer.add_tensor("b", {1}, kF16Tensor, "34");
-    return message(writer.file());
+    return gguf_message(writer.file());
   };
   for (const uint32_t value : {1, 8, 32, 64, 4096}) EXPECT_EQ(aligned(value, value), "");
   EXPECT_EQ(aligned(64, 32), "file: b: wrong offset: want 64, have 32");
@@ -280,7 +280,7 @@ TEST(Gguf, Alignment) {
   EXPECT_EQ(aligned(1u << 31, 32), range + "2147483648");
   GgufWriter text;
   text.add("general.alignment", "32");
-  EXPECT_NE(message(text.file()).find("general.alignment: wrong type"), std::string::npos);
+  EXPECT_NE(gguf_message(text.file()).find("general.alignment: wrong type"), std::string::npos);
 }
 
 TEST(Gguf, AHugeHeaderIsRefused) {
@@ -302,7 +302,7 @@ TEST(Gguf, ManyValuesAreNotQuadratic) {
   for (uint64_t i = 0; i < 50'000; ++i) writer.add_info(tokens[i], {32}, 24, i * 32);
   writer.data.resize(50'000 * 32);
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_EQ(message(writer.file()), "");
+  EXPECT_EQ(gguf_message(writer.file()), "");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20)) << "below 0.1 s in a release build";
 }
 

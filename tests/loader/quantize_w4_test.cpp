@@ -136,7 +136,7 @@ TEST(QuantizeW4, LargestWeightIsClippedOnlyIfAllowed) {
   EXPECT_TRUE(was_clipped);
 }
 
-struct Packed {
+struct PackedW4 {
   Arena arena;
   Matrix matrix;
   Error failure;
@@ -154,8 +154,8 @@ struct Packed {
   }
 };
 
-Packed pack(const std::vector<float>& values, int64_t n, int64_t k, int threads = 2) {
-  Packed packed;
+PackedW4 pack(const std::vector<float>& values, int64_t n, int64_t k, int threads = 2) {
+  PackedW4 packed;
   const TensorView view = {"w", DType::f32, {n, k}, reinterpret_cast<const std::byte*>(values.data()), n * k * 4};
   const PackJob job{view, Format::w4, &packed.matrix};
   EXPECT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
@@ -179,7 +179,7 @@ TEST(PackW4, ShapesAroundGroupAndPanelSizes) {
     for (const int64_t k : {1, 31, 32, 33, 64, 100}) {
       SCOPED_TRACE(std::to_string(n) + "x" + std::to_string(k));
       const std::vector<float> values = random_rows(n, k);
-      const Packed packed = pack(values, n, k);
+      const PackedW4 packed = pack(values, n, k);
       ASSERT_EQ(packed.failure.message(), "");
       EXPECT_EQ(packed.matrix.column_sum, nullptr);
       for (int64_t row = 0; row < padded_n(n); ++row) {
@@ -202,7 +202,7 @@ TEST(PackW4, ShapesAroundGroupAndPanelSizes) {
 
 TEST(PackW4, SmallestAndLargestRows) {
   const float largest = std::numeric_limits<float>::max();
-  const Packed packed = pack({0x1p-119f, 0, 0, 0, 0x1p-120f, 0, 0, 0, largest, -largest, 0, 0, 0, 0, 0, 0}, 4, 4);
+  const PackedW4 packed = pack({0x1p-119f, 0, 0, 0, 0x1p-120f, 0, 0, 0, largest, -largest, 0, 0, 0, 0, 0, 0}, 4, 4);
   EXPECT_EQ(packed.weight(0, 0), 0x1p-119f);
   EXPECT_EQ(packed.weight(1, 0), 0.0f) << "as w8";
   EXPECT_EQ(packed.matrix.scale[1], 0.0f);
@@ -225,7 +225,7 @@ TEST(PackW4, CodesWithTheSmallestScales) {
   const std::vector<float> scales = {0x1p-149f, 1.0f};
   const TensorView view = {"w", DType::i8, {2, 4}, reinterpret_cast<const std::byte*>(codes.data()), 8};
   const TensorView scale = {"s", DType::f32, {2, 1}, reinterpret_cast<const std::byte*>(scales.data()), 8};
-  Packed packed;
+  PackedW4 packed;
   const PackJob job{view, Format::w4, &packed.matrix, scale};
   ASSERT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
   ASSERT_EQ(pack_all(crew(1), {&job, 1}, packed.arena.data).message(), "");
@@ -246,7 +246,7 @@ TEST(PackW4, BytesDoNotDependOnTheSourceType) {
     half.push_back(to_f16(value));
     ASSERT_EQ(to_float(half.back()), value);
   }
-  const Packed wanted = pack(values, n, k);
+  const PackedW4 wanted = pack(values, n, k);
   const auto view = [&](DType dtype, const void* data, int64_t element_bytes) {
     return TensorView{"w", dtype, {n, k}, static_cast<const std::byte*>(data), n * k * element_bytes};
   };
@@ -255,7 +255,7 @@ TEST(PackW4, BytesDoNotDependOnTheSourceType) {
                                         float* rows) { std::copy_n(values.data() + first * k, count * k, rows); },
                             .explain_nan = {},
                             .scattered = false};
-  Packed packed;
+  PackedW4 packed;
   const PackJob jobs[] = {{view(DType::bf16, narrow.data(), 2), Format::w4, &packed.matrix, {}, {}},
                           {view(DType::f16, half.data(), 2), Format::w4, &packed.matrix, {}, {}},
                           {view(DType::u8, half.data(), 1), Format::w4, &packed.matrix, {}, reader}};
@@ -271,7 +271,7 @@ TEST(PackW4, Int8CodesAreDecoded) {
   const std::vector<float> scales = {0.5f, 3.0f};
   const TensorView view = {"w", DType::i8, {2, 4}, reinterpret_cast<const std::byte*>(codes.data()), 8};
   const TensorView scale = {"s", DType::f32, {2, 1}, reinterpret_cast<const std::byte*>(scales.data()), 8};
-  Packed packed;
+  PackedW4 packed;
   const PackJob job{view, Format::w4, &packed.matrix, scale};
   ASSERT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
   ASSERT_EQ(pack_all(crew(1), {&job, 1}, packed.arena.data).message(), "");

@@ -42,13 +42,13 @@ TEST(RowOrder, FileRows) {
 constexpr RowOrder kOrder = {10, 4};
 constexpr int64_t kRows = 150, kWidth = 40;
 
-struct Packed {
+struct PackedRows {
   Arena arena;
   Matrix matrix;
   Error failure;
 };
 
-void pack(PackJob job, Packed* out) {
+void pack(PackJob job, PackedRows* out) {
   job.out = &out->matrix;
   ASSERT_FALSE(allocate_arena(packed_bytes({&job, 1}), &out->arena));
   std::memset(out->arena.data, 0x55, out->arena.bytes);
@@ -73,7 +73,7 @@ std::vector<T> reordered(const std::vector<T>& file, int64_t width, const RowOrd
 }
 
 void expect_same(PackJob plain, PackJob ordered, const RowOrder& order = kOrder) {
-  Packed a, b;
+  PackedRows a, b;
   ordered.order = order;
   ASSERT_NO_FATAL_FAILURE(pack(std::move(plain), &a));
   ASSERT_NO_FATAL_FAILURE(pack(std::move(ordered), &b));
@@ -154,7 +154,7 @@ TEST(RowOrder, SelectedRowsPackLikeATensor) {
   }
   PackJob job = {view_of(file, DType::f32, {kRows, kWidth}), Format::w8};
   job.order = {.head_rows = 10, .rows = 60, .step = 30, .first = 0};
-  Packed packed;
+  PackedRows packed;
   ASSERT_NO_FATAL_FAILURE(pack(job, &packed));
   EXPECT_EQ(packed.failure.message(), "w: has too few rows: want 160, have 150");
 }
@@ -192,11 +192,11 @@ TEST(RowOrder, BadRowIsNamedByFileRow) {
   file[12 * kWidth + 3] = std::numeric_limits<float>::quiet_NaN();
   PackJob job = {view_of(file, DType::f32, {kRows, kWidth}), Format::w8};
   job.order = kOrder;
-  Packed packed;
+  PackedRows packed;
   ASSERT_NO_FATAL_FAILURE(pack(job, &packed));
   EXPECT_EQ(packed.failure.message(), "w row 12: NaN or infinity in the weights");
   job.order = {.head_rows = 2, .rows = 50, .step = 6, .first = 0};
-  Packed part;
+  PackedRows part;
   ASSERT_NO_FATAL_FAILURE(pack(job, &part));
   EXPECT_EQ(part.failure.message(), packed.failure.message());
 }

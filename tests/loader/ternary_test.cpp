@@ -91,7 +91,7 @@ struct Source {
   }
 };
 
-struct Packed {
+struct PackedW2 {
   Arena arena;
   Matrix matrix;
   Error failure;
@@ -107,8 +107,8 @@ struct Packed {
   }
 };
 
-Packed pack(const TensorView& view, int threads = 2) {
-  Packed packed;
+PackedW2 pack(const TensorView& view, int threads = 2) {
+  PackedW2 packed;
   const PackJob job{view, Format::w2, &packed.matrix};
   EXPECT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
   std::memset(packed.arena.data, 0x55, packed.arena.bytes);  // padding must be written
@@ -122,7 +122,7 @@ TEST(PackW2, WeightsAreExact) {
       for (const int64_t k : {128, 256, 384}) {
         SCOPED_TRACE(std::to_string(n) + "x" + std::to_string(k) + " " + std::string(dtype_name(dtype)));
         const Source source(dtype, n, k);
-        const Packed packed = pack(source.view);
+        const PackedW2 packed = pack(source.view);
         ASSERT_EQ(packed.failure.message(), "");
         EXPECT_EQ(packed.matrix.column_sum, nullptr);
         EXPECT_EQ(packed.matrix.rotation, 1);
@@ -141,7 +141,7 @@ TEST(PackW2, WeightsAreExact) {
 
 TEST(PackW2, ScalesBelowF16) {
   const Source source(DType::bf16, 3, 256, 0x1p-60f);
-  const Packed packed = pack(source.view);
+  const PackedW2 packed = pack(source.view);
   ASSERT_EQ(packed.failure.message(), "");
   std::vector<float> values(3 * 256);
   read_floats(source.view, values.data());

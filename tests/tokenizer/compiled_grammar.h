@@ -19,17 +19,17 @@ inline std::shared_ptr<const Tokenizer> load_named(const std::string& name) {
   return tokenizer;
 }
 
-using Kind = GrammarSource::Kind;
+using GrammarKind = GrammarSource::Kind;
 
 class Compiled {
  public:
   explicit Compiled(const std::string& tokenizer = "qwen2")
       : tokenizer_(load_named(tokenizer)), compiler_(tokenizer_) {}
 
-  std::string error_of(Kind kind, const std::string& source, bool is_trusted = true) {
+  std::string error_of(GrammarKind kind, const std::string& source, bool is_trusted = true) {
     return compiler_.compile({.kind = kind, .text = source}, "g", is_trusted, &grammar_).message();
   }
-  void compile(Kind kind, const std::string& source) { EXPECT_EQ(error_of(kind, source), ""); }
+  void compile(GrammarKind kind, const std::string& source) { EXPECT_EQ(error_of(kind, source), ""); }
 
   // True if the grammar accepts the whole text, both in the tokens of encode() and byte by byte.
   bool takes(const std::string& text) {

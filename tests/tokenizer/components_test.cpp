@@ -38,7 +38,7 @@ std::string tokens(const std::string& file, const std::string& text, EncodeOptio
   return result;
 }
 
-std::string load_error(const std::string& file) {
+std::string components_error(const std::string& file) {
   Tokenizer tokenizer;
   return load_tokenizer_json(file, "file", &tokenizer).message();
 }
@@ -78,15 +78,15 @@ TEST(Bpe, LastDuplicateCounts) {
   EXPECT_EQ(token_text(tokenizer, 1), "b");  // the greater of two tokens
   EXPECT_EQ(token_text(tokenizer, 2), "");
   EXPECT_EQ(token_text(tokenizer, 3), "c");
-  EXPECT_EQ(load_error(model_file(R"("vocab": {"a": 1}, "vocab": [1], "merges": [])")),
+  EXPECT_EQ(components_error(model_file(R"("vocab": {"a": 1}, "vocab": [1], "merges": [])")),
             "file: model: vocab: missing or wrong type: want an object");
-  EXPECT_EQ(load_error(R"({"model": {"vocab": {"a": 1}}, "model": {"merges": []}})"),
+  EXPECT_EQ(components_error(R"({"model": {"vocab": {"a": 1}}, "model": {"merges": []}})"),
             "file: model: vocab: missing or wrong type: want an object");
 }
 
 TEST(Bpe, RejectsBadVocabulariesAndMerges) {
   const auto vocabulary_error = [](const std::string& members) {
-    return load_error(model_file("\"vocab\": {" + members + "}, \"merges\": []"));
+    return components_error(model_file("\"vocab\": {" + members + "}, \"merges\": []"));
   };
   const std::string want = "want an integer from 0 to 1048575, have ";
   EXPECT_EQ(vocabulary_error(R"("b": -1, "a": 1048576)"),
@@ -97,7 +97,7 @@ TEST(Bpe, RejectsBadVocabulariesAndMerges) {
   EXPECT_EQ(vocabulary_error(R"("b": "\n")"), "file: model: vocab: \"b\": bad token id: " + want + "\"\\n\"");
   EXPECT_EQ(vocabulary_error(""), "file: model: vocab: no tokens");
   const auto merge_error = [](const std::string& merges) {
-    return load_error(model_file(R"("vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b", )" + merges + "]"));
+    return components_error(model_file(R"("vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b", )" + merges + "]"));
   };
   const std::string bad = "file: model: merges: 1: bad merge: want two tokens, have ";
   for (const auto& [merge, have] : std::map<std::string, std::string>{{R"("a")", R"("a")"},
@@ -140,7 +140,7 @@ TEST(Split, RegexesFollowOniguruma) {
   EXPECT_EQ(tokens(make_file(split("(?i:AB)", "Removed")), "cabd"), "c|d");
   for (const char* pattern :
        {"(", "[a", "[[:nothing:]]", "[a&&]", "a{1,2}+", "\\X", "\\K", "(?m:.)", "(?i)[\\p{Lu}]", "\\p{Nothing}"}) {
-    EXPECT_NE(load_error(make_file(split(pattern, "Isolated"))), "") << pattern;
+    EXPECT_NE(components_error(make_file(split(pattern, "Isolated"))), "") << pattern;
   }
 }
 
@@ -215,7 +215,7 @@ TEST(Template, SurroundsTheText) {
 
 TEST(BadFiles, ErrorsNameTheField) {
   const auto has = [](const std::string& file, const std::string& part) {
-    EXPECT_NE(load_error(file).find(part), std::string::npos) << load_error(file);
+    EXPECT_NE(components_error(file).find(part), std::string::npos) << components_error(file);
   };
   has("", "invalid JSON");
   has("[]", "an object");
@@ -258,13 +258,15 @@ TEST(BadFiles, SlowTextsAreRejected) {
 TEST(BadFiles, TooManyComponentsAreRejected) {
   Json steps = Json::array();
   for (int i = 0; i < 1000; ++i) steps.push_back({{"type", "WhitespaceSplit"}});
-  const std::string e = load_error(make_file({{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}}}));
+  const std::string e =
+      components_error(make_file({{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}}}));
   EXPECT_NE(e.find("at most 64"), std::string::npos) << e;
 }
 
 TEST(BadFiles, EveryPrefixIsRejected) {
   const std::string file = make_file(split("\\s", "Removed"));
-  for (size_t length = 0; length < file.size(); ++length) EXPECT_NE(load_error(file.substr(0, length)), "") << length;
+  for (size_t length = 0; length < file.size(); ++length)
+    EXPECT_NE(components_error(file.substr(0, length)), "") << length;
 }
 
 TEST(Decoder, StripLongerThanTheToken) {

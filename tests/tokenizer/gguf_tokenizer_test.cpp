@@ -99,17 +99,17 @@ void expect_same(const Tokenizer& tokenizer, const Tokenizer& wanted) {
   }
 }
 
-struct Kind {
+struct GgufKind {
   const char* folder;
   const char* model;
   const char* pre;
   int64_t bos_id;  // -1: none
 };
 
-class GgufKinds : public testing::TestWithParam<Kind> {};
+class GgufKinds : public testing::TestWithParam<GgufKind> {};
 
 TEST_P(GgufKinds, EqualsTheFolders) {
-  const Kind& kind = GetParam();
+  const GgufKind& kind = GetParam();
   const Json file = folder_file(kind.folder);
   const TempFolder folder;
   folder.write("tokenizer.json", file.dump());
@@ -120,13 +120,13 @@ TEST_P(GgufKinds, EqualsTheFolders) {
   expect_same(*load_metadata(metadata), *load(folder));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GgufKinds,
-                         testing::Values(Kind{"llama3", "gpt2", "llama-bpe", 625}, Kind{"qwen2", "gpt2", "qwen2", -1},
-                                         Kind{"qwen35", "gpt2", "qwen35", -1}, Kind{"tekken", "gpt2", "tekken", 621},
-                                         Kind{"o200k", "gpt2", "gpt-4o", -1}, Kind{"gpt2", "gpt2", "gpt-2", -1},
-                                         Kind{"deepseek", "gpt2", "deepseek-v3", 620},
-                                         Kind{"gemma", "gemma4", "default", 2}),
-                         [](const auto& kind) { return std::string(kind.param.folder); });
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, GgufKinds,
+    testing::Values(GgufKind{"llama3", "gpt2", "llama-bpe", 625}, GgufKind{"qwen2", "gpt2", "qwen2", -1},
+                    GgufKind{"qwen35", "gpt2", "qwen35", -1}, GgufKind{"tekken", "gpt2", "tekken", 621},
+                    GgufKind{"o200k", "gpt2", "gpt-4o", -1}, GgufKind{"gpt2", "gpt2", "gpt-2", -1},
+                    GgufKind{"deepseek", "gpt2", "deepseek-v3", 620}, GgufKind{"gemma", "gemma4", "default", 2}),
+    [](const auto& kind) { return std::string(kind.param.folder); });
 
 TEST(GgufTokenizer, EveryPreTokenizerEqualsTheReference) {
   constexpr size_t kTextsInHash = 10;

@@ -10,7 +10,8 @@ namespace {
 
 TEST(Grammar, AcceptsJsonOfTheSchema) {
   Compiled g;
-  g.compile(Kind::kJsonSchema, R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer",
+  g.compile(GrammarKind::kJsonSchema,
+            R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer",
       "minimum":18,"maximum":99},"when":{"format":"date"},"tags":{"type":"array","items":{"enum":["x","y\n"]}}},
       "required":["name","age","tags"]})");
   EXPECT_TRUE(g.takes(R"({"name": "", "age": 18, "tags": []})"));
@@ -27,7 +28,7 @@ TEST(Grammar, AcceptsJsonOfTheSchema) {
 
 TEST(Grammar, LengthsCountJsonCharacters) {
   Compiled g;
-  g.compile(Kind::kJsonSchema, R"({"type":"string","minLength":2,"maxLength":3})");
+  g.compile(GrammarKind::kJsonSchema, R"({"type":"string","minLength":2,"maxLength":3})");
   EXPECT_TRUE(g.takes(R"("ä€")"));
   EXPECT_FALSE(g.takes(R"("€")"));
   EXPECT_FALSE(g.takes("\"a\t\""));
@@ -40,7 +41,7 @@ TEST(Grammar, LengthsCountJsonCharacters) {
 
 TEST(Grammar, TokensFitTheRemainingLength) {
   Compiled g;
-  g.compile(Kind::kJsonSchema,
+  g.compile(GrammarKind::kJsonSchema,
             R"({"type":"object","properties":{"a":{"type":"string","minLength":1,"maxLength":9},"b":{"type":"string",)"
             R"("maxLength":300}},"required":["a","b"],"additionalProperties":false})");
   const std::string long_text(300, 'x');
@@ -72,13 +73,13 @@ TEST(Grammar, SchemaPatternsMatchSubstrings) {
   };
   for (const auto& one : cases) {
     Compiled g;
-    g.compile(Kind::kJsonSchema, std::string(R"({"type":"string","pattern":")") + one.pattern + "\"}");
+    g.compile(GrammarKind::kJsonSchema, std::string(R"({"type":"string","pattern":")") + one.pattern + "\"}");
     EXPECT_TRUE(g.takes(one.taken)) << one.pattern;
     EXPECT_TRUE(g.takes(one.also)) << one.pattern;
     EXPECT_FALSE(g.takes(one.refused)) << one.pattern;
   }
   Compiled g;
-  g.compile(Kind::kJsonSchema,
+  g.compile(GrammarKind::kJsonSchema,
             R"({"type":"object","patternProperties":{"^S_":{"type":"integer"}},"additionalProperties":false})");
   EXPECT_TRUE(g.takes(R"({"S_name": 1})"));
   EXPECT_FALSE(g.takes(R"({"name": 1})"));
@@ -87,7 +88,7 @@ TEST(Grammar, SchemaPatternsMatchSubstrings) {
 TEST(Grammar, OneOfWithDisjointReferences) {
   Compiled g;
   g.compile(
-      Kind::kJsonSchema,
+      GrammarKind::kJsonSchema,
       R"({"oneOf":[{"$ref":"#/$defs/C"},{"$ref":"#/$defs/D"}],"discriminator":{"propertyName":"kind"},"$defs":{)"
       R"("C":{"type":"object","properties":{"kind":{"const":"cat"},"x":{"type":"integer"}},"required":["kind","x"]},)"
       R"("D":{"type":"object","properties":{"kind":{"const":"dog"},"x":{"type":"string"}},"required":["kind","x"]}}})");
@@ -127,7 +128,7 @@ TEST(Grammar, LimitsOfAStringApplyTogether) {
   };
   for (const auto& one : cases) {
     Compiled g;
-    g.compile(Kind::kJsonSchema, R"({"type":"string",)" + one.schema + "}");
+    g.compile(GrammarKind::kJsonSchema, R"({"type":"string",)" + one.schema + "}");
     for (const std::string& text : one.taken) EXPECT_TRUE(g.takes('"' + text + '"')) << one.schema << text;
     for (const std::string& text : one.refused) EXPECT_FALSE(g.takes('"' + text + '"')) << one.schema << text;
   }
@@ -181,7 +182,7 @@ TEST(Grammar, KeywordsBesideEachOtherApply) {
   };
   for (const auto& one : cases) {
     Compiled g;
-    g.compile(Kind::kJsonSchema, one.schema);
+    g.compile(GrammarKind::kJsonSchema, one.schema);
     for (const std::string& text : one.taken) EXPECT_TRUE(g.takes(text)) << one.schema << text;
     for (const std::string& text : one.refused) EXPECT_FALSE(g.takes(text)) << one.schema << text;
   }
@@ -192,7 +193,7 @@ TEST(Grammar, DigitsAreCapped) {
   const std::string digits = "12345678901234567890";
   Compiled g;
   for (const char* schema : {R"({"type":"integer"})", R"({"type":"number"})", "{}"}) {
-    g.compile(Kind::kJsonSchema, schema);
+    g.compile(GrammarKind::kJsonSchema, schema);
     EXPECT_TRUE(g.takes(digits)) << schema;
     EXPECT_TRUE(g.takes("-" + digits)) << schema;
     EXPECT_FALSE(g.takes(digits + "1")) << schema;
@@ -201,11 +202,11 @@ TEST(Grammar, DigitsAreCapped) {
   EXPECT_FALSE(g.takes("[0." + digits + "1]"));
   EXPECT_FALSE(g.takes("[1e100]"));
   EXPECT_TRUE(g.takes(R"({"a\\": 1, "1234567890123456789012345": 2})"));
-  g.compile(Kind::kJsonSchema, R"({"type":"number","minimum":1e24,"maximum":2e24})");
+  g.compile(GrammarKind::kJsonSchema, R"({"type":"number","minimum":1e24,"maximum":2e24})");
   EXPECT_TRUE(g.takes("999999999999999983222784"));  // the double 1e24
-  g.compile(Kind::kJsonSchema, R"({"const":1234567890123456789012})");
+  g.compile(GrammarKind::kJsonSchema, R"({"const":1234567890123456789012})");
   EXPECT_FALSE(g.next_after("").empty());
-  g.compile(Kind::kRegex, "[0-9]+");
+  g.compile(GrammarKind::kRegex, "[0-9]+");
   EXPECT_TRUE(g.takes(digits + digits));
 }
 

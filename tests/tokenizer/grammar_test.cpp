@@ -13,7 +13,7 @@ namespace {
 
 TEST(Grammar, HandWorkedMasks) {
   Compiled g;
-  g.compile(Kind::kRegex, "(ab|ac)d");
+  g.compile(GrammarKind::kRegex, "(ab|ac)d");
   EXPECT_EQ(g.next_after("ac"), std::vector<std::string>{"d"});
   const std::vector<std::string> first = g.next_after("");
   for (const std::string& token : first) EXPECT_TRUE(token == "a" || token == "ab" || token == "ac") << token;
@@ -21,7 +21,7 @@ TEST(Grammar, HandWorkedMasks) {
   EXPECT_EQ(g.jump_after(""), "a");
   EXPECT_EQ(g.jump_after("ab"), "d");
   EXPECT_EQ(g.next_after("abd"), std::vector<std::string>());
-  g.compile(Kind::kRegex, "a.c");
+  g.compile(GrammarKind::kRegex, "a.c");
   EXPECT_TRUE(g.takes("abc"));
   EXPECT_FALSE(g.takes("a\nc"));
 }
@@ -30,24 +30,24 @@ TEST(Grammar, HandWorkedMasks) {
 TEST(Grammar, RejectsSurrogates) {
   const std::string half = "\xED\xA0\xBD", before = "\xED\x9F\xBF", behind = "\xEE\x80\x80", far = "\U0010FFFF";
   Compiled g;
-  for (const auto& [kind, source] : std::vector<std::pair<Kind, std::string>>{
-           {Kind::kJsonSchema, R"({"type":"string","minLength":1,"maxLength":2})"},
-           {Kind::kJsonSchema, R"({"type":"string","pattern":"^[^a]{1,2}$"})"},
-           {Kind::kJsonSchema, R"({"type":"string"})"},
-           {Kind::kGbnf, R"(root ::= "\"" [^a] [^a]* "\"")"},
-           {Kind::kGbnf, R"(root ::= "\"" [\x20-\U0010FFFF] "\"")"}}) {
+  for (const auto& [kind, source] : std::vector<std::pair<GrammarKind, std::string>>{
+           {GrammarKind::kJsonSchema, R"({"type":"string","minLength":1,"maxLength":2})"},
+           {GrammarKind::kJsonSchema, R"({"type":"string","pattern":"^[^a]{1,2}$"})"},
+           {GrammarKind::kJsonSchema, R"({"type":"string"})"},
+           {GrammarKind::kGbnf, R"(root ::= "\"" [^a] [^a]* "\"")"},
+           {GrammarKind::kGbnf, R"(root ::= "\"" [\x20-\U0010FFFF] "\"")"}}) {
     g.compile(kind, source);
     EXPECT_FALSE(g.takes_bytes('"' + half + '"')) << source;
     for (const std::string& fine : {before, behind, far}) EXPECT_TRUE(g.takes('"' + fine + '"')) << source;
   }
-  g.compile(Kind::kJsonSchema, R"({"type":"string","pattern":"^\\ud83d\\ude00$"})");
+  g.compile(GrammarKind::kJsonSchema, R"({"type":"string","pattern":"^\\ud83d\\ude00$"})");
   EXPECT_TRUE(g.takes("\"\U0001F600\""));
 }
 
 TEST(Grammar, BlanksIncludeUnicode) {
   Compiled g;
   for (const char* pattern : {"^\\\\S$", "^[^\\\\s]$"}) {
-    g.compile(Kind::kJsonSchema, std::string(R"({"type":"string","pattern":")") + pattern + "\"}");
+    g.compile(GrammarKind::kJsonSchema, std::string(R"({"type":"string","pattern":")") + pattern + "\"}");
     EXPECT_TRUE(g.takes("\"a\""));
     for (const char* blank : {" ", "\u00A0", "\u2003", "\u3000"})
       EXPECT_FALSE(g.takes(std::string("\"") + blank + '"'));
@@ -56,7 +56,7 @@ TEST(Grammar, BlanksIncludeUnicode) {
 
 TEST(Grammar, EscapedPropertyNames) {
   Compiled g;
-  g.compile(Kind::kJsonSchema,
+  g.compile(GrammarKind::kJsonSchema,
             R"({"type":"object","properties":{"ab":{"const":1}},"additionalProperties":{"const":2}})");
   EXPECT_TRUE(g.takes(R"({"ab": 1, "ax": 2, "b\u0062": 2})"));
   EXPECT_FALSE(g.takes(R"({"\u0061b": 2})"));
@@ -65,7 +65,7 @@ TEST(Grammar, EscapedPropertyNames) {
 
 TEST(Grammar, AmbiguousGrammarsTimeOut) {
   Compiled g;
-  g.compile(Kind::kRegex, "([a-z ]?){1,2000}x");
+  g.compile(GrammarKind::kRegex, "([a-z ]?){1,2000}x");
   GrammarMatcher matcher(*g.grammar(), {});
   std::vector<uint32_t> bits(g.words());
   Error e;
@@ -77,7 +77,7 @@ TEST(Grammar, AmbiguousGrammarsTimeOut) {
 TEST(Grammar, JumpForwardIsBounded) {
   const char* endless = R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})";
   Compiled g;
-  g.compile(Kind::kJsonSchema, endless);
+  g.compile(GrammarKind::kJsonSchema, endless);
   const std::string jump = g.jump_after("");
   EXPECT_TRUE(jump.starts_with(R"({"a": {"a": {"a": )")) << jump;
   EXPECT_EQ(jump.size(), 256u);
@@ -93,12 +93,12 @@ TEST(Grammar, OptionalAndRepeatedParts) {
   };
   for (const auto& one : cases) {
     Compiled g;
-    g.compile(Kind::kJsonSchema, std::string(R"({"type":"string","pattern":")") + one.pattern + "\"}");
+    g.compile(GrammarKind::kJsonSchema, std::string(R"({"type":"string","pattern":")") + one.pattern + "\"}");
     EXPECT_TRUE(g.takes('"' + std::string(one.taken) + '"')) << one.pattern;
     EXPECT_FALSE(g.takes('"' + std::string(one.refused) + '"')) << one.pattern;
   }
   Compiled g;
-  g.compile(Kind::kJsonSchema, R"({"type":"string","pattern":"^a\"\\\\\\n?[^x]$"})");
+  g.compile(GrammarKind::kJsonSchema, R"({"type":"string","pattern":"^a\"\\\\\\n?[^x]$"})");
   EXPECT_TRUE(g.takes(R"("a\"\\y")"));
   EXPECT_TRUE(g.takes(R"("a\"\\\ny")"));
   EXPECT_FALSE(g.takes(R"("a"\y")"));
@@ -107,7 +107,7 @@ TEST(Grammar, OptionalAndRepeatedParts) {
 
 TEST(Grammar, AcceptsTextOfAGbnfGrammar) {
   Compiled g;
-  g.compile(Kind::kGbnf, "root ::= \"<\" (word \" \")* word \">\"\nword ::= [a-zäö]+ | \"1\"{2,3}\n");
+  g.compile(GrammarKind::kGbnf, "root ::= \"<\" (word \" \")* word \">\"\nword ::= [a-zäö]+ | \"1\"{2,3}\n");
   EXPECT_TRUE(g.takes("<ab ä>"));
   EXPECT_TRUE(g.takes("<111 11 x>"));
   EXPECT_FALSE(g.takes("<1>"));
@@ -129,25 +129,26 @@ TEST(Grammar, TokenBytesSpellTheText) {
 
 TEST(Grammar, ErrorsNameTheProblem) {
   Compiled g;
-  EXPECT_EQ(g.error_of(Kind::kGbnf, "root ::= other"),
+  EXPECT_EQ(g.error_of(GrammarKind::kGbnf, "root ::= other"),
             "g: EBNF parser error at line 1, column 10: Rule \"other\" is not defined");
-  EXPECT_TRUE(g.error_of(Kind::kGbnf, "").starts_with("g: ")) << g.error_of(Kind::kGbnf, "");
-  EXPECT_TRUE(g.error_of(Kind::kRegex, "(a").starts_with("g: ")) << g.error_of(Kind::kRegex, "(a");
-  EXPECT_TRUE(g.error_of(Kind::kRegex, "a(?=b)").find("not supported") != std::string::npos);
-  EXPECT_EQ(g.error_of(Kind::kJsonSchema, R"({"type":"strin"})"), R"(g: #/type: not a type of JSON schema: "strin")");
-  EXPECT_EQ(g.error_of(Kind::kJsonSchema, R"({"$ref":"#/x"})"),
+  EXPECT_TRUE(g.error_of(GrammarKind::kGbnf, "").starts_with("g: ")) << g.error_of(GrammarKind::kGbnf, "");
+  EXPECT_TRUE(g.error_of(GrammarKind::kRegex, "(a").starts_with("g: ")) << g.error_of(GrammarKind::kRegex, "(a");
+  EXPECT_TRUE(g.error_of(GrammarKind::kRegex, "a(?=b)").find("not supported") != std::string::npos);
+  EXPECT_EQ(g.error_of(GrammarKind::kJsonSchema, R"({"type":"strin"})"),
+            R"(g: #/type: not a type of JSON schema: "strin")");
+  EXPECT_EQ(g.error_of(GrammarKind::kJsonSchema, R"({"$ref":"#/x"})"),
             R"(g: #/$ref: no such schema: want # or #/$defs/NAME, have "#/x")");
-  EXPECT_EQ(g.error_of(Kind::kJsonSchema, R"({"type":"integer","minimum":2,"maximum":1})"),
+  EXPECT_EQ(g.error_of(GrammarKind::kJsonSchema, R"({"type":"integer","minimum":2,"maximum":1})"),
             "g: #: no integer matches all limits");
-  EXPECT_EQ(g.error_of(Kind::kRegex, std::string(2 << 20, 'a')), "g: too long: want at most 1 MB");
+  EXPECT_EQ(g.error_of(GrammarKind::kRegex, std::string(2 << 20, 'a')), "g: too long: want at most 1 MB");
 }
 
 TEST(Grammar, RecentSourcesAreCached) {
   GrammarCompiler compiler(load_named("qwen2"));
   std::shared_ptr<const Grammar> first, second, other, tried;
-  const GrammarSource source{.kind = Kind::kRegex, .text = "a+"};
+  const GrammarSource source{.kind = GrammarKind::kRegex, .text = "a+"};
   ASSERT_FALSE(compiler.compile(source, "g", true, &first));
-  ASSERT_FALSE(compiler.compile({.kind = Kind::kGbnf, .text = "root ::= \"b\""}, "g", true, &other));
+  ASSERT_FALSE(compiler.compile({.kind = GrammarKind::kGbnf, .text = "root ::= \"b\""}, "g", true, &other));
   ASSERT_FALSE(compiler.compile(source, "g", true, &second));
   EXPECT_EQ(first, second);
   EXPECT_NE(first, other);
@@ -160,9 +161,9 @@ TEST(Grammar, RecentSourcesAreCached) {
 // An untrusted source is compiled in a child process first.
 TEST(Grammar, SurvivesHarmfulSources) {
   Compiled g;
-  EXPECT_EQ(g.error_of(Kind::kJsonSchema, R"({"type":"object"})", false), "");
+  EXPECT_EQ(g.error_of(GrammarKind::kJsonSchema, R"({"type":"object"})", false), "");
   EXPECT_TRUE(g.takes(R"({"a": [{"b": null}]})"));
-  EXPECT_EQ(g.error_of(Kind::kGbnf, "root ::= other", false),
+  EXPECT_EQ(g.error_of(GrammarKind::kGbnf, "root ::= other", false),
             "g: EBNF parser error at line 1, column 10: Rule \"other\" is not defined");
   std::string deep_regex(100000, '('), wide = "root ::= a0\n";
   deep_regex += "a" + std::string(100000, ')');
@@ -171,13 +172,13 @@ TEST(Grammar, SurvivesHarmfulSources) {
     wide += "a" + std::to_string(i) + " ::= " + next + " " + next + " | " + next + "\n";
   }
   wide += "a22 ::= \"x\"\n";
-  for (const auto& [kind, source] : std::initializer_list<std::pair<Kind, std::string>>{
-           {Kind::kRegex, deep_regex},
-           {Kind::kRegex, "((((a{1,200}){1,200}){1,200}){1,200})b"},
-           {Kind::kGbnf, wide},
-           {Kind::kGbnf, "root ::= root root | root | \"\""},
-           {Kind::kGbnf, "root ::= " + std::string(50000, '(') + "\"a\"" + std::string(50000, ')')},
-           {Kind::kJsonSchema, R"({"type":"array","items":{"type":"string","maxLength":2000000000}})"}}) {
+  for (const auto& [kind, source] : std::initializer_list<std::pair<GrammarKind, std::string>>{
+           {GrammarKind::kRegex, deep_regex},
+           {GrammarKind::kRegex, "((((a{1,200}){1,200}){1,200}){1,200})b"},
+           {GrammarKind::kGbnf, wide},
+           {GrammarKind::kGbnf, "root ::= root root | root | \"\""},
+           {GrammarKind::kGbnf, "root ::= " + std::string(50000, '(') + "\"a\"" + std::string(50000, ')')},
+           {GrammarKind::kJsonSchema, R"({"type":"array","items":{"type":"string","maxLength":2000000000}})"}}) {
     const std::string message = g.error_of(kind, source, false);
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }

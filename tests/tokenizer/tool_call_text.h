@@ -13,15 +13,14 @@
 
 namespace pinion {
 
-using Json = nlohmann::ordered_json;
-using Kind = ToolEvent::Kind;
+using OrderedJson = nlohmann::ordered_json;
 
-inline Json tool(const char* name, Json properties) {
+inline OrderedJson tool(const char* name, OrderedJson properties) {
   return {{"type", "function"},
           {"function", {{"name", name}, {"parameters", {{"type", "object"}, {"properties", std::move(properties)}}}}}};
 }
 
-inline Json tools() {
+inline OrderedJson tools() {
   return {tool("f", {{"s", {{"type", "string"}}},
                      {"i", {{"type", "integer"}}},
                      {"x", {{"type", "number"}}},
@@ -30,7 +29,7 @@ inline Json tools() {
                      {"a", {{"type", "array"}}},
                      {"n", {{"type", {"string", "null"}}}},
                      {"u", {{"anyOf", {{{"type", "integer"}}, {{"type", "null"}}}}}}}),
-          tool("g", Json::object())};
+          tool("g", OrderedJson::object())};
 }
 
 // Thoughts in (), calls as #0 name:id{arguments} with ; at the end, or ! if incomplete.
@@ -38,13 +37,13 @@ inline std::string shown(const std::vector<ToolEvent>& events) {
   std::string text;
   bool in_thought = false;
   for (const ToolEvent& event : events) {
-    const bool is_thought = event.kind == Kind::kThought;
+    const bool is_thought = event.kind == ToolEvent::Kind::kThought;
     if (is_thought != in_thought) text += is_thought ? "(" : ")";
     in_thought = is_thought;
-    if (event.kind == Kind::kCallBegun) text += "#" + std::to_string(event.index) + " ";
+    if (event.kind == ToolEvent::Kind::kCallBegun) text += "#" + std::to_string(event.index) + " ";
     text += event.text;
-    if (event.kind == Kind::kCallBegun && !event.id.empty()) text += ":" + event.id;
-    if (event.kind == Kind::kCallEnded) text += event.is_complete ? ";" : "!";
+    if (event.kind == ToolEvent::Kind::kCallBegun && !event.id.empty()) text += ":" + event.id;
+    if (event.kind == ToolEvent::Kind::kCallEnded) text += event.is_complete ? ";" : "!";
   }
   return text + (in_thought ? ")" : "");
 }

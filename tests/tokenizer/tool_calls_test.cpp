@@ -169,7 +169,8 @@ TEST(ToolCalls, BegunAnswers) {
 TEST(ToolCalls, NoToolListAllowsAnyName) {
   const std::string call = "<tool_call>{\"name\": \"any\", \"arguments\": {}}</tool_call>";
   EXPECT_EQ(parsed({.format = "hermes"}, call), "#0 any{};");
-  EXPECT_EQ(parsed({.format = "hermes", .tools = Json::array()}, call), without(call, {"<tool_call>", "</tool_call>"}));
+  EXPECT_EQ(parsed({.format = "hermes", .tools = OrderedJson::array()}, call),
+            without(call, {"<tool_call>", "</tool_call>"}));
   EXPECT_EQ(
       parsed({.format = "qwen_xml"}, "<tool_call><function=any><parameter=k>1</parameter></function></tool_call>"),
       "#0 any{\"k\": \"1\"};");

@@ -269,7 +269,7 @@ TEST(ToolFormats, MarksAreSpecialTokens) {
 TEST(ToolFormats, RowsHaveKnownFields) {
   constexpr std::string_view kFields[] = {"name", "templates", "body", "open",        "close", "other_marks",
                                           "bare", "syntax",    "tags", "key_is_name", "force"};
-  for (const Json& row : Json::parse(tool_formats_text())) {
+  for (const OrderedJson& row : OrderedJson::parse(tool_formats_text())) {
     for (const auto& [key, value] : row.items()) {
       EXPECT_NE(std::ranges::find(kFields, key), std::end(kFields)) << row["name"] << " " << key;
     }

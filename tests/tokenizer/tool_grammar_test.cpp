@@ -9,9 +9,9 @@
 namespace pinion {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-const Json kSchemas = Json::parse(R"({
+const OrderedJson kSchemas = OrderedJson::parse(R"({
   "f": {"type": "object",
         "properties": {
           "path": {"type": "string"},
@@ -29,22 +29,22 @@ const Json kSchemas = Json::parse(R"({
   "g": {"type": "object", "properties": {}},
   "any": {"type": "object"}})");
 
-Json tools_of(const Json& schemas) {
-  Json tools = Json::array();
+OrderedJson tools_of(const OrderedJson& schemas) {
+  OrderedJson tools = OrderedJson::array();
   for (const auto& [name, schema] : schemas.items()) {
     tools.push_back({{"type", "function"}, {"function", {{"name", name}, {"parameters", schema}}}});
   }
   return tools;
 }
 
-GrammarSource source_of(ToolFormat format, const Json& schemas, bool is_forced) {
-  const Json source = {{"format", format}, {"is_forced", is_forced}, {"tools", schemas}};
+GrammarSource source_of(ToolFormat format, const OrderedJson& schemas, bool is_forced) {
+  const OrderedJson source = {{"format", format}, {"is_forced", is_forced}, {"tools", schemas}};
   return {.kind = GrammarSource::Kind::kToolCalls, .text = source.dump()};
 }
 
 // What the schema of f says; empty: it holds.
 std::string violation(const std::string& name, const std::string& text) {
-  const Json value = Json::parse(text, nullptr, false);
+  const OrderedJson value = OrderedJson::parse(text, nullptr, false);
   if (!value.is_object()) return "no object";
   if (name == "g") return value.empty() ? "" : "not empty";
   if (name != "f") return "";
@@ -52,21 +52,22 @@ std::string violation(const std::string& name, const std::string& text) {
     if (!value.contains(required)) return std::string("no ") + required;
   }
   const auto is = [&](const char* key, auto check) { return !value.contains(key) || check(value[key]); };
-  const auto is_text = [](const Json& one) { return one.is_string(); };
+  const auto is_text = [](const OrderedJson& one) { return one.is_string(); };
   if (!is_text(value["path"])) return "path";
   if (!value["count"].is_number_integer() || value["count"] < 1 || value["count"] > 20) return "count";
   if (value["kind"] != "a" && value["kind"] != "b c") return "kind";
-  if (!is("flag", [](const Json& one) { return one.is_boolean(); })) return "flag";
-  if (!is("note", [](const Json& one) { return one.is_string() || one.is_null(); })) return "note";
+  if (!is("flag", [](const OrderedJson& one) { return one.is_boolean(); })) return "flag";
+  if (!is("note", [](const OrderedJson& one) { return one.is_string() || one.is_null(); })) return "note";
   const auto characters = [](const std::string& one) {
     return std::ranges::count_if(one, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
   };
-  if (!is("short", [&](const Json& one) { return one.is_string() && characters(one) <= 4; })) return "short";
+  if (!is("short", [&](const OrderedJson& one) { return one.is_string() && characters(one) <= 4; })) return "short";
   const std::string day = value["day"].is_string() ? value["day"] : "";
   if (day.size() != 7 || day[4] != '-' || day.find_first_not_of("0123456789-") != std::string::npos) return "day";
-  const Json& point = value["point"];
+  const OrderedJson& point = value["point"];
   if (!point.is_object() || !point["x"].is_number() || !point["n"].is_string() || point.size() > 2) return "point";
-  if (!is("list", [&](const Json& one) { return one.size() <= 2 && std::ranges::all_of(one, is_text); })) return "list";
+  if (!is("list", [&](const OrderedJson& one) { return one.size() <= 2 && std::ranges::all_of(one, is_text); }))
+    return "list";
   for (const auto& [key, one] : value.items()) {
     if (!kSchemas["f"]["properties"].contains(key)) return "other key " + key;
   }
@@ -159,7 +160,7 @@ TEST_P(ToolGrammar, GeneratesValidCalls) {
 
 // Texts behind the opening of a call, "!": not allowed.
 TEST(ToolGrammars, TakeCallsOfTheirForm) {
-  const Json schemas = {{"f", Json::parse(R"({"type": "object", "properties": {"s": {"type": "string"},
+  const OrderedJson schemas = {{"f", OrderedJson::parse(R"({"type": "object", "properties": {"s": {"type": "string"},
       "i": {"type": "integer"}, "k": {"enum": ["x", "y"]}}, "required": ["s"]})")}};
   const struct {
     ToolFormat format;
@@ -218,7 +219,7 @@ TEST(ToolGrammars, AllowNoSpecialTokensInStrings) {
 }
 
 TEST(ToolGrammars, LooseToolsTakeAnyObject) {
-  const Json schemas = {{"odd", {{"contains", 1}}}, {"f", kSchemas["f"]}};
+  const OrderedJson schemas = {{"odd", {{"contains", 1}}}, {"f", kSchemas["f"]}};
   GrammarCompiler compiler(load_named("qwen2"));
   std::shared_ptr<const Grammar> grammar;
   EXPECT_FALSE(compiler.compile(source_of("hermes", schemas, false), "tools", true, &grammar));

@@ -1,2 +1,0 @@
-// Compiled for its precompiled headers alone (tests/CMakeLists.txt).
-int main() { return 0; }
