@@ -13,10 +13,10 @@ double portable_exp(double x);
 
 // e^x for x <= 0, relative error at most 1e-8; 0 below -64 and for NaN. The sampler computes it for every token.
 inline double exp_weight(double x) {
-  constexpr double kRoundingMagic = 6755399441055744.0;  // 1.5 * 2^52: the low mantissa bits of the sum are the integer
+  constexpr double kToInteger = 6755399441055744.0;  // 1.5 * 2^52: the low mantissa bits of the sum are the integer
   const double bounded = x > -64 ? x : -64;
-  const double sum = bounded * 1.4426950408889634 + kRoundingMagic;
-  const double r = bounded - (sum - kRoundingMagic) * 0.6931471805599453;  // |r| <= ln2 / 2
+  const double sum = bounded * 1.4426950408889634 + kToInteger;
+  const double r = bounded - (sum - kToInteger) * 0.6931471805599453;  // |r| <= ln2 / 2
   double p = 1.0 / 5040;
   for (const double inverse_factorial : {1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0}) {
     p = p * r + inverse_factorial;
