@@ -53,8 +53,6 @@ struct LoadOptions {
   int64_t calibrated_layers = INT64_MAX;  // at once, if so many fit into memory; fewer in tests
   Team* team = nullptr;                   // packs the weights; null: the caller's thread alone
   Exchange* exchange = nullptr;           // to the boards that load the other rows; null: this board loads all
-  // Places freshly packed weights on the NUMA node of the worker that reads them. All pages are touched before packing.
-  bool numa_first_touch = false;
   std::function<void(int64_t done, int64_t total)> progress = {};  // in bytes, or in steps of a calibration
   std::string cache_folder = {};  // of packed weights (loader/pack/pack_cache.h); empty: no cache
   // Verifies the hashes of cached weights before their use; false: in the background, at the first start after a boot.

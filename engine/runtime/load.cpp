@@ -13,7 +13,6 @@
 #include <span>
 #include <system_error>
 
-#include "engine/forward/matmul.h"
 #include "engine/model/load_options.h"
 #include "engine/session/generation_config.h"
 #include "engine/team/memory.h"
@@ -102,7 +101,6 @@ Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* mod
   }
   if (Error e = allocate_arena(model->weight_bytes, &model->arena)) return e;
   if (Error e = place_all(jobs, model->arena.data)) return with_file(checkpoint, e);
-  if (options.team && options.numa_first_touch) touch_first(*options.team, *model, model->arena.data);
   if (model->calibration.empty()) {
     return with_file(checkpoint, pack_all(workers_of(options.team), jobs, model->arena.data, {true, options.progress}));
   }
@@ -184,24 +182,6 @@ void block_signals() {
 void set_idle_priority() {
   const sched_param none = {};
   pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
-}
-
-constexpr int64_t kMinPageBytes = 4096;
-
-// Touches a worker's part of matrices whose panels form one range of tasks.
-void touch_part(const Worker& worker, std::span<const Projection> matrices, std::byte* arena) {
-  const auto touch = [&](const Projection& projection, PanelRange run) {
-    const Matrix& m = projection.linear->weight;
-    for (int64_t i = run.first; i < run.first + run.count; ++i) {
-      std::byte* to = arena + (panel_of(m, i) - arena);  // writable, unlike the matrix's pointer
-      const std::byte* end = to + panel_bytes(m.format, m.k);
-      while (to < end) {
-        *static_cast<volatile std::byte*>(to) = std::byte{0};
-        to += kMinPageBytes - reinterpret_cast<intptr_t>(to) % kMinPageBytes;
-      }
-    }
-  };
-  for_each_projection(matrices, worker.own_tasks(panels_of(matrices)), touch);
 }
 
 }  // namespace
@@ -386,29 +366,6 @@ Error find_in_cache(const std::string& folder, const LoadOptions& options, PackC
   if (Error e = bind_model(folder, options, &model, &jobs)) return e;
   *out = model.cache;
   return open_pack_cache(model.cache, &model.cached);
-}
-
-void touch_first(Team& team, const Model& model, std::byte* arena) {
-  team.run([&](Worker& worker) {
-    const auto touch_alone = [&](const Linear& linear) {
-      const Projection projection = {&linear};
-      touch_part(worker, {&projection, 1}, arena);
-    };
-    for (const Layer& layer : model.layers) {
-      // The panels of a stage's matrices form one range of tasks, except that one task has the same panel of gate and
-      // up.
-      for (size_t i = 0; i < kStages; ++i) {
-        std::vector<Projection> matrices;
-        for (const Linear& linear : layer.of(Stage(i))) {
-          Stage(i) == Stage::gate_up ? touch_alone(linear) : matrices.push_back({&linear});
-        }
-        touch_part(worker, matrices, arena);
-      }
-      // Any worker may read a panel of an expert, so each matrix is divided among all workers.
-      for (const Expert& expert : layer.experts) std::ranges::for_each(expert.matrix, touch_alone);
-    }
-    model.each_outer_matrix(touch_alone);
-  });
 }
 
 }  // namespace pinion

@@ -49,11 +49,6 @@ Error find_in_cache(const std::string& folder, const LoadOptions& options, PackC
 // Makes a model of random weights, for measurements: speed does not depend on the values of weights.
 Error synthetic_model(const std::string& config_path, const LoadOptions& options, std::unique_ptr<Model>* out);
 
-// NUMA first touch: Linux allocates a page on the node of the thread that first writes it. Each worker writes a zero to
-// every page of `arena` that holds panels of its own tasks; a page of several workers goes to the first one to write.
-// arena: holds the model's matrices, all zeros. Leaves the calling thread unpinned.
-void touch_first(Team& team, const Model& model, std::byte* arena);
-
 // --- Calibration of quantised weights (GPTQ, Frantar et al. 2023). The model in w8a8 continues texts, then sums
 // the second moments of each matrix's inputs. Error feedback (loader/pack/quantize.h) then minimises the change of
 // outputs.

@@ -97,7 +97,6 @@ Error make_plan(const PlanOptions& options, const Topology& topology, const Tuni
     out->why_team = tuned ? why_tuned(*tuned) : "default: " + why_default_team(topology);
   }
   out->access = access_of(tuned);
-  out->is_numa = topology.memory_nodes > 1;
   out->prefill_chunk = options.prefill_chunk > 0 ? options.prefill_chunk
                        : tuned                   ? tuned->prefill_chunk
                                                  : kDefaultPrefillChunk;

@@ -28,7 +28,6 @@ struct Plan {
   TeamCpus prefill;
   int64_t prefill_chunk = 0;
   size_t access = default_access_pattern();  // a row of kAccessPatterns
-  bool is_numa = false;                      // several NUMA nodes: weights are placed on the node of their worker
   std::string why_team;   // "default: one worker a core", "--cores", "tuned: 43.4 tokens/s where ..."
   std::string why_chunk;  // "default", "--prefill-chunk", "tuned"
 };

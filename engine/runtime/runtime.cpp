@@ -40,7 +40,6 @@ Error open_on_this_board(const RuntimeOptions& options, Runtime* out) {
   out->kv = kv_type(options);
   LoadOptions load = options.load;
   load.team = out->team.get();
-  load.numa_first_touch = out->is_numa;
   load.exchange = options.exchange;
   if (!options.synthetic.empty()) return synthetic_model(options.synthetic, load, &out->model);
   if (Error e = load_model(options.model, load, &out->model)) return e;
@@ -82,7 +81,6 @@ Error use_plan(const Plan& plan, Runtime* out) {
   out->team = make_team(plan.decode);
   out->prefill_team = make_team(plan.prefill);
   out->prefill_chunk = plan.prefill_chunk;
-  out->is_numa = plan.is_numa;
   use_access_pattern(plan.access);
   return {};
 }
@@ -108,7 +106,6 @@ Error open_runtime(const RuntimeOptions& options, Runtime* out) {
 Error open_mtp(const RuntimeOptions& options, const Runtime& runtime, Runtime* out) {
   LoadOptions load = options.load;
   load.team = runtime.team.get();
-  load.numa_first_touch = runtime.is_numa;
   out->kernels = runtime.kernels;
   out->kv = runtime.kv;
   if (Error e = load_mtp(options.model, load, *runtime.model, &out->model)) return e;

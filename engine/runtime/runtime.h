@@ -48,7 +48,6 @@ struct Runtime {
   std::unique_ptr<Team> prefill_team;
   int64_t prefill_chunk = kDefaultPrefillChunk;
   KvType kv = KvType::q8;
-  bool is_numa = false;
   std::unique_ptr<Model> model;
   std::jthread cache_keeper;  // reads model, so it is declared after it
 };

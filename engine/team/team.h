@@ -133,12 +133,6 @@ struct Worker {
 
   void barrier();
 
-  // The part of [0, tasks) that this worker claims first.
-  TaskRange own_tasks(int64_t tasks) const {
-    const int64_t first = state->begin(index, tasks);
-    return {first, state->begin(index + 1, tasks) - first};
-  }
-
   // Calls f(run) for disjoint runs of 1 to `max_count` tasks that cover [0, tasks). All workers must make the same
   // for_each and for_each_run calls between two barriers.
   template <class F>

@@ -2,7 +2,6 @@
 #include "engine/runtime/load.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,27 +45,6 @@ TEST(Model, LoadsUnchanged) {
   const Copy folder;
   EXPECT_EQ(folder.load(), "");
   EXPECT_EQ(folder.load(Quant::none), "");
-}
-
-TEST(Model, FirstTouchDoesNotChangeWeights) {
-  const std::string folder = PINION_TEST_DATA "/stories260k";
-  LoadOptions options;
-  std::unique_ptr<Model> plain;
-  ASSERT_FALSE(load_model(folder, options, &plain));
-  cpu_set_t before, after;
-  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
-  for (const int32_t workers : {1, 2, 3}) {
-    Team team(std::vector<int32_t>(static_cast<size_t>(workers),
-                                   0));  // one CPU, which also becomes the caller's during a run
-    std::unique_ptr<Model> placed;
-    options.team = &team;
-    options.numa_first_touch = true;
-    ASSERT_FALSE(load_model(folder, options, &placed));
-    EXPECT_TRUE(std::ranges::equal(plain->packed(), placed->packed()));
-    EXPECT_GT(team.regions(), 1);
-    ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
-    EXPECT_TRUE(CPU_EQUAL(&before, &after));
-  }
 }
 
 TEST(Model, UnexpectedTensorIsAnError) {

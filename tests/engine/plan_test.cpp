@@ -43,7 +43,6 @@ TEST(Plan, DefaultTeam) {
   EXPECT_EQ(plan.prefill_chunk, kDefaultPrefillChunk);
   EXPECT_TRUE(plan.why_team.starts_with("default: ")) << plan.why_team;
   EXPECT_EQ(plan.why_chunk, "default");
-  EXPECT_FALSE(plan.is_numa);
 }
 
 TEST(Plan, TunedTeamsAndChunk) {
