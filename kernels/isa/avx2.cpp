@@ -23,9 +23,8 @@ void gemm_tile(const int8_t* a, int64_t a_row, int64_t a_step, const int8_t* b, 
                bool accumulate, int32_t* c) {
   const auto at = [&](int r, int v) { return reinterpret_cast<__m256i*>(c + r * kPanelColumns + v * 8); };
   __m256i sum[R][V];
-  unrolled<R>([&](auto r) {
-    unrolled<V>([&](auto v) { sum[r][v] = accumulate ? _mm256_loadu_si256(at(r, v)) : _mm256_setzero_si256(); });
-  });
+  unrolled<R, V>(
+      [&](auto r, auto v) { sum[r][v] = accumulate ? _mm256_loadu_si256(at(r, v)) : _mm256_setzero_si256(); });
   for (int64_t i = 0; i < k; i += 4, a += a_step, b += b_step) {
     __m256i x[R];
     unrolled<R>([&](auto r) { x[r] = four_codes(a + r * a_row); });
@@ -35,7 +34,7 @@ void gemm_tile(const int8_t* a, int64_t a_row, int64_t a_step, const int8_t* b, 
       unrolled<R>([&](auto r) { sum[r][v] = add_products(sum[r][v], x[r], w, magnitude); });
     });
   }
-  unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { _mm256_storeu_si256(at(r, v), sum[r][v]); }); });
+  unrolled<R, V>([&](auto r, auto v) { _mm256_storeu_si256(at(r, v), sum[r][v]); });
 }
 
 template <class Access>
@@ -126,7 +125,7 @@ void grouped_tile(const RowTile& tile, const Slice& slice, const RowSums sums, i
   const auto at = [](const int8_t* p, int v) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p) + v); };
   for (int64_t g = 0; g < slice.groups; ++g) {
     __m256i sum[R][V];
-    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = _mm256_setzero_si256(); }); });
+    unrolled<R, V>([&](auto r, auto v) { sum[r][v] = _mm256_setzero_si256(); });
 #pragma GCC unroll 1  // as in gemv_grouped_by
     for (int64_t i = 0; i < Slice::kK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
       __m256i w[V];
@@ -185,7 +184,7 @@ struct Words {
   template <int R, int V>
   static void tile(const int16_t* a, int64_t lda, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
     __m256i sum[R][V];
-    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = _mm256_setzero_si256(); }); });
+    unrolled<R, V>([&](auto r, auto v) { sum[r][v] = _mm256_setzero_si256(); });
     for (const int16_t* end = a + k; a < end; a += 4, b += row_bytes) {
       __m256i w[V];
       unrolled<V>(
@@ -197,12 +196,10 @@ struct Words {
         unrolled<V>([&](auto v) { sum[r][v] = _mm256_add_epi32(sum[r][v], _mm256_madd_epi16(x, w[v])); });
       });
     }
-    unrolled<R>([&](auto r) {
-      unrolled<V / 2>([&](auto v) {
-        const __m256i pairs = _mm256_hadd_epi32(sum[r][2 * v], sum[r][2 * v + 1]);  // 0 1 4 5 2 3 6 7
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(acc + r * kPanelColumns + v * 8),
-                            _mm256_permute4x64_epi64(pairs, 0xd8));
-      });
+    unrolled<R, V / 2>([&](auto r, auto v) {
+      const __m256i pairs = _mm256_hadd_epi32(sum[r][2 * v], sum[r][2 * v + 1]);  // 0 1 4 5 2 3 6 7
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(acc + r * kPanelColumns + v * 8),
+                          _mm256_permute4x64_epi64(pairs, 0xd8));
     });
   }
 

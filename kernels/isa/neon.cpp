@@ -65,7 +65,7 @@ void gemm_tile(const int8_t* a, int64_t a_row, int64_t a_step, const int8_t* b, 
                bool accumulate, int32_t* c) {
   int32x4_t left[R][V];
   int32x4_t right[R][V];
-  unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { left[r][v] = right[r][v] = vdupq_n_s32(0); }); });
+  unrolled<R, V>([&](auto r, auto v) { left[r][v] = right[r][v] = vdupq_n_s32(0); });
   for (int64_t i = 8; i <= k; i += 8, a += 2 * a_step, b += 2 * b_step) {
     int8x16_t x0[R];
     int8x16_t x1[R];
@@ -91,12 +91,10 @@ void gemm_tile(const int8_t* a, int64_t a_row, int64_t a_step, const int8_t* b, 
       });
     });
   }
-  unrolled<R>([&](auto r) {
-    unrolled<V>([&](auto v) {
-      int32_t* to = c + r * kPanelColumns + v * 4;
-      const int32x4_t sum = vpaddq_s32(left[r][v], right[r][v]);
-      vst1q_s32(to, accumulate ? vaddq_s32(sum, vld1q_s32(to)) : sum);
-    });
+  unrolled<R, V>([&](auto r, auto v) {
+    int32_t* to = c + r * kPanelColumns + v * 4;
+    const int32x4_t sum = vpaddq_s32(left[r][v], right[r][v]);
+    vst1q_s32(to, accumulate ? vaddq_s32(sum, vld1q_s32(to)) : sum);
   });
 }
 
@@ -134,7 +132,7 @@ void multiply_record(const int8_t* x, int64_t lda, const std::byte* record, floa
   for (int64_t c = 0; c < kPanelColumns; c += 4 * kVectors) {
     int16x8_t left[R][kVectors];
     int16x8_t right[R][kVectors];
-    unrolled<R>([&](auto r) { unrolled<kVectors>([&](auto v) { left[r][v] = right[r][v] = vdupq_n_s16(0); }); });
+    unrolled<R, kVectors>([&](auto r, auto v) { left[r][v] = right[r][v] = vdupq_n_s16(0); });
     for (int64_t line = 0; line < Record::kLines; ++line) {
       int8x16_t four[Record::kRows][R];
       unrolled<Record::kRows>([&](auto i) {
@@ -209,7 +207,7 @@ void grouped_tile(const RowTile& tile, const Slice& slice, const float (*row_sum
   for (int64_t g = 0; g < slice.groups; ++g) {
     int16x8_t left[R][V];
     int16x8_t right[R][V];
-    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { left[r][v] = right[r][v] = vdupq_n_s16(0); }); });
+    unrolled<R, V>([&](auto r, auto v) { left[r][v] = right[r][v] = vdupq_n_s16(0); });
     for (int64_t i = 0; i < Slice::kK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
       int8x16_t x[R];
       unrolled<R>([&](auto r) { x[r] = four_codes(a + r * 4); });

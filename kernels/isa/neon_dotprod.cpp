@@ -35,16 +35,13 @@ template <class Access>
   // always_inline, because it is used twice and GCC would call it, with the sums in memory.
   const auto add = [&](auto, const int8_t* codes, const int8_t* rows) __attribute__((always_inline)) {
     const int8x16_t x = vld1q_s8(codes);
-    unrolled<4>([&](auto lane) {
-      unrolled<kVectors / 4>([&](auto four) {
-        int8x16_t w[4];
-        load_codes<Access>(rows + lane * row_bytes + four * 64, w);
-        unrolled<4>([&](auto v) { w[v] = ordered(w[v]); });
-        unrolled<4>([&](auto v) {
-          constexpr int kLane = lane;
-          constexpr int kAt = four * 4 + v;
-          sum[kAt] = vdotq_laneq_s32(sum[kAt], w[v], x, kLane);
-        });
+    unrolled<4, kVectors / 4>([&](auto lane, auto four) {
+      int8x16_t w[4];
+      load_codes<Access>(rows + lane * row_bytes + four * 64, w);
+      unrolled<4>([&](auto v) { w[v] = ordered(w[v]); });
+      unrolled<4>([&](auto v) {
+        constexpr int kAt = four * 4 + v;
+        sum[kAt] = vdotq_laneq_s32(sum[kAt], w[v], x, lane);
       });
     });
   };
@@ -69,7 +66,7 @@ constexpr int kVectors = 4;  // a whole cache line of w
 template <int R>
 void gemm_tile(const RowTile& tile, int64_t column, bool accumulate, int32_t* c) {
   int32x4_t sum[R][kVectors];
-  unrolled<R>([&](auto r) { unrolled<kVectors>([&](auto v) { sum[r][v] = vdupq_n_s32(0); }); });
+  unrolled<R, kVectors>([&](auto r, auto v) { sum[r][v] = vdupq_n_s32(0); });
   for (const GemmTerm* term = tile.terms; term < tile.terms + tile.count; ++term) {
     const int8_t* a = static_cast<const int8_t*>(term->a) + tile.offset_bytes;
     const int8_t* b = static_cast<const int8_t*>(term->b) + column * 4;
@@ -78,19 +75,12 @@ void gemm_tile(const RowTile& tile, int64_t column, bool accumulate, int32_t* c)
       unrolled<(R + 1) / 2>([&](auto p) { x[p] = vld1_s8(a + p * 8); });
       int8x16_t w[kVectors];
       unrolled<kVectors>([&](auto v) { w[v] = vld1q_s8(b + v * 16); });
-      unrolled<R>([&](auto r) {
-        unrolled<kVectors>([&](auto v) {
-          constexpr int kLane = r % 2;
-          sum[r][v] = vdotq_lane_s32(sum[r][v], w[v], x[r / 2], kLane);
-        });
-      });
+      unrolled<R, kVectors>([&](auto r, auto v) { sum[r][v] = vdotq_lane_s32(sum[r][v], w[v], x[r / 2], r % 2); });
     }
   }
-  unrolled<R>([&](auto r) {
-    unrolled<kVectors>([&](auto v) {
-      int32_t* to = c + r * kPanelColumns + v * 4;
-      vst1q_s32(to, accumulate ? vaddq_s32(sum[r][v], vld1q_s32(to)) : sum[r][v]);
-    });
+  unrolled<R, kVectors>([&](auto r, auto v) {
+    int32_t* to = c + r * kPanelColumns + v * 4;
+    vst1q_s32(to, accumulate ? vaddq_s32(sum[r][v], vld1q_s32(to)) : sum[r][v]);
   });
 }
 
@@ -216,11 +206,11 @@ template <bool Ahead, int R>
   for (int64_t c = 0; c < kPanelColumns; c += 4 * kV) {
     const auto at = [&](int r, int v) { return acc + r * kPanelColumns + c + v * 4; };
     int32x4_t sum[R][kV];
-    unrolled<R>([&](auto r) { unrolled<kV>([&](auto v) { sum[r][v] = vld1q_s32(at(r, v)); }); });
+    unrolled<R, kV>([&](auto r, auto v) { sum[r][v] = vld1q_s32(at(r, v)); });
     for_each_strip(slice, a, panel, c, [&](const int8_t* x, const int8_t* b, const int8_t* ahead) {
       add_sdot<Ahead>(x, lda, b, 4 * kPanelColumns, slice.strip_k, ahead, sum);
     });
-    unrolled<R>([&](auto r) { unrolled<kV>([&](auto v) { vst1q_s32(at(r, v), sum[r][v]); }); });
+    unrolled<R, kV>([&](auto r, auto v) { vst1q_s32(at(r, v), sum[r][v]); });
   }
 }
 
@@ -283,7 +273,7 @@ template <class Record, int R>
   constexpr int kPairs = Record::kRows / 2;
   for (int64_t c = 0; c < kPanelColumns; c += 4 * kV) {
     int32x4_t sum[R][kV];
-    unrolled<R>([&](auto r) { unrolled<kV>([&](auto v) { sum[r][v] = start[r].sum; }); });
+    unrolled<R, kV>([&](auto r, auto v) { sum[r][v] = start[r].sum; });
 #pragma GCC unroll 1  // else GCC interleaves two steps and spills sums
     for (int64_t l = 0; l < Record::kLines; ++l) {
       const auto* from = reinterpret_cast<const int8_t*>(record) + l * 256 + c * 4;

@@ -30,12 +30,21 @@ constexpr int kVectors = 2;  // of 4 columns
   });
 }
 
+// sum += P packed pairs of rows by 4 pairs of columns.
+template <int P>
+[[gnu::always_inline]] inline void add_pairs(const int8_t* a, const int8x16_t (&w)[4], int32x4_t (&sum)[P][4]) {
+  unrolled<P>([&](auto p) {
+    const int8x16_t x = ordered_load(a + p * 16);
+    unrolled<4>([&](auto v) { sum[p][v] = vmmlaq_s32(sum[p][v], x, w[v]); });
+  });
+}
+
 // c [rows][64] (+)= `rows` rows, P pairs, by 8 columns of the panel, from `column` on.
 template <int P>
 [[gnu::always_inline]] inline void gemm_tile(const RowTile& tile, int64_t row_bytes, int64_t column, int rows,
                                              bool accumulate, int32_t* c) {
   int32x4_t sum[P][2 * kVectors];  // (row, column) of a pair of columns: (0, 0), (0, 1), (1, 0), (1, 1)
-  unrolled<P>([&](auto p) { unrolled<2 * kVectors>([&](auto v) { sum[p][v] = vdupq_n_s32(0); }); });
+  unrolled<P, 2 * kVectors>([&](auto p, auto v) { sum[p][v] = vdupq_n_s32(0); });
   for (const GemmTerm* term = tile.terms; term < tile.terms + tile.count; ++term) {
     const int8_t* a = static_cast<const int8_t*>(term->a) + tile.offset_bytes;
     const int8_t* b = static_cast<const int8_t*>(term->b) + column * 4;
@@ -44,10 +53,7 @@ template <int P>
       const int8x16_t second[2] = {vld1q_s8(b + row_bytes), vld1q_s8(b + row_bytes + 16)};
       int8x16_t w[2 * kVectors];
       zip_rows(first, second, w);
-      unrolled<P>([&](auto p) {
-        const int8x16_t x = ordered_load(a + p * 16);
-        unrolled<2 * kVectors>([&](auto v) { sum[p][v] = vmmlaq_s32(sum[p][v], x, w[v]); });
-      });
+      add_pairs(a, w, sum);
     }
   }
   const auto store = [&](int64_t row, int64_t v, int64x2_t sums) {
@@ -57,13 +63,11 @@ template <int P>
   };
   // Copies: the calls below take addresses, which would force the sums of the loop into memory, too.
   int64x2_t pair[P][2 * kVectors];
-  unrolled<P>([&](auto p) { unrolled<2 * kVectors>([&](auto v) { pair[p][v] = vreinterpretq_s64_s32(sum[p][v]); }); });
-  unrolled<P>([&](auto p) {
-    unrolled<kVectors>([&](auto v) {
-      const int64x2_t left = pair[p][2 * v], right = pair[p][2 * v + 1];
-      store(2 * p, v, vzip1q_s64(left, right));
-      if (2 * p + 1 < rows) store(2 * p + 1, v, vzip2q_s64(left, right));
-    });
+  unrolled<P, 2 * kVectors>([&](auto p, auto v) { pair[p][v] = vreinterpretq_s64_s32(sum[p][v]); });
+  unrolled<P, kVectors>([&](auto p, auto v) {
+    const int64x2_t left = pair[p][2 * v], right = pair[p][2 * v + 1];
+    store(2 * p, v, vzip1q_s64(left, right));
+    if (2 * p + 1 < rows) store(2 * p + 1, v, vzip2q_s64(left, right));
   });
 }
 
@@ -103,20 +107,17 @@ void grouped_tile(int rows, const RowTile& tile, const Slice& slice, int64_t col
   };
   float32x4_t total[P][4];
   if constexpr (kHoldsTotals<Slice>) {
-    unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { total[p][v] = stored(p, v); }); });
+    unrolled<P, 4>([&](auto p, auto v) { total[p][v] = stored(p, v); });
   }
   const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.offset_bytes;
   const int8_t* b = slice.codes + column * 8;
   for (int64_t g = column; g < slice.groups * kPanelColumns; g += kPanelColumns) {
     int32x4_t sum[P][4];
-    unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { sum[p][v] = magic_zero(); }); });
+    unrolled<P, 4>([&](auto p, auto v) { sum[p][v] = magic_zero(); });
     for (int64_t i = 0; i < Slice::kK; i += 8, a += tile.block_rows * 8, b += 8 * kPanelColumns) {
       int8x16_t w[4];
       unrolled<4>([&](auto v) { w[v] = vld1q_s8(b + v * 16); });
-      unrolled<P>([&](auto p) {
-        const int8x16_t x = ordered_load(a + p * 16);
-        unrolled<4>([&](auto v) { sum[p][v] = vmmlaq_s32(sum[p][v], x, w[v]); });
-      });
+      add_pairs(a, w, sum);
     }
     unrolled<4>([&](auto v) {
       const float32x2_t two = vld1_f32(slice.scales + g + v * 2);
@@ -129,7 +130,7 @@ void grouped_tile(int rows, const RowTile& tile, const Slice& slice, int64_t col
     });
   }
   if constexpr (kHoldsTotals<Slice>) {
-    unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { store(p, v, total[p][v]); }); });
+    unrolled<P, 4>([&](auto p, auto v) { store(p, v, total[p][v]); });
   }
 }
 
@@ -209,20 +210,17 @@ template <int P>
                                                  int64_t column, int32_t* sums) {
   const auto at = [&](int p, int v) { return sums + p * kPairSums + column * 2 + v * 4; };
   int32x4_t sum[P][4];
-  unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { sum[p][v] = vld1q_s32(at(p, v)); }); });
+  unrolled<P, 4>([&](auto p, auto v) { sum[p][v] = vld1q_s32(at(p, v)); });
   for_each_strip(slice, packed, panel, column, [&](const int8_t*, const int8_t* b, const int8_t* ahead) {
     for (const int8_t* end = packed + slice.strip_k * 2 * P; packed < end; packed += P * 16) {
       prefetch<kAlignmentBytes, 1>(ahead);
       int8x16_t w[4];
       load_rows(b, 4 * kPanelColumns, w);
-      unrolled<P>([&](auto p) {
-        const int8x16_t two = ordered_load(packed + p * 16);
-        unrolled<4>([&](auto v) { sum[p][v] = vmmlaq_s32(sum[p][v], two, w[v]); });
-      });
+      add_pairs(packed, w, sum);
       b += 8 * kPanelColumns, ahead += kAlignmentBytes;
     }
   });
-  unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { vst1q_s32(at(p, v), sum[p][v]); }); });
+  unrolled<P, 4>([&](auto p, auto v) { vst1q_s32(at(p, v), sum[p][v]); });
 }
 
 // sums += rows by a slice of the panel; packs the codes of the slice first.
@@ -314,10 +312,7 @@ struct FewGroupedRows {
       unrolled<Record::kRows / 2>([&](auto pair) {
         int8x16_t w[4];
         expand_rows<Record, pair>(record + line * 256 + column * 4, w);
-        unrolled<P>([&](auto p) {
-          const int8x16_t two = ordered(x[line * (Record::kRows / 2) + pair][p]);
-          unrolled<4>([&](auto v) { sum[p][v] = vmmlaq_s32(sum[p][v], two, w[v]); });
-        });
+        add_pairs(reinterpret_cast<const int8_t*>(x[line * (Record::kRows / 2) + pair]), w, sum);
       });
     }
     const std::byte* scales = record + Record::kCodeBytes;

@@ -27,11 +27,9 @@ template <bool Ahead, int R, int V>
       unrolled<V / 4>([&](auto four) {
         int8x16_t w[4];
         unrolled<4>([&](auto v) { w[v] = ordered_load(b + four * 64 + v * 16); });
-        unrolled<R>([&](auto r) {
-          unrolled<4>([&](auto v) {
-            constexpr int kLane = lane, kAt = four * 4 + v;
-            sum[r][kAt] = vdotq_laneq_s32(sum[r][kAt], w[v], x[r], kLane);
-          });
+        unrolled<R, 4>([&](auto r, auto v) {
+          constexpr int kAt = four * 4 + v;
+          sum[r][kAt] = vdotq_laneq_s32(sum[r][kAt], w[v], x[r], lane);
         });
       });
       b += row_bytes;
@@ -54,11 +52,9 @@ constexpr int kSdotVectors = R == 1   ? 16
     constexpr int kV = kSdotVectors<n>;
     for (int64_t c = 0; c < kPanelColumns; c += 4 * kV) {
       int32x4_t sum[n][kV];
-      unrolled<n>([&](auto r) { unrolled<kV>([&](auto v) { sum[r][v] = vdupq_n_s32(0); }); });
+      unrolled<n, kV>([&](auto r, auto v) { sum[r][v] = vdupq_n_s32(0); });
       add_sdot<false>(a + first * lda, lda, b + c * 4, row_bytes, k, b, sum);
-      unrolled<n>([&](auto r) {
-        unrolled<kV>([&](auto v) { vst1q_s32(acc + (first + r) * kPanelColumns + c + v * 4, sum[r][v]); });
-      });
+      unrolled<n, kV>([&](auto r, auto v) { vst1q_s32(acc + (first + r) * kPanelColumns + c + v * 4, sum[r][v]); });
     }
   });
 }

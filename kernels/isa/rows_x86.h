@@ -37,7 +37,7 @@ template <class Dot, int V, int R>
                                      int64_t column, int32_t* acc) {
   const auto at = [&](int r, int v) { return acc + r * kPanelColumns + v * kColumns; };
   Ints sum[R][V];
-  unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = Register::load(at(r, v)); }); });
+  unrolled<R, V>([&](auto r, auto v) { sum[r][v] = Register::load(at(r, v)); });
   for_each_strip(slice, a, panel, column, [&](const int8_t* x, const int8_t* b, const int8_t* ahead) {
     for (const int8_t* end = x + slice.strip_k; x < end; x += 4, b += 4 * kPanelColumns, ahead += V * kVectorBytes) {
       prefetch<V * kVectorBytes, 1>(ahead);
@@ -49,7 +49,7 @@ template <class Dot, int V, int R>
       });
     }
   });
-  unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { Register::store(sum[r][v], at(r, v)); }); });
+  unrolled<R, V>([&](auto r, auto v) { Register::store(sum[r][v], at(r, v)); });
 }
 
 // Kernels::rows_s8, in tiles of at most R rows by V vectors of columns.
@@ -160,7 +160,7 @@ template <class Dot, class Record, int R>
                                        const Floats* excess, bool accumulate, float* acc) {
   for (int64_t c = 0; c < kPanelColumns; c += 2 * kColumns) {
     Ints sum[R][2];
-    unrolled<R>([&](auto r) { unrolled<2>([&](auto v) { sum[r][v] = Register::zero(); }); });
+    unrolled<R, 2>([&](auto r, auto v) { sum[r][v] = Register::zero(); });
 #pragma GCC unroll 1  // as in gemv_grouped_by
     for (int64_t line = 0; line < Record::kLines; ++line) {
       prefetch<2 * kVectorBytes, 1>(ahead + line * 256 + c * 4);

@@ -66,9 +66,7 @@ void gemm_tile(const RowTile& tile, const int32_t* column_sum, int64_t column, i
       });
     }
   }
-  unrolled<R>([&](auto r) {
-    unrolled<V>([&](auto v) { Register::store(sum[r][v], acc + r * kPanelColumns + column + v * kColumns); });
-  });
+  unrolled<R, V>([&](auto r, auto v) { Register::store(sum[r][v], acc + r * kPanelColumns + column + v * kColumns); });
 }
 
 template <class Dot, int V>
@@ -102,9 +100,8 @@ void grouped_tile(const RowTile& tile, const Slice& slice, int64_t column, bool 
   const auto at = [&](int r, int v) { return acc + r * kPanelColumns + column + v * kColumns; };
   Floats total[R][V];
   if constexpr (Totals) {
-    unrolled<R>([&](auto r) {
-      unrolled<V>([&](auto v) { total[r][v] = accumulate ? Register::load(at(r, v)) : Register::broadcast(0.0f); });
-    });
+    unrolled<R, V>(
+        [&](auto r, auto v) { total[r][v] = accumulate ? Register::load(at(r, v)) : Register::broadcast(0.0f); });
   }
   const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.offset_bytes;
   const int8_t* b = slice.codes + column * 4;
@@ -135,7 +132,7 @@ void grouped_tile(const RowTile& tile, const Slice& slice, int64_t column, bool 
     });
   }
   if constexpr (Totals) {
-    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { Register::store(total[r][v], at(r, v)); }); });
+    unrolled<R, V>([&](auto r, auto v) { Register::store(total[r][v], at(r, v)); });
   }
 }
 
@@ -172,9 +169,7 @@ void rows_tile(const int8_t* a, int64_t lda, const int8_t* b, int64_t row_bytes,
       });
     });
   }
-  unrolled<R>([&](auto r) {
-    unrolled<V>([&](auto v) { Register::store(sum[r][v], acc + r * kPanelColumns + v * kColumns); });
-  });
+  unrolled<R, V>([&](auto r, auto v) { Register::store(sum[r][v], acc + r * kPanelColumns + v * kColumns); });
 }
 
 template <class Dot, int V, bool IsSigned>

@@ -113,9 +113,7 @@ template <int R, int W, class T>
 void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc, int64_t apart) {
   const auto at = [&](int r, int w) { return c + r * ldc + w * apart * kLanes; };
   Lanes acc[R][W];
-  unrolled<R>([&](auto r) {
-    unrolled<W>([&](auto w) { acc[r][w] = accumulate ? load_sums<T>(at(r, w)) : Lanes::broadcast(0.0f); });
-  });
+  unrolled<R, W>([&](auto r, auto w) { acc[r][w] = accumulate ? load_sums<T>(at(r, w)) : Lanes::broadcast(0.0f); });
   constexpr bool kMayPrefetch = R <= kAheadRows && Lanes::kAheadBytes > 0;
   const bool prefetches = kMayPrefetch && t.ahead_bytes > 0 && (t.is_interleaved() || Lanes::kWide > 1);
   const Left<T>* a = t.a;
@@ -132,7 +130,7 @@ void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc, in
     };
     Right<T>::template add<R, W>(a, t.row, from, acc);
   }
-  unrolled<R>([&](auto r) { unrolled<W>([&](auto w) { store_sums<T>(acc[r][w], at(r, w)); }); });
+  unrolled<R, W>([&](auto r, auto w) { store_sums<T>(acc[r][w], at(r, w)); });
 }
 
 // c[rows][vectors * 16] (+)= a * b for any number of rows and vectors. Tiles of few rows are wider, as far as registers

@@ -24,6 +24,17 @@ template <int N, class F>
   unrolled(f, std::make_integer_sequence<int, N>{});
 }
 
+template <int M, class F, int... I>
+[[gnu::always_inline]] inline void unrolled(F& f, std::integer_sequence<int, I...>) {
+  (f(Index<I / M>{}, Index<I % M>{}), ...);
+}
+
+// Calls f(Index<i>, Index<j>) for all i < N and j < M, in the order of the rows of a tile.
+template <int N, int M, class F>
+[[gnu::always_inline]] inline void unrolled(F f) {
+  unrolled<M>(f, std::make_integer_sequence<int, N * M>{});
+}
+
 // Calls f(Index<n>) for an n in [Min, N] known at run time, for a tile of n rows. n outside the range becomes Min or N.
 template <int N, int Min = 1, class F>
 [[gnu::always_inline]] inline void with_rows(int64_t n, F f) {
