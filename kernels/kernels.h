@@ -132,7 +132,7 @@ static inline float code_scale(float amax) {
 }
 
 struct Kernels {
-  const char* name;
+  const char* name = nullptr;
 
   // The table for the other cores if several cores share the unit that runs these matmuls (SME): one core uses this
   // table, the others multiply the same packed rows with the companion. Null: every core has a unit.
@@ -141,96 +141,99 @@ struct Kernels {
   // codes[i] = round_half_even(x[i] / scale) in [-127, 127], *scale = max|x| / 127. x: [n]; codes: [padded_k(n)], zero
   // from n on. If the largest magnitude is below 2^-119, scale and codes are 0. If x holds NaN or infinity, scale is
   // NaN and the codes are 0, so that every product with the row is NaN.
-  void (*quantize)(const float* x, int64_t n, int8_t* codes, float* scale);
+  void (*quantize)(const float* x, int64_t n, int8_t* codes, float* scale) = nullptr;
 
   // The two steps of quantize, for rows that are read in several steps: max|x| (NaN > infinity > every number), and the
   // codes for a scale, which is code_scale of the whole row's maximum. x, codes: [n], not padded. codes may start at x.
-  float (*max_magnitude)(const float* x, int64_t n);
-  void (*encode)(const float* x, int64_t n, float scale, int8_t* codes);
+  float (*max_magnitude)(const float* x, int64_t n) = nullptr;
+  void (*encode)(const float* x, int64_t n, float scale, int8_t* codes) = nullptr;
 
   // out = H D x for each run of `block` elements. x, out: [n]; block: a power of two that divides n; out may be x.
   //   D  signs: element i of a block is negated once for each pair of bits (0 and 1, 2 and 3 ...) both set in i
   //   H  Hadamard matrix in Sylvester's order, H(1) = 1, H(2b) = [H(b) H(b); H(b) -H(b)], not normalised: H H = block
   // The steps h = 1, 2, 4 ... below `block` replace x[i] and x[i + h] (i / h even) by their sum and their difference. D
   // is a bent function (Rothaus 1976): it spreads a mean of x, which H alone would put into one element, over all.
-  void (*rotate)(const float* x, int64_t n, int64_t block, float* out);
+  void (*rotate)(const float* x, int64_t n, int64_t block, float* out) = nullptr;
 
   // The inverse: out = D H x / block. As rotate, with block >= 16.
-  void (*unrotate)(const float* x, int64_t n, int64_t block, float* out);
+  void (*unrotate)(const float* x, int64_t n, int64_t block, float* out) = nullptr;
 
   // acc[c] = sum over k of a[k] * w(k, c), exact int32. a: [k] codes in [-127, 127], not packed; b: k / 4 rows of four
   // k, 256 bytes each, row_bytes apart; acc: [64]; k: a multiple of 4, at most kMaxK.
-  void (*gemv_s8)(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc);
+  void (*gemv_s8)(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) = nullptr;
 
   // Packs codes a [rows][lda] into row blocks of block_rows rows (s8_shape). k is padded with zeros to a multiple of
   // kGroupK, rows to whole row blocks.
-  void (*pack_s8)(const int8_t* a, int64_t lda, int64_t rows, int64_t k, int64_t block_rows, int8_t* packed);
+  void (*pack_s8)(const int8_t* a, int64_t lda, int64_t rows, int64_t k, int64_t block_rows, int8_t* packed) = nullptr;
 
   // acc[r][c] = sum over the terms i and k of a_i[r][k] * w_i(k, c), exact int32. terms: [count], at least one, packed
   // codes by w8 panels, each k a multiple of kGroupK, all k together at most kMaxK; column_sum: [64], the sums over k
   // of all w_i; acc: [rows][64].
   void (*gemm_s8)(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows,
-                  const int32_t* column_sum, int32_t* acc);
-  PackShape s8_shape;
+                  const int32_t* column_sum, int32_t* acc) = nullptr;
+  PackShape s8_shape = {};
 
   // acc[p][c] = sum over the groups g, by fma in their order from 0, of
   //   float(sum over the k of g of a[k] * (code(k, c) - zero(g, c))) * scale(g, c)      mxfp4: level(code(k, c)) - 12
   // with exact inner sums (multiples of 1 / kZeroSteps), for `panels` consecutive panels, at least one. a: [first.k]
   // codes in [-127, 127], not packed; acc: [panels][64].
-  void (*gemv_grouped)(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc);
+  void (*gemv_grouped)(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) = nullptr;
 
   // The formula of gemv_grouped for rows packed by pack_s8 and one panel. acc: [rows][64].
-  void (*gemm_grouped)(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc);
+  void (*gemm_grouped)(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel,
+                       float* acc) = nullptr;
 
   // gemv_s8 and gemv_grouped for 1 to few_rows rows that are not packed. The panel is read once, by the access pattern
   // of a GEMV. a: [rows][lda]; acc: [rows][64] and [panels][rows][64]; k a multiple of kGroupK. If few_rows is 1 these
   // two must not be called: the table multiplies packed rows only.
   int32_t few_rows = 1;
-  void (*rows_s8)(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, int64_t k, int32_t* acc);
+  void (*rows_s8)(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, int64_t k, int32_t* acc) = nullptr;
   void (*rows_grouped)(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels,
-                       float* acc);
+                       float* acc) = nullptr;
 
   // Packs floats a [rows][lda] into row blocks (f32_shape), padded with zero rows. One row is its own packed form.
-  void (*pack_f32)(const float* a, int64_t lda, int64_t rows, int64_t k, int64_t block_rows, float* packed);
+  void (*pack_f32)(const float* a, int64_t lda, int64_t rows, int64_t k, int64_t block_rows, float* packed) = nullptr;
 
   // acc[r][c] = sum over the terms i and k of a_i[r][k] * w_i(k, c), by fma from 0 in the order of i and then k. terms:
   // [count], packed floats by panels [k][64] of bf16 or float; acc: [rows][64].
-  void (*gemm_bf16)(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc);
-  void (*gemm_f32)(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc);
-  PackShape f32_shape;
+  void (*gemm_bf16)(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc) = nullptr;
+  void (*gemm_f32)(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc) = nullptr;
+  PackShape f32_shape = {};
 
   // out[r][c] = epilogue of sums[r][c] for c < columns. sums: [rows][64], out: [rows][ldo]; columns <= 64 unless rows
   // is 1: one row may span the sums of several panels. out may be sums if ldo is 64.
   void (*epilogue_s32)(const int32_t* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out,
-                       int64_t ldo);
-  void (*epilogue_f32)(const float* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out, int64_t ldo);
+                       int64_t ldo) = nullptr;
+  void (*epilogue_f32)(const float* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out,
+                       int64_t ldo) = nullptr;
 
   // Conversion; to_bf16 rounds to nearest even, NaN stays NaN.
-  void (*to_bf16)(const float* x, int64_t n, bf16* out);
-  void (*to_float)(const bf16* x, int64_t n, float* out);
+  void (*to_bf16)(const float* x, int64_t n, bf16* out) = nullptr;
+  void (*to_float)(const bf16* x, int64_t n, float* out) = nullptr;
 
   // out[i] = silu(gate[i]) * up[i], see Activation. out may be gate or up.
-  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
-  void (*silu_mul_bf16)(const bf16* gate, const bf16* up, int64_t n, bf16* out);
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out) = nullptr;
+  void (*silu_mul_bf16)(const bf16* gate, const bf16* up, int64_t n, bf16* out) = nullptr;
 
   // out[i] = (x[i] * inv) * weight[i], inv = 1 / sqrt(sum(x^2) / n + eps). out may be x.
-  void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out);
-  void (*rms_norm_bf16)(const bf16* x, const bf16* weight, int64_t n, float eps, bf16* out);
+  void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out) = nullptr;
+  void (*rms_norm_bf16)(const bf16* x, const bf16* weight, int64_t n, float eps, bf16* out) = nullptr;
 
   // out[i] = ((x[i] - mean) * inv) * weight[i] + bias[i], mean = sum(x) / n, inv = 1 / sqrt(sum((x - mean)^2) / n +
   // eps). bias may be null. out may be x.
-  void (*layer_norm)(const float* x, const float* weight, const float* bias, int64_t n, float eps, float* out);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, int64_t n, float eps,
+                     float* out) = nullptr;
 
   // Rotary embedding in place, rotate-half: (x[i], x[i + half]) = (x[i] cos[i] - x[i + half] sin[i], x[i + half] cos[i]
   // + x[i] sin[i]). x: [2 * half]; cos, sin: [half].
-  void (*rope)(float* x, const float* cos, const float* sin, int64_t half);
+  void (*rope)(float* x, const float* cos, const float* sin, int64_t half) = nullptr;
 
   // out[i] = x[i] / (1 + exp(-gate[i])), computed as in Activation. out may be gate or x.
-  void (*sigmoid_mul)(const float* gate, const float* x, int64_t n, float* out);
+  void (*sigmoid_mul)(const float* gate, const float* x, int64_t n, float* out) = nullptr;
 
   // out[i] = bias[i] (or 0) + sum over the taps t, by fma in their order, of rows[t][i] * weight[t * stride + i], then
   // silu if `activates`. rows: [taps] pointers to [n], the newest input last; out: [n], n channels.
-  void (*convolve)(const float* const* rows, const Convolution& convolution, int64_t n, float* out);
+  void (*convolve)(const float* const* rows, const Convolution& convolution, int64_t n, float* out) = nullptr;
 
   // For each token, with S the state [key_dim][value_dim] and every sum by fma over i from 0:
   //   change[j] = (v[j] - (sum over i of k[i] S[i][j]) * decay) * beta, without the delta rule v[j] * beta
@@ -238,15 +241,15 @@ struct Kernels {
   //   out[j] = sum over i of q[i] S[i][j]
   // state: [value_dim / 16, rounded up][key_dim][16]: S[i][j] is at (j / 16 * key_dim + i) * 16 + j % 16. Elements
   // beyond value_dim are zero and stay zero.
-  void (*advance_state)(const StateSteps& steps, float* state);
+  void (*advance_state)(const StateSteps& steps, float* state) = nullptr;
 
   // Replaces a query row q [n], n a multiple of 16, by the form that this table's attend reads: q * scale, for a bf16
   // cache rounded to bf16 with magnitudes below kMinOperand zero.
-  void (*make_query)(float* q, int64_t n, float scale, bool is_float);
+  void (*make_query)(float* q, int64_t n, float scale, bool is_float) = nullptr;
 
   // The same for attend_s8: the codes of q (as by quantize) in at most half of the row, and at query_scale_at(n) the
   // product of their scale and `scale`.
-  void (*make_query_s8)(float* q, int64_t n, float scale);
+  void (*make_query_s8)(float* q, int64_t n, float scale) = nullptr;
 
   // state[r] = softmax state of query row q[r] over the positions spans[r] of the chunk. The rows share one kv head (a
   // GQA group, of one token or several), so K and V are read once. q: [rows][head_dim], each row made by this table's
@@ -255,7 +258,7 @@ struct Kernels {
   // kKeyLanes positions to the last position that any row attends to, values are read even where their weight is 0:
   // they must be finite, for bf16 pairs including the partner of the last position.
   void (*attend)(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans, float* scores,
-                 const AttentionState& state);
+                 const AttentionState& state) = nullptr;
 
   // The same over a q8 cache, with scores: scratch [rows][kScoreFloats]. For each position i of the row's span:
   //   score[i] = cap((float(sum of products of codes) * q_scale) * key_scale[i]), exact int32 sums; from position
@@ -266,13 +269,14 @@ struct Kernels {
   // that any row attends to. The last panel of value columns is read as if it were full: up to 192 bytes beyond its
   // end, which belong to the scales.
   void (*attend_s8)(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans,
-                    float* scores, const AttentionState& state);
+                    float* scores, const AttentionState& state) = nullptr;
 
   // state = softmax state over the positions of `state` and of `next`, whose positions are later. Rows as in attend.
-  void (*merge_attention)(const AttentionState& state, const AttentionState& next, int64_t rows, int64_t head_dim);
+  void (*merge_attention)(const AttentionState& state, const AttentionState& next, int64_t rows,
+                          int64_t head_dim) = nullptr;
 
   // Index of the largest of x [n], n >= 1; the lowest index among equals. NaN never wins.
-  int64_t (*argmax)(const float* x, int64_t n);
+  int64_t (*argmax)(const float* x, int64_t n) = nullptr;
 };
 
 // Index of the scale in a row of n floats that make_query_s8 wrote.

@@ -217,17 +217,18 @@ struct Words {
   }
 };
 
-constexpr Kernels kTable = lanes_table("avx2", {gemv_s8,
-                                                pack_s8<4, 0>,
-                                                gemm_s8,
-                                                {.rows = kRows, .row_multiple = 1, .group = 4},
-                                                gemv_grouped<Dot>,
-                                                gemm_grouped,
-                                                make_query_s8<Words>,
-                                                attend_s8<Words>,
-                                                kMaxFewRows,
-                                                rows_s8<Dot, kRows, 2>,
-                                                rows_grouped<Dot, kRows>});
+constexpr Kernels kTable = lanes_table({.name = "avx2",
+                                        .gemv_s8 = gemv_s8,
+                                        .pack_s8 = pack_s8<4, 0>,
+                                        .gemm_s8 = gemm_s8,
+                                        .s8_shape = {.rows = kRows, .row_multiple = 1, .group = 4},
+                                        .gemv_grouped = gemv_grouped<Dot>,
+                                        .gemm_grouped = gemm_grouped,
+                                        .few_rows = kMaxFewRows,
+                                        .rows_s8 = rows_s8<Dot, kRows, 2>,
+                                        .rows_grouped = rows_grouped<Dot, kRows>,
+                                        .make_query_s8 = make_query_s8<Words>,
+                                        .attend_s8 = attend_s8<Words>});
 
 }  // namespace
 

@@ -39,9 +39,9 @@ namespace pinion {
 
 const Kernels& avx512_bf16_kernels() {
   static const Kernels kTable = [] {
-    const Kernels& v = avx512_vnni_kernels();
-    return lanes_table("avx512_bf16", {v.gemv_s8, v.pack_s8, v.gemm_s8, v.s8_shape, v.gemv_grouped, v.gemm_grouped,
-                                       v.make_query_s8, v.attend_s8, v.few_rows, v.rows_s8, v.rows_grouped});
+    Kernels table = lanes_table(avx512_vnni_kernels());
+    table.name = "avx512_bf16";
+    return table;
   }();
   return kTable;
 }

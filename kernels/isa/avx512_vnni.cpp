@@ -43,17 +43,18 @@ struct Dot {
 
 constexpr int kFewGroupedRows = 8;  // 8 x 2 sums, 4 vectors of w, one of x
 
-constexpr Kernels kTable = lanes_table("avx512_vnni", {gemv_s8<Dot, 2>,
-                                                       pack_s8<4, 0x80>,
-                                                       gemm_s8<Dot, kVectors>,
-                                                       {.rows = kRows, .row_multiple = 1, .group = 4},
-                                                       gemv_grouped<Dot>,
-                                                       gemm_grouped<Dot, true, 2>,
-                                                       make_query_s8<Attention<Dot, kVectors>>,
-                                                       attend_s8<Attention<Dot, kVectors>>,
-                                                       kMaxFewRows,
-                                                       rows_s8<Dot, kRows, kVectors>,
-                                                       rows_grouped<Dot, kFewGroupedRows>});
+constexpr Kernels kTable = lanes_table({.name = "avx512_vnni",
+                                        .gemv_s8 = gemv_s8<Dot, 2>,
+                                        .pack_s8 = pack_s8<4, 0x80>,
+                                        .gemm_s8 = gemm_s8<Dot, kVectors>,
+                                        .s8_shape = {.rows = kRows, .row_multiple = 1, .group = 4},
+                                        .gemv_grouped = gemv_grouped<Dot>,
+                                        .gemm_grouped = gemm_grouped<Dot, true, 2>,
+                                        .few_rows = kMaxFewRows,
+                                        .rows_s8 = rows_s8<Dot, kRows, kVectors>,
+                                        .rows_grouped = rows_grouped<Dot, kFewGroupedRows>,
+                                        .make_query_s8 = make_query_s8<Attention<Dot, kVectors>>,
+                                        .attend_s8 = attend_s8<Attention<Dot, kVectors>>});
 
 }  // namespace
 

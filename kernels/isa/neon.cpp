@@ -292,17 +292,18 @@ void multiply_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, 
   }
 }
 
-constexpr Kernels kTable = lanes_table("neon", {gemv_s8,
-                                                pack_s8<4, 0>,
-                                                gemm_s8,
-                                                {.rows = kRows, .row_multiple = 1, .group = 4},
-                                                gemv_grouped,
-                                                gemm_grouped,
-                                                make_query_s8<Digits<multiply_rows, multiply_rows>>,
-                                                attend_s8<Digits<multiply_rows, multiply_rows>>,
-                                                kMaxFewRows,
-                                                rows_s8,
-                                                rows_grouped});
+constexpr Kernels kTable = lanes_table({.name = "neon",
+                                        .gemv_s8 = gemv_s8,
+                                        .pack_s8 = pack_s8<4, 0>,
+                                        .gemm_s8 = gemm_s8,
+                                        .s8_shape = {.rows = kRows, .row_multiple = 1, .group = 4},
+                                        .gemv_grouped = gemv_grouped,
+                                        .gemm_grouped = gemm_grouped,
+                                        .few_rows = kMaxFewRows,
+                                        .rows_s8 = rows_s8,
+                                        .rows_grouped = rows_grouped,
+                                        .make_query_s8 = make_query_s8<Digits<multiply_rows, multiply_rows>>,
+                                        .attend_s8 = attend_s8<Digits<multiply_rows, multiply_rows>>});
 
 }  // namespace
 

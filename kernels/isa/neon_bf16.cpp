@@ -49,9 +49,9 @@ namespace pinion {
 
 const Kernels& neon_bf16_kernels() {
   static const Kernels kTable = [] {
-    const Kernels& v = neon_i8mm_kernels();
-    return lanes_table("neon_bf16", {v.gemv_s8, v.pack_s8, v.gemm_s8, v.s8_shape, v.gemv_grouped, v.gemm_grouped,
-                                     v.make_query_s8, v.attend_s8});
+    Kernels table = lanes_table(neon_i8mm_kernels());
+    table.name = "neon_bf16";
+    return table;
   }();
   return kTable;
 }

@@ -75,14 +75,15 @@ void multiply_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, 
   for (int64_t r = 0; r < rows; ++r) gemv_s8(a + r * lda, b, row_bytes, k, acc + r * kPanelColumns);
 }
 
-constexpr Kernels kTable = lanes_table("scalar", {gemv_s8,
-                                                  pack_s8<4, 0>,
-                                                  gemm_s8,
-                                                  {4, 1, 4},
-                                                  gemv_grouped,
-                                                  gemm_grouped,
-                                                  make_query_s8<Digits<multiply_rows, multiply_rows>>,
-                                                  attend_s8<Digits<multiply_rows, multiply_rows>>});
+constexpr Kernels kTable = lanes_table({.name = "scalar",
+                                        .gemv_s8 = gemv_s8,
+                                        .pack_s8 = pack_s8<4, 0>,
+                                        .gemm_s8 = gemm_s8,
+                                        .s8_shape = {4, 1, 4},
+                                        .gemv_grouped = gemv_grouped,
+                                        .gemm_grouped = gemm_grouped,
+                                        .make_query_s8 = make_query_s8<Digits<multiply_rows, multiply_rows>>,
+                                        .attend_s8 = attend_s8<Digits<multiply_rows, multiply_rows>>});
 
 }  // namespace
 

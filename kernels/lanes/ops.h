@@ -260,61 +260,35 @@ void run_epilogue(const T* sums, int64_t rows, int64_t columns, const Epilogue& 
   for (int64_t c = 0; c < columns; c += kLanes) apply_columns(sums + c, rows, columns - c, ops, c, out + c, ldo);
 }
 
-// The entries that every instruction set implements itself.
-struct Int8Kernels {
-  decltype(Kernels::gemv_s8) gemv;
-  decltype(Kernels::pack_s8) pack;
-  decltype(Kernels::gemm_s8) gemm;
-  PackShape shape;
-  decltype(Kernels::gemv_grouped) gemv_grouped;
-  decltype(Kernels::gemm_grouped) gemm_grouped;
-  decltype(Kernels::make_query_s8) make_query_s8;
-  decltype(Kernels::attend) attend_s8;
-  int32_t few_rows = 1;
-  decltype(Kernels::rows_s8) rows_s8 = nullptr;
-  decltype(Kernels::rows_grouped) rows_grouped = nullptr;
-};
-
-// The table with these entries and the kernels above.
-constexpr Kernels lanes_table(const char* name, const Int8Kernels& s8) {
-  return {.name = name,
-          .quantize = quantize,
-          .max_magnitude = max_magnitude,
-          .encode = encode,
-          .rotate = rotate,
-          .unrotate = unrotate,
-          .gemv_s8 = s8.gemv,
-          .pack_s8 = s8.pack,
-          .gemm_s8 = s8.gemm,
-          .s8_shape = s8.shape,
-          .gemv_grouped = s8.gemv_grouped,
-          .gemm_grouped = s8.gemm_grouped,
-          .few_rows = s8.few_rows,
-          .rows_s8 = s8.rows_s8,
-          .rows_grouped = s8.rows_grouped,
-          .pack_f32 = pack_f32,
-          .gemm_bf16 = gemm_float<bf16>,
-          .gemm_f32 = gemm_float<float>,
-          .f32_shape = {Lanes::kRows, 1, 1},
-          .epilogue_s32 = run_epilogue<int32_t>,
-          .epilogue_f32 = run_epilogue<float>,
-          .to_bf16 = convert<float, bf16>,
-          .to_float = convert<bf16, float>,
-          .silu_mul = silu_mul<float>,
-          .silu_mul_bf16 = silu_mul<bf16>,
-          .rms_norm = rms_norm<float>,
-          .rms_norm_bf16 = rms_norm<bf16>,
-          .layer_norm = layer_norm,
-          .rope = rope,
-          .sigmoid_mul = sigmoid_mul,
-          .convolve = convolve,
-          .advance_state = advance_state,
-          .make_query = make_query,
-          .make_query_s8 = s8.make_query_s8,
-          .attend = attend,
-          .attend_s8 = s8.attend_s8,
-          .merge_attention = merge_attention,
-          .argmax = argmax};
+// The table with the kernels above. table: its name and integer kernels, which each instruction set implements itself.
+constexpr Kernels lanes_table(Kernels table) {
+  table.quantize = quantize;
+  table.max_magnitude = max_magnitude;
+  table.encode = encode;
+  table.rotate = rotate;
+  table.unrotate = unrotate;
+  table.pack_f32 = pack_f32;
+  table.gemm_bf16 = gemm_float<bf16>;
+  table.gemm_f32 = gemm_float<float>;
+  table.f32_shape = {Lanes::kRows, 1, 1};
+  table.epilogue_s32 = run_epilogue<int32_t>;
+  table.epilogue_f32 = run_epilogue<float>;
+  table.to_bf16 = convert<float, bf16>;
+  table.to_float = convert<bf16, float>;
+  table.silu_mul = silu_mul<float>;
+  table.silu_mul_bf16 = silu_mul<bf16>;
+  table.rms_norm = rms_norm<float>;
+  table.rms_norm_bf16 = rms_norm<bf16>;
+  table.layer_norm = layer_norm;
+  table.rope = rope;
+  table.sigmoid_mul = sigmoid_mul;
+  table.convolve = convolve;
+  table.advance_state = advance_state;
+  table.make_query = make_query;
+  table.attend = attend;
+  table.merge_attention = merge_attention;
+  table.argmax = argmax;
+  return table;
 }
 
 }  // namespace
