@@ -51,6 +51,12 @@ template <class Record, int R>
   return vreinterpretq_s8_u8(codes);
 }
 
+// acc [R][64] = 0.
+template <int R>
+void clear_rows(float* acc) {
+  for (int64_t i = 0; i < R * kPanelColumns; i += 4) vst1q_f32(acc + i, vdupq_n_f32(0.0f));
+}
+
 // The sum of a row's codes in a group.
 template <class Record>
 int32_t sum_of_codes(const int8_t* a) {

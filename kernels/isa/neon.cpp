@@ -160,41 +160,28 @@ void multiply_record(const int8_t* x, int64_t lda, const std::byte* record, floa
   }
 }
 
-template <class Record>
-void gemv_panel(const int8_t* a, const GroupedPanel& panel, float* acc) {
-  for (int64_t c = 0; c < kPanelColumns; c += 4) vst1q_f32(acc + c, vdupq_n_f32(0.0f));
-  const std::byte* record = panel.records;
-  for (int64_t k = 0; k < panel.k; k += Record::kK, record += Record::kBytes) {
-    multiply_record<Record, 1>(a + k, 0, record, acc);
-  }
-}
-
-void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
-  with_record(first.format, [&](auto record) {
-    for_each_panel(first, panels, acc,
-                   [&](const GroupedPanel& panel, float* to) { gemv_panel<decltype(record)>(a, panel, to); });
+// Kernels::rows_grouped; for one row Rows is a constant.
+template <class Rows>
+void rows_grouped(const int8_t* a, int64_t lda, Rows rows, const GroupedPanel& first, int64_t panels, float* acc) {
+  with_record(first.format, [&](auto type) {
+    using Record = decltype(type);
+    for_each_record_tile<AccessRow<0>, Record, 1, kRows>(
+        a, lda, rows, first, panels, acc, [](const int8_t*) { return 0; },
+        [=](auto n, const int8_t* x, const int*, const std::byte* record, const std::byte*, bool accumulate,
+            float* to) {
+          if (!accumulate) clear_rows<n>(to);
+          multiply_record<Record, n>(x, lda, record, to);
+        });
   });
 }
 
-// Kernels::rows_grouped. All rows multiply a record before the next one.
-template <class Record>
-void rows_grouped_by(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels,
-                     float* acc) {
-  const int8_t* x = a;  // codes of the current group
-  for_each_record<AccessRow<0>, Record>(
-      a, first, panels, acc, [&](const int8_t* codes) { x = codes; },
-      [&](const std::byte* record, const std::byte*, bool accumulate, float* to) {
-        for (int64_t i = 0; !accumulate && i < rows * kPanelColumns; i += 4) vst1q_f32(to + i, vdupq_n_f32(0.0f));
-        for_each_even_tile<1, kRows>(rows, [&](auto n, int64_t r) {
-          multiply_record<Record, n>(x + r * lda, lda, record, to + r * kPanelColumns);
-        });
-      },
-      rows * kPanelColumns);
+void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
+  rows_grouped(a, 0, Index<1>{}, first, panels, acc);
 }
 
 void rows_grouped(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels, float* acc) {
   if (rows == 1) return gemv_grouped(a, first, panels, acc);
-  with_record(first.format, [&](auto record) { rows_grouped_by<decltype(record)>(a, lda, rows, first, panels, acc); });
+  rows_grouped<int64_t>(a, lda, rows, first, panels, acc);
 }
 
 // acc (+)= R rows by V vectors of 4 columns of a slice, from `column` on. 16 bits suffice: |w| <= 15, so eight products

@@ -296,33 +296,19 @@ template <class Record, int R>
   }
 }
 
-// Kernels::rows_grouped. All rows multiply a record before the next one.
-template <class Access, class Record>
-void few_rows_grouped_by(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels,
-                         float* acc) {
-  const int8_t* x = a;  // codes of the current group
-  GroupStart start[kMaxFewRows];
-  for_each_record<Access, Record>(
-      a, first, panels, acc,
-      [&](const int8_t* codes) {
-        x = codes;
-        for (int64_t r = 0; r < rows; ++r) start[r] = start_group<Record>(codes + r * lda);
-      },
-      [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
-        prefetch_record<Access, Record>(ahead);
-        for (int64_t i = 0; !accumulate && i < rows * kPanelColumns; i += 4) vst1q_f32(to + i, vdupq_n_f32(0.0f));
-        for_each_even_tile<2, kFewGroupedRows>(rows, [&](auto n, int64_t r) {
-          few_rows_record<Record, n>(x + r * lda, lda, record, start + r, to + r * kPanelColumns);
-        });
-      },
-      rows * kPanelColumns);
-}
-
 void rows_grouped(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels, float* acc) {
   if (rows == 1) return gemv_grouped(a, first, panels, acc);
   with_access_pattern([&](auto access) {
-    with_record(first.format, [&](auto record) {
-      few_rows_grouped_by<decltype(access), decltype(record)>(a, lda, rows, first, panels, acc);
+    with_record(first.format, [&](auto type) {
+      using Record = decltype(type);
+      for_each_record_tile<decltype(access), Record, 2, kFewGroupedRows>(
+          a, lda, rows, first, panels, acc, [](const int8_t* x) { return start_group<Record>(x); },
+          [=](auto n, const int8_t* x, const GroupStart* start, const std::byte* record, const std::byte* ahead,
+              bool accumulate, float* to) {
+            if (ahead != record) prefetch_record<decltype(access), Record>(ahead);
+            if (!accumulate) clear_rows<n>(to);
+            few_rows_record<Record, n>(x, lda, record, start, to);
+          });
     });
   });
 }

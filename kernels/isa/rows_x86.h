@@ -156,8 +156,8 @@ void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, fl
 // acc [R][64] (+)= R rows by a record, two vectors of columns at a time; prefetches the record `ahead`. x: codes of the
 // group; excess: [R].
 template <class Dot, class Record, int R>
-[[gnu::noinline]] void few_rows_record(const int8_t* x, int64_t lda, const std::byte* record, const std::byte* ahead,
-                                       const Floats* excess, bool accumulate, float* acc) {
+[[gnu::noinline]] void few_rows_record(int64_t lda, const int8_t* x, const Floats* excess, const std::byte* record,
+                                       const std::byte* ahead, bool accumulate, float* acc) {
   for (int64_t c = 0; c < kPanelColumns; c += 2 * kColumns) {
     Ints sum[R][2];
     unrolled<R, 2>([&](auto r, auto v) { sum[r][v] = Register::zero(); });
@@ -184,32 +184,14 @@ template <class Dot, class Record, int R>
   }
 }
 
-// Kernels::rows_grouped, in tiles of at most R rows. All rows multiply a record before the next one.
-template <class Dot, int R, class Access, class Record>
-void few_rows_grouped_by(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels,
-                         float* acc) {
-  const int8_t* x = a;  // codes of the current group
-  Floats excess[kMaxFewRows];
-  for_each_record<Access, Record>(
-      a, first, panels, acc,
-      [&](const int8_t* codes) {
-        x = codes;
-        for (int64_t r = 0; r < rows; ++r) excess[r] = group_excess<Dot, Record>(codes + r * lda);
-      },
-      [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
-        for_each_even_tile<1, R>(rows, [&](auto n, int64_t r) {
-          few_rows_record<Dot, Record, n>(x + r * lda, lda, record, r == 0 ? ahead : record, excess + r, accumulate,
-                                          to + r * kPanelColumns);
-        });
-      },
-      rows * kPanelColumns);
-}
-
 template <class Dot, int R>
 void rows_grouped(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels, float* acc) {
   with_access_pattern([&](auto access) {
-    with_record(first.format, [&](auto record) {
-      few_rows_grouped_by<Dot, R, decltype(access), decltype(record)>(a, lda, rows, first, panels, acc);
+    with_record(first.format, [&](auto type) {
+      using Record = decltype(type);
+      for_each_record_tile<decltype(access), Record, 1, R>(
+          a, lda, rows, first, panels, acc, [](const int8_t* x) { return group_excess<Dot, Record>(x); },
+          [=](auto n, const auto&... args) { few_rows_record<Dot, Record, n>(lda, args...); });
     });
   });
 }

@@ -1,7 +1,6 @@
 // The definition of all kernels: every other variant gives these bits.
 #include "kernels/lanes/scalar.h"
 
-#include "kernels/lanes/grouped_tiles.h"
 #include "kernels/lanes/ops.h"  // over the lanes above
 
 namespace pinion {
@@ -55,9 +54,10 @@ float grouped_sum(const GroupedPanel& panel, int64_t c, F code) {
 }
 
 void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
-  for_each_panel(first, panels, acc, [&](const GroupedPanel& panel, float* to) {
-    for (int64_t c = 0; c < kPanelColumns; ++c) to[c] = grouped_sum(panel, c, [&](int64_t i) { return a[i]; });
-  });
+  GroupedPanel panel = first;
+  for (int64_t p = 0; p < panels; ++p, panel.records += panel_bytes(panel.format, panel.k), acc += kPanelColumns) {
+    for (int64_t c = 0; c < kPanelColumns; ++c) acc[c] = grouped_sum(panel, c, [&](int64_t i) { return a[i]; });
+  }
 }
 
 void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {

@@ -12,13 +12,6 @@
 namespace pinion {
 namespace {
 
-// Calls f(panel, acc) for consecutive panels, with acc of [panels][64] advanced by one panel each time.
-template <class F>
-[[maybe_unused]] void for_each_panel(GroupedPanel panel, int64_t panels, float* acc, F f) {
-  const int64_t step_bytes = panel_bytes(panel.format, panel.k);
-  for (int64_t p = 0; p < panels; ++p, panel.records += step_bytes, acc += kPanelColumns) f(panel, acc);
-}
-
 constexpr int64_t kExpandedK = 128;  // k of a slice: four groups of w4, one of w2
 
 // Up to kMaxGroups groups of a panel as bytes, and their scales as floats. Zipped: eight k of a column are side by

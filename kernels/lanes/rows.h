@@ -160,5 +160,29 @@ template <class F>
   }
 }
 
+// Kernels::rows_grouped in tiles of Min to R rows. All rows multiply a record before the next one. For each group calls
+// start(codes) for each row's codes, then for each record and tile multiply(Index<n>, codes of the tile's first row,
+// results of `start` for its rows, record, ahead, accumulate, acc). ahead: the record to prefetch, `record` itself if
+// there is none.
+template <class Access, class Record, int Min, int R, class Rows, class Start, class F>
+[[gnu::always_inline]] inline void for_each_record_tile(const int8_t* a, int64_t lda, Rows rows,
+                                                        const GroupedPanel& first, int64_t panels, float* acc,
+                                                        Start start, F multiply) {
+  const int8_t* x = a;  // codes of the current group
+  decltype(start(a)) starts[kMaxFewRows];
+  for_each_record<Access, Record>(
+      a, first, panels, acc,
+      [&](const int8_t* codes) {
+        x = codes;
+        for (int64_t r = 0; r < rows; ++r) starts[r] = start(codes + r * lda);
+      },
+      [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
+        for_each_even_tile<Min, R>(rows, [&](auto n, int64_t r) {
+          multiply(n, x + r * lda, starts + r, record, r == 0 ? ahead : record, accumulate, to + r * kPanelColumns);
+        });
+      },
+      rows * kPanelColumns);
+}
+
 }  // namespace
 }  // namespace pinion
