@@ -252,11 +252,16 @@ void store_panel_best(const Kernels& kernels, const Projection& to, PanelRange r
   }
 }
 
-// project() for unpacked rows. The epilogue runs when the tile is full or no task is left, not after every panel, since
-// each interruption slows down the stream of weights. The result's cache lines are prefetched, since other cores hold
-// them.
-void project_few(Worker& worker, const Kernels& kernels, const Input& in, int64_t all_panels,
-                 std::span<const Projection> projections, const Epilogue& after) {
+struct Gate {
+  const Linear& linear;
+  const Gating& gating;
+};
+
+// project() for unpacked rows, and project_activated() with a gate, whose sums share the tile. The epilogue runs when
+// the tile is full or no task is left, not after every panel, since each interruption slows down the stream of weights.
+// The result's cache lines are prefetched, since other cores hold them.
+void project_few(Worker& worker, const Kernels& kernels, const Input& in, std::span<const Projection> projections,
+                 const Epilogue& after, const Gate* gate) {
   struct Run {
     const Projection* to;
     PanelRange run;
@@ -264,7 +269,7 @@ void project_few(Worker& worker, const Kernels& kernels, const Input& in, int64_
   Tile tile;
   Run runs[kTileRows];
   int64_t count = 0, panels = 0;
-  const int64_t max_panels = kTileRows / in.rows;
+  const int64_t panel_rows = in.rows * (gate ? 2 : 1), max_panels = kTileRows / panel_rows;
   const auto apply_all = [&] {
     const auto done = std::span(runs, count);
     for (const auto& [to, run] : done) {
@@ -272,52 +277,31 @@ void project_few(Worker& worker, const Kernels& kernels, const Input& in, int64_
     }
     int64_t at = 0;
     for (const auto& [to, run] : done) {
-      apply_few(kernels, *to->linear, run, in, tile, at, after, to->at(0, run.first), to->stride());
+      float* const out = to->at(0, run.first);
+      if (gate) {
+        apply_gated_few(kernels, gate->linear, *to->linear, gate->gating, run, in, at, &tile, out, to->stride());
+      } else {
+        apply_few(kernels, *to->linear, run, in, tile, at, after, out, to->stride());
+      }
       for (int64_t row = 0; to->panel_best && row < in.rows; ++row) store_panel_best(kernels, *to, run, row);
-      at += run.count * in.rows * kPanelColumns;
+      at += run.count * panel_rows * kPanelColumns;
     }
     count = panels = 0;
   };
-  worker.for_each_run(all_panels, std::min(kPanelsPerClaim, max_panels), [&](PanelRange all) {
+  worker.for_each_run(panels_of(projections), std::min(kPanelsPerClaim, max_panels), [&](PanelRange all) {
     if (panels + all.count > max_panels) apply_all();
     for_each_projection(projections, all, [&](const Projection& to, PanelRange run) {
       const Matrix& w = to.linear->weight;
+      const int64_t at = panels * panel_rows * kPanelColumns;
       prefetch_result(to.at(0, run.first), in.rows, to.stride() * 4, columns_of(w, run) * 4);
-      product_of(w).sum_few(kernels, w, run, in, panels * in.rows * kPanelColumns, &tile);
+      if (gate) {
+        sum_gated_few(kernels, gate->linear.weight, w, run, in, at, &tile);
+      } else {
+        product_of(w).sum_few(kernels, w, run, in, at, &tile);
+      }
       runs[count++] = {&to, run};
       panels += run.count;
     });
-  });
-  apply_all();
-}
-
-// project_activated() for unpacked rows, as project_few. The sums of gate and up share the tile.
-void project_gated_few(Worker& worker, const Kernels& kernels, const Input& in, const Linear& gate, const Linear& up,
-                       const Gating& gating, float* out) {
-  constexpr int64_t kMaxPanels = kTileRows / 2;  // of each
-  Tile tile;
-  PanelRange runs[kMaxPanels];
-  int64_t count = 0, panels = 0;
-  const int64_t max_panels = kMaxPanels / in.rows;
-  const Projection to = {&up, out};
-  const auto apply_all = [&] {
-    const auto done = std::span(runs, count);
-    for (const PanelRange run : done) {
-      acquire_lines(to.at(0, run.first), in.rows, to.stride(), columns_of(gate.weight, run));
-    }
-    int64_t at = 0;
-    for (const PanelRange run : done) {
-      apply_gated_few(kernels, gate, up, gating, run, in, at, &tile, to.at(0, run.first), to.stride());
-      at += 2 * run.count * in.rows * kPanelColumns;
-    }
-    count = panels = 0;
-  };
-  worker.for_each_run(panel_count(gate.weight.n), std::min(kPanelsPerClaim, max_panels), [&](PanelRange run) {
-    if (panels + run.count > max_panels) apply_all();
-    prefetch_result(to.at(0, run.first), in.rows, to.stride() * 4, columns_of(gate.weight, run) * 4);
-    sum_gated_few(kernels, gate.weight, up.weight, run, in, 2 * panels * in.rows * kPanelColumns, &tile);
-    runs[count++] = run;
-    panels += run.count;
   });
   apply_all();
 }
@@ -326,14 +310,13 @@ void project_gated_few(Worker& worker, const Kernels& kernels, const Input& in, 
 
 void project(const Multiplier& m, const Input& in, std::initializer_list<Projection> outputs, const Epilogue& after) {
   const std::span<const Projection> projections(outputs.begin(), outputs.size());
-  const int64_t panels = panels_of(projections);
   const Kernels& kernels = m.table();
   if (in.block == 1) {
-    project_few(m.worker, kernels, in, panels, projections, after);
+    project_few(m.worker, kernels, in, projections, after, nullptr);
     return m.worker.barrier();
   }
   Tile tile;
-  for_each_tile(m.worker, in, panels, [&](PanelRange panel, int64_t first, int64_t rows) {
+  for_each_tile(m.worker, in, panels_of(projections), [&](PanelRange panel, int64_t first, int64_t rows) {
     for_each_projection(projections, panel, [&](const Projection& to, PanelRange run) {
       multiply(kernels, *to.linear, run, in, first, rows, after, &tile, to.at(first, run.first), to.stride());
       for (int64_t row = first; to.panel_best && row < first + rows; ++row) store_panel_best(kernels, to, run, row);
@@ -347,7 +330,9 @@ void project_activated(const Multiplier& m, const Input& in, const Linear& gate,
   if (gate.rows.count == 0) return project(m, in, {{&up, out}}, gated_by(nullptr, gating));
   const Kernels& kernels = m.table();
   if (in.block == 1) {
-    project_gated_few(m.worker, kernels, in, gate, up, gating, out);
+    const Projection to = {&up, out};
+    const Gate gated = {gate, gating};
+    project_few(m.worker, kernels, in, {&to, 1}, {}, &gated);
     return m.worker.barrier();
   }
   Tile tile;
