@@ -255,7 +255,7 @@ TEST(CandidatesNeeded, GiveTheSameTokens) {
 }
 
 TEST(CandidatesNeeded, AllForBiasAndPenalties) {
-  EXPECT_EQ(candidates_needed({}), 1);
+  EXPECT_EQ(candidates_needed(SamplerOptions{}), 1);
   EXPECT_EQ(candidates_needed({.temperature = 1}), 0);
   EXPECT_EQ(candidates_needed({.temperature = 1, .top_p = 0.9f, .min_p = 0.1f}), 0);
   EXPECT_EQ(candidates_needed({.temperature = 1, .top_k = kMaxCandidates}), kMaxCandidates);
