@@ -129,10 +129,12 @@ namespace pinion {
 //
 // Recurrent layers:
 //   recurrence
-//     kind                       gated_delta, short_conv or mamba2
+//     kind                       gated_delta, short_conv, mamba1 or mamba2
 //     layer_types                accepted values of the field layer_types. If a file lacks it, full_attn_idxs or
-//                                full_attention_interval give the attention layers
+//                                full_attention_interval and attn_layer_offset give the attention layers
 //     beside_attention           true: every layer has attention and a recurrence
+//     alone                      true: no layer has attention
+//     unit_norms                 true: Mamba 1's steps, keys and queries are normed without weights
 //     one_branch                 true: a layer has attention, a recurrence or an mlp; layer_pattern may list them
 //     by_key_head                true: q, k, v and z are one module and b and a another, grouped by key head
 //     tiled_heads, negative_rates    true: see Recurrence (GGUF files)

@@ -115,13 +115,14 @@ struct StateSteps {
   int64_t count;  // tokens
   int64_t key_dim;
   int64_t value_dim;
-  const float* q;          // [count][key_dim]
-  const float* k;          // [count][key_dim]
-  const float* v;          // [count][value_dim]
-  const float* decay;      // [count]
-  const float* beta;       // [count]
-  float* out;              // [count][value_dim], may be v
-  bool delta_rule = true;  // false: plain linear attention (Mamba 2)
+  const float* q;                // [count][key_dim]
+  const float* k;                // [count][key_dim]
+  const float* v;                // [count][value_dim]
+  const float* decay;            // [count]; with rates: steps [count][value_dim]
+  const float* beta;             // [count]; with rates: not read
+  float* out;                    // [count][value_dim], may be v
+  bool delta_rule = true;        // false: plain linear attention (Mamba 2)
+  const float* rates = nullptr;  // in the layout of the state: a decay for each of its elements (Mamba 1)
 };
 
 // The scale of a row of codes, given the largest magnitude of the row: amax / 127. It is 0 if that would not be a
@@ -239,8 +240,9 @@ struct Kernels {
   //   change[j] = (v[j] - (sum over i of k[i] S[i][j]) * decay) * beta, without the delta rule v[j] * beta
   //   S[i][j] = k[i] * change[j] + S[i][j] * decay     (one fma)
   //   out[j] = sum over i of q[i] S[i][j]
-  // state: [value_dim / 16, rounded up][key_dim][16]: S[i][j] is at (j / 16 * key_dim + i) * 16 + j % 16. Elements
-  // beyond value_dim are zero and stay zero.
+  // With rates, value_dim is a multiple of 16, and step = log(1 + e^decay[j]) takes the place of beta and
+  // e^(-rates[i][j] * step) that of decay, without the delta rule. state: [value_dim / 16, rounded up][key_dim][16]:
+  // S[i][j] is at (j / 16 * key_dim + i) * 16 + j % 16. Elements beyond value_dim are zero and stay zero.
   void (*advance_state)(const StateSteps& steps, float* state) = nullptr;
 
   // Replaces a query row q [n], n a multiple of 16, by the form that this table's attend reads: q * scale, for a bf16

@@ -143,7 +143,7 @@ void trace_x(const Worker& worker, const Pass& p, TracePoint after) {
 // kept in its scratch while attention changes the residual stream.
 void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, const Input& x, int64_t index) {
   trace_input(worker, p.trace, index, Stage::qkv, x);
-  if (layer.recurrent) recur(worker, p, s.recurrent, layer, x);
+  if (layer.recurrent) recur(worker, p, s.recurrent, layer, x, index);
   if (layer.attends) {
     const Input attended = attend(worker, p, s.attention, layer, x, index);
     trace_input(worker, p.trace, index, Stage::o, attended);

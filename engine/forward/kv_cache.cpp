@@ -122,6 +122,8 @@ KvShape kv_shape_of(const ModelConfig& config, KvType type, const Shares& shares
     const int64_t dim = round_up(std::max(layer.head_dim, layer.value_dim), kKeyLanes);
     shape.layers.push_back({type, heads.count, dim, heads.first, shape.block_bytes()});
   }
+  // Without attention, blocks still count the tokens: they have the least size, and no layer reads them.
+  if (shape.layers.empty()) shape.layers.push_back({type, 1, kKeyLanes, 0, 0});
   return shape;
 }
 

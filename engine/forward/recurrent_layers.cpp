@@ -75,14 +75,14 @@ void mix_head(const Pass& p, RecurrentScratch& s, const Layer& layer, AdvanceHea
   const int64_t slot = layer.state_slot;
   RecurrentState& state = *segment.state;
   float* sums = state.head(slot, head);
-  apply_drafts_to_head(p.kernels, state, slot, head, rows->v.data());
+  apply_drafts_to_head(p.kernels, state, layer, head, rows->v.data());
   const StateWrites writes = {rows->k.data(), rows->v.data(), rows->decay.data(), rows->beta.data()};
   for (int64_t first = 0; first < segment.committed(); first += kStateTokens) {
     const int64_t count = std::min(kStateTokens, segment.committed() - first);
     advance(p, s, layer, segment, head, first, count, writes, sums, rows);
   }
   if (segment.drafts == 0) return;
-  std::copy_n(sums, state.head_floats(), rows->trial.data());
+  std::copy_n(sums, state.shape.head_floats(), rows->trial.data());
   advance(p, s, layer, segment, head, segment.committed(), segment.drafts, state.draft_writes(slot, head),
           rows->trial.data(), rows);
 }
@@ -121,31 +121,46 @@ void advance_delta(const Pass& p, RecurrentScratch& s, const Layer& layer, const
   }
 }
 
-// Mamba 2: the state decays and adds the token's value, by the token's step size. A skip connection and a gate follow.
+// Keys or queries of Mamba 1, normed if the family has these norms.
+void copy_normed(const Pass& p, const Vector& norm, const float* x, float* out) {
+  const Recurrence& d = p.model.config.recurrence;
+  if (!norm.weight) return void(std::copy_n(x, d.key_dim, out));
+  p.kernels.rms_norm(x, norm.weight, d.key_dim, d.norm_eps, out);
+}
+
+// Mamba: the state decays and adds the token's value, by the token's step size. A skip connection and a gate follow.
 void advance_mamba(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segment& segment, int64_t head,
                    int64_t first, int64_t count, const StateWrites& writes, float* state, StateRows* rows) {
   const Recurrence& d = p.model.config.recurrence;
-  const int64_t group = d.key_head(head);
+  const int64_t group = d.key_head(head), skips = d.by_channel() ? d.value_dim : 1;
+  const float* skip = layer[VectorRole::state_skip].weight + head * skips;
   float* convolved = s.convolved.data() + (segment.row + first) * d.channels();
   for (int64_t r = 0; r < count; ++r) {
     const float* row = convolved + r * d.channels();
-    const float* key = row + d.value_width() + group * d.key_dim;
+    const int64_t at = segment.row + first + r;
     std::copy_n(row + head * d.value_dim, d.value_dim, writes.values + r * d.value_dim);
+    if (d.by_channel()) {
+      copy_normed(p, layer[VectorRole::state_k_norm], s.b.data() + at * 2 * d.key_dim, writes.keys + r * d.key_dim);
+      copy_normed(p, layer[VectorRole::state_q_norm], s.b.data() + (at * 2 + 1) * d.key_dim,
+                  rows->q.data() + r * d.key_dim);
+      std::copy_n(s.a.data() + at * d.value_width() + head * d.value_dim, d.value_dim, writes.decay + r * d.value_dim);
+      continue;
+    }
+    const float* key = row + d.value_width() + group * d.key_dim;
     std::copy_n(key, d.key_dim, writes.keys + r * d.key_dim);
     std::copy_n(key + d.key_width(), d.key_dim, rows->q.data() + r * d.key_dim);
-    const double step =
-        softplus(s.a[(segment.row + first + r) * d.value_heads + head] + layer[VectorRole::state_step].weight[head]);
+    const double step = softplus(s.a[at * d.value_heads + head] + layer[VectorRole::state_step].weight[head]);
     writes.beta[r] = static_cast<float>(step);
     writes.decay[r] = decay_of(layer[VectorRole::state_rate].weight[head], step);
   }
   p.kernels.advance_state({count, d.key_dim, d.value_dim, rows->q.data(), writes.keys, writes.values, writes.decay,
-                           writes.beta, rows->v.data(), false},
+                           writes.beta, rows->v.data(), false, rates_of(d, layer, head)},
                           state);
   for (int64_t r = 0; r < count; ++r) {
     float* value = convolved + r * d.channels() + head * d.value_dim;
     float* out = rows->v.data() + r * d.value_dim;
     float* gate = s.z.data() + (segment.row + first + r) * d.value_width() + head * d.value_dim;
-    for (int64_t i = 0; i < d.value_dim; ++i) out[i] += layer[VectorRole::state_skip].weight[head] * value[i];
+    for (int64_t i = 0; i < d.value_dim; ++i) out[i] += skip[i % skips] * value[i];
     if (d.norm_before_gate) {
       std::copy_n(out, d.value_dim, value);  // norm_and_gate() reads all heads
     } else {
@@ -196,11 +211,35 @@ void mix_by_short_conv(Worker& worker, const Pass& p, RecurrentScratch& s, const
 
 // --- A layer
 
-void mix(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {
+// Mamba 1: the convolved channels have keys, queries and, through a narrow projection, the steps of all channels.
+void project_steps(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, int64_t index) {
+  const Recurrence& d = p.model.config.recurrence;
+  const int64_t width = d.channels();
+  const Input x = prepare(begin_stage(worker, p, Stage::state_x), p.rows, width, forms_of(layer, {Stage::state_x}),
+                          [&](int64_t first, int64_t, float*) { return s.convolved.data() + first * width; });
+  trace_input(worker, p.trace, index, Stage::state_x, x);
+  project(begin_stage(worker, p, Stage::state_x), x,
+          {{&layer[MatrixRole::state_narrow], s.narrow.data()}, {&layer[MatrixRole::state_keys], s.b.data()}});
+  const Multiplier m = begin_stage(worker, p, Stage::state_dt);
+  const Input narrow = prepare(
+      m, p.rows, d.step_rank, forms_of(layer, {Stage::state_dt}), [&](int64_t first, int64_t count, float* out) {
+        const float *rows = s.narrow.data() + first * d.step_rank, *norm = layer[VectorRole::state_dt_norm].weight;
+        for (int64_t at = 0; norm && at < count * d.step_rank; at += d.step_rank) {
+          p.kernels.rms_norm(rows + at, norm, d.step_rank, d.norm_eps, out + at);
+        }
+        return norm ? out : rows;
+      });
+  trace_input(worker, p.trace, index, Stage::state_dt, narrow);
+  project(m, narrow, {{&layer[MatrixRole::state_dt], s.a.data()}});
+  begin_stage(worker, p, Stage::attention);
+}
+
+void mix(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, int64_t index) {
   const Recurrence& d = p.model.config.recurrence;
   if (d.kind == RecurrenceKind::short_conv) return mix_by_short_conv(worker, p, s, layer);
-  if (d.kind == RecurrenceKind::mamba2) convolve_all(worker, p, s, layer);
-  const AdvanceHead advance = d.kind == RecurrenceKind::mamba2 ? advance_mamba : advance_delta;
+  if (d.is_mamba()) convolve_all(worker, p, s, layer);
+  if (d.by_channel()) project_steps(worker, p, s, layer, index);
+  const AdvanceHead advance = d.is_mamba() ? advance_mamba : advance_delta;
   worker.for_each(std::ssize(p.segments) * d.value_heads, [&](int64_t task) {
     const Segment& segment = p.segments[task / d.value_heads];
     mix_head(p, s, layer, advance, segment, task % d.value_heads, &s.workers[worker.index]);
@@ -229,7 +268,7 @@ void norm_and_gate(Worker& worker, const Pass& p, RecurrentScratch& s, const Lay
 
 }  // namespace
 
-void recur(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, const Input& x) {
+void recur(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, const Input& x, int64_t index) {
   if (p.model.is_on_first_board()) {  // the first board has all states
     apply_draft_inputs(worker, p, layer);
     project(begin_stage(worker, p, Stage::qkv), x,
@@ -238,7 +277,7 @@ void recur(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& laye
              {&layer[MatrixRole::state_b], s.b.data()},
              {&layer[MatrixRole::state_a], s.a.data()}});
     begin_stage(worker, p, Stage::attention);
-    mix(worker, p, s, layer);
+    mix(worker, p, s, layer, index);
     worker.barrier();
     if (p.model.config.recurrence.norm_before_gate) norm_and_gate(worker, p, s, layer);
     save_inputs(worker, p, s, layer);
@@ -268,9 +307,10 @@ void make_recurrent_scratch(const ModelConfig& config, int64_t tokens, int32_t w
   sizer->make(&s.qkv, tokens * d.channels());
   sizer->make(&s.z, tokens * d.value_width());
   sizer->make(&s.b, tokens * d.write_gates());
-  if (d.kind == RecurrenceKind::mamba2) sizer->make(&s.convolved, tokens * d.channels());
+  if (d.is_mamba()) sizer->make(&s.convolved, tokens * d.channels());
   if (!d.has_heads()) return;
-  sizer->make(&s.a, tokens * d.value_heads);
+  sizer->make(&s.narrow, tokens * d.step_rank);
+  sizer->make(&s.a, tokens * d.value_heads * d.decays());
   // x / |x| = RMSNorm(x) / sqrt(n); queries are scaled by 1 / sqrt(n) once more.
   const float root = std::sqrt(static_cast<float>(d.key_dim));
   s.key_scale.assign(d.key_dim, 1.0f / root);
@@ -280,9 +320,9 @@ void make_recurrent_scratch(const ModelConfig& config, int64_t tokens, int32_t w
     sizer->make(&rows.q, kStateTokens * d.key_dim);
     sizer->make(&rows.k, kStateTokens * d.key_dim);
     sizer->make(&rows.v, kStateTokens * d.value_dim);
-    sizer->make(&rows.decay, kStateTokens);
+    sizer->make(&rows.decay, kStateTokens * d.decays());
     sizer->make(&rows.beta, kStateTokens);
-    sizer->make(&rows.trial, recurrent_state_of(config).head_floats());
+    sizer->make(&rows.trial, d.head_floats());
   }
 }
 

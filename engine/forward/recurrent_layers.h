@@ -1,5 +1,5 @@
-// Recurrent layers: gated DeltaNet (Yang et al. 2024, "Gated Delta Networks"), Mamba 2 (Dao and Gu 2024, "Transformers
-// are SSMs") and LFM2's gated short convolution. All begin with a causal convolution over time. The first two then
+// Recurrent layers: gated DeltaNet (Yang et al. 2024, "Gated Delta Networks"), Mamba 1 and 2 (Gu and Dao 2023 and 2024)
+// and LFM2's gated short convolution. All begin with a causal convolution over time. The first two then
 // advance a state per value head; Mamba's B, C and x are called keys, queries and values here. Every head, or run of
 // channels, processes the tokens in order, so the sums do not depend on the division of a prompt into passes.
 #pragma once
@@ -17,7 +17,7 @@ constexpr int64_t kStateTokens = 16;
 // Scratch of one worker for up to kStateTokens tokens of one head.
 struct StateRows {
   std::vector<float> q, k, v;      // [kStateTokens][key_dim] twice, [kStateTokens][value_dim]
-  std::vector<float> decay, beta;  // [kStateTokens]
+  std::vector<float> decay, beta;  // [kStateTokens][decays], [kStateTokens]
   std::vector<float> trial;        // copy of a head's state, which drafts advance
 };
 
@@ -25,9 +25,10 @@ struct StateRows {
 struct RecurrentScratch {
   std::vector<float> qkv;                     // [M][channels] projected; a single row is projected into the state
   std::vector<float> z;                       // [M][value_width] the gates, which the gated outputs replace
-  std::vector<float> convolved;               // [mamba2] [M][channels]
+  std::vector<float> convolved;               // [mamba] [M][channels]
+  std::vector<float> narrow;                  // [mamba1] [M][step_rank]
   std::vector<float> b;                       // [M][write_gates]
-  std::vector<float> a;                       // [M][value_heads]
+  std::vector<float> a;                       // [M][value_heads][decays]
   std::vector<float> query_scale, key_scale;  // [key_dim] constants
   std::vector<StateRows> workers;
 };
@@ -35,8 +36,10 @@ struct RecurrentScratch {
 void make_recurrent_scratch(const ModelConfig& config, int64_t tokens, int32_t workers, ScratchSizer* sizer,
                             RecurrentScratch* out);
 
-// Advances the layer's states by the pass; gated outputs go to scratch.z. x: input of the layer's first matrices.
-void recur(Worker& worker, const Pass& pass, RecurrentScratch& scratch, const Layer& layer, const Input& x);
+// Advances the layer's states by the pass; gated outputs go to scratch.z. x: input of the layer's first matrices;
+// index: of the layer.
+void recur(Worker& worker, const Pass& pass, RecurrentScratch& scratch, const Layer& layer, const Input& x,
+           int64_t index);
 
 // The outputs of recur() as the input of the layer's last matrix.
 Input recurrent_output(Worker& worker, const Pass& pass, RecurrentScratch& scratch, const Layer& layer);

@@ -61,21 +61,22 @@ void apply_draft_input(const RecurrentState& state, int64_t index, int64_t posit
   std::copy_n(state.draft_input(index, draft), state.shape.channels(), state.input(index, position - 1 - back));
 }
 
-void apply_drafts_to_head(const Kernels& kernels, const RecurrentState& state, int64_t index, int64_t value_head,
+void apply_drafts_to_head(const Kernels& kernels, const RecurrentState& state, const Layer& layer, int64_t value_head,
                           float* scratch) {
   if (state.drafts.held == 0 || !state.shape.has_heads()) return;
-  const StateWrites d = state.draft_writes(index, value_head);
+  const StateWrites d = state.draft_writes(layer.state_slot, value_head);
   const Recurrence& shape = state.shape;
   // The outputs are not used, so the keys serve as queries, too.
   kernels.advance_state({state.drafts.held, shape.key_dim, shape.value_dim, d.keys, d.keys, d.values, d.decay, d.beta,
-                         scratch, shape.kind == RecurrenceKind::gated_delta},
-                        state.head(index, value_head));
+                         scratch, shape.kind == RecurrenceKind::gated_delta, rates_of(shape, layer, value_head)},
+                        state.head(layer.state_slot, value_head));
 }
 
-void apply_drafts(const Kernels& kernels, int64_t position, RecurrentState* state) {
+void apply_drafts(const Kernels& kernels, std::span<const Layer> layers, int64_t position, RecurrentState* state) {
   std::vector<float> scratch(state->drafts.held * state->shape.value_dim);
-  for (int64_t layer = 0; layer < state->layers; ++layer) {
-    for (int64_t back = 0; back < state->shape.taps - 1; ++back) apply_draft_input(*state, layer, position, back);
+  for (const Layer& layer : layers) {
+    if (!layer.recurrent) continue;
+    for (int64_t i = 0; i < state->shape.taps - 1; ++i) apply_draft_input(*state, layer.state_slot, position, i);
     for (int64_t head = 0; head < state->shape.value_heads; ++head) {
       apply_drafts_to_head(kernels, *state, layer, head, scratch.data());
     }

@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "engine/model/model.h"
 #include "kernels/base/error.h"
 #include "kernels/kernels.h"
 #include "loader/config/model_config.h"
@@ -21,7 +23,8 @@ namespace pinion {
 // The writes of the last pass's drafts:
 //
 //   layer | inputs of the convolution [capacity][channels, padded]
-//         | value head | keys [capacity][key_dim] | values [capacity][value_dim] | decay [capacity] | beta [capacity]
+//         | value head | keys [capacity][key_dim] | values [capacity][value_dim] | decay [capacity][decays] | beta
+//         [capacity]
 struct StateDrafts {
   int64_t capacity = 0;  // drafts of one pass; 0: no memory
   int64_t held = 0;      // that many of the sequence's last tokens are stored here, not yet in the state
@@ -32,7 +35,7 @@ struct StateDrafts {
 struct StateWrites {
   float* keys;    // [tokens][key_dim]
   float* values;  // [tokens][value_dim]
-  float* decay;   // [tokens]
+  float* decay;   // [tokens][decays]
   float* beta;    // [tokens]
 };
 
@@ -43,8 +46,7 @@ struct RecurrentState {
   StateDrafts drafts = {};
 
   int64_t input_floats() const { return round_up(shape.channels(), 16); }
-  int64_t head_floats() const { return round_up(shape.value_dim, 16) * shape.key_dim; }
-  int64_t layer_floats() const { return shape.taps * input_floats() + shape.value_heads * head_floats(); }
+  int64_t layer_floats() const { return shape.taps * input_floats() + shape.value_heads * shape.head_floats(); }
   int64_t bytes() const { return layers * layer_floats() * sizeof(float); }
 
   float* layer(int64_t index) const { return reinterpret_cast<float*>(memory.data) + index * layer_floats(); }
@@ -53,13 +55,13 @@ struct RecurrentState {
     return layer(index) + (position + shape.taps) % shape.taps * input_floats();
   }
   float* head(int64_t index, int64_t value_head) const {
-    return layer(index) + shape.taps * input_floats() + value_head * head_floats();
+    return layer(index) + shape.taps * input_floats() + value_head * shape.head_floats();
   }
 
   // 0 without heads: the convolution's inputs are then the whole state.
   int64_t draft_head_floats() const {
     if (!shape.has_heads()) return 0;
-    return round_up(drafts.capacity * (shape.key_dim + shape.value_dim + 2), 16);
+    return round_up(drafts.capacity * (shape.key_dim + shape.value_dim + shape.decays() + 1), 16);
   }
   int64_t draft_layer_floats() const {
     return drafts.capacity * input_floats() + shape.value_heads * draft_head_floats();
@@ -73,7 +75,7 @@ struct RecurrentState {
     float* keys = draft_input(index, drafts.capacity) + value_head * draft_head_floats();
     float* values = keys + drafts.capacity * shape.key_dim;
     float* decay = values + drafts.capacity * shape.value_dim;
-    return {keys, values, decay, decay + drafts.capacity};
+    return {keys, values, decay, decay + drafts.capacity * shape.decays()};
   }
 };
 
@@ -90,12 +92,17 @@ Error allocate_state_drafts(int64_t drafts, RecurrentState* state);
 // inputs of layer `index`. `position`: tokens of the sequence, drafts included, here and below.
 void apply_draft_input(const RecurrentState& state, int64_t index, int64_t position, int64_t back);
 
+// The rates of a head's elements; null: its tokens have decays.
+inline const float* rates_of(const Recurrence& shape, const Layer& layer, int64_t head) {
+  return shape.by_channel() ? layer[VectorRole::state_rate].weight + head * shape.head_floats() : nullptr;
+}
+
 // Applies the held drafts to the state of one head. scratch: [held][value_dim].
-void apply_drafts_to_head(const Kernels& kernels, const RecurrentState& state, int64_t index, int64_t value_head,
+void apply_drafts_to_head(const Kernels& kernels, const RecurrentState& state, const Layer& layer, int64_t value_head,
                           float* scratch);
 
 // Applies the held drafts to the inputs and states of all layers. No drafts are held afterwards.
-void apply_drafts(const Kernels& kernels, int64_t position, RecurrentState* state);
+void apply_drafts(const Kernels& kernels, std::span<const Layer> layers, int64_t position, RecurrentState* state);
 
 // A saved state. Sequences with a common prefix share it.
 struct Snapshot {

@@ -72,6 +72,7 @@ struct VectorReader {
     if (spec.form == VectorForm::convolution) return bind(spec.name, {r.channels(), 1, r.taps}, out);
     if (spec.form == VectorForm::scalar) return bind(spec.name, {}, out);
     const bool has_rows = spec.form == VectorForm::head_norm && model->config.qk_norm == QkNorm::layer_norm_heads;
+    if (spec.form == VectorForm::rates) return bind(spec.name, {r.value_width(), r.key_dim}, out);
     if (has_rows || spec.form == VectorForm::matrix) return bind(spec.name, {spec.rows, spec.n / spec.rows}, out);
     const TensorView* found = model->checkpoint.find(spec.name);
     // ERNIE's corrections of the router have two dimensions.
@@ -84,7 +85,7 @@ struct VectorReader {
     using enum VectorForm;
     const double x{value};
     if (form == rms_norm || form == norm || form == head_norm) return value + model->config.norm_offset;
-    if (form == logarithm) {
+    if (form == logarithm || form == rates) {
       return model->config.recurrence.negative_rates ? -value : static_cast<float>(portable_exp(x));
     }
     if (form == softplus) {  // by an exponential that cannot overflow
@@ -92,6 +93,18 @@ struct VectorReader {
     }
     if (form == matrix) return to_float(to_bf16(value));
     return form == altup_scale && !model->config.altup.scales ? 1.0f : value;
+  }
+
+  // [channels, key_dim] -> [heads][value_dim / 16, rounded up][key_dim][16]
+  Error order_rates(const Recurrence& r, std::span<float>* rates) {
+    const std::span<float> ordered = new_vector(r.value_heads * r.head_floats());
+    for (int64_t i = 0; i < std::ssize(*rates); ++i) {
+      const int64_t channel = i / r.key_dim, j = channel % r.value_dim;
+      ordered[channel / r.value_dim * r.head_floats() + (j / 16 * r.key_dim + i % r.key_dim) * 16 + j % 16] =
+          (*rates)[i];
+    }
+    *rates = ordered;
+    return {};
   }
 
   Error read_form(const VectorTensor& spec, std::span<float>* out) {
@@ -108,12 +121,13 @@ struct VectorReader {
     TensorView tensor;
     if (Error e = bind_vector(spec, &tensor)) return e;
     if (Error e = read(tensor, out)) return e;
+    const Recurrence& r = model->config.recurrence;
     if (spec.form != VectorForm::convolution) {
       for (float& value : *out) value = weight_of(spec.form, value);
-      return all_finite(*out) ? Error{} : error("out of range", where(spec.name), "logarithms of floats");
+      if (!all_finite(*out)) return error("out of range", where(spec.name), "logarithms of floats");
+      return spec.form == VectorForm::rates ? order_rates(r, out) : Error{};
     }
-    const Recurrence& r = model->config.recurrence;  // [channels, 1, taps] -> [taps][channels]
-    const std::vector<float> stored(out->begin(), out->end());
+    const std::vector<float> stored(out->begin(), out->end());  // [channels, 1, taps] -> [taps][channels]
     for (int64_t i = 0; i < std::ssize(stored); ++i) {
       (*out)[i % r.taps * r.channels() + i / r.taps] = r.input_scale(i / r.taps) * stored[i];
     }

@@ -41,6 +41,10 @@ void init_layer(const ModelConfig& config, int64_t index, Layer* out) {
   out->slot = std::ranges::count_if(before.first(out->owns_kv() ? index : out->kv_layer),
                                     [](const LayerConfig& layer) { return layer.attends && layer.owns_kv(); });
   out->state_slot = std::ranges::count(before, true, &LayerConfig::recurrent);
+  if (config.recurrence.unit_norms) {
+    using enum VectorRole;
+    for (const VectorRole role : {state_dt_norm, state_k_norm, state_q_norm}) (*out)[role].weight = ones();
+  }
   if (config.value_norm) out->v_norm = ones();
   if (!config.norm_weights) {
     for (const VectorRole role : {VectorRole::attention_norm, VectorRole::mlp_norm}) (*out)[role].weight = ones();

@@ -42,16 +42,22 @@ constexpr SizeRule kChannels = [](Config c, LayerOf) { return c.recurrence.chann
 constexpr SizeRule kConvolution = [](Config c, LayerOf) { return c.recurrence.channels() * c.recurrence.taps; };
 constexpr SizeRule kStates = [](Config c, LayerOf) { return c.recurrence.value_width(); };
 constexpr SizeRule kStateHeads = [](Config c, LayerOf) {
-  return c.recurrence.has_heads() ? c.recurrence.value_heads : 0;
+  return c.recurrence.has_heads() && !c.recurrence.by_channel() ? c.recurrence.value_heads : 0;
 };
 int64_t gates_of(Config c, RecurrenceKind kind) { return c.recurrence.kind == kind ? c.recurrence.write_gates() : 0; }
 constexpr SizeRule kConvGates = [](Config c, LayerOf) { return gates_of(c, RecurrenceKind::short_conv); };
 constexpr SizeRule kDeltaHeads = [](Config c, LayerOf) { return gates_of(c, RecurrenceKind::gated_delta); };
-constexpr SizeRule kMambaHeads = [](Config c, LayerOf) { return gates_of(c, RecurrenceKind::mamba2); };
-constexpr SizeRule kDeltaOut = [](Config c, LayerOf l) {
-  return c.recurrence.kind == RecurrenceKind::gated_delta ? kStates(c, l) : 0;
+constexpr SizeRule kLateOut = [](Config c, LayerOf l) {
+  return c.recurrence.kind == RecurrenceKind::gated_delta || c.recurrence.by_channel() ? kStates(c, l) : 0;
 };
-constexpr SizeRule kOtherOut = [](Config c, LayerOf l) { return kStates(c, l) - kDeltaOut(c, l); };
+constexpr SizeRule kOtherOut = [](Config c, LayerOf l) { return kStates(c, l) - kLateOut(c, l); };
+// Mamba 1's tensors, and Mamba 2's of heads.
+constexpr SizeRule kKeysQueries = [](Config c, LayerOf) { return gates_of(c, RecurrenceKind::mamba1); };
+constexpr SizeRule kStepRank = [](Config c, LayerOf) { return c.recurrence.step_rank; };
+constexpr SizeRule kSteps = [](Config c, LayerOf l) { return c.recurrence.by_channel() ? kStates(c, l) : 0; };
+constexpr SizeRule kRates = [](Config c, LayerOf l) { return kSteps(c, l) * c.recurrence.key_dim; };
+constexpr SizeRule kStateKey = [](Config c, LayerOf) { return c.recurrence.by_channel() ? c.recurrence.key_dim : 0; };
+constexpr SizeRule kSkips = [](Config c, LayerOf l) { return kSteps(c, l) + gates_of(c, RecurrenceKind::mamba2); };
 constexpr SizeRule kStateNorm = [](Config c, LayerOf) { return c.recurrence.norm_width(); };
 constexpr SizeRule kMlp = [](Config, LayerOf l) { return l.mlp_size; };
 constexpr SizeRule kMlpNorm = [](Config c, LayerOf) { return c.shared_norm ? 0 : c.hidden_size; };
@@ -68,6 +74,7 @@ constexpr SizeRule kAltupPairs = [](Config c, LayerOf) { return c.altup.inputs *
 
 constexpr BiasRule kQkvBias = [](Config c) { return c.qkv_bias && c.latent.rank == 0; };
 constexpr BiasRule kLatentBias = [](Config c) { return c.qkv_bias; };
+constexpr BiasRule kHasBias = [](Config) { return true; };
 constexpr BiasRule kOBias = [](Config c) { return c.o_bias; };
 constexpr BiasRule kStateBias = [](Config c) { return c.recurrence.proj_bias; };
 constexpr BiasRule kOutBias = [](Config c) { return c.recurrence.out_bias; };
@@ -171,9 +178,12 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::state_b, "state_b", P::recurrence, S::qkv, first, kConvGates, kHidden, {}, kStateBias},
     {M::state_z, "state_z", P::recurrence, S::qkv, first, kOtherOut, kHidden, {}, kStateBias, &O::state_z},
     {M::state_qkv, "state_qkv", P::recurrence, S::qkv, first, kChannels, kHidden, kStateQkvOrder, kStateBias},
-    {M::state_z, "state_z", P::recurrence, S::qkv, first, kDeltaOut, kHidden, kStateZOrder, kStateBias},
+    {M::state_z, "state_z", P::recurrence, S::qkv, first, kLateOut, kHidden, kStateZOrder, kStateBias},
     {M::state_b, "state_b", P::recurrence, S::qkv, first, kDeltaHeads, kHidden, kStateBOrder, kStateBias},
     {M::state_a, "state_a", P::recurrence, S::qkv, first, kStateHeads, kHidden, kStateAOrder, kStateBias, &O::state_a},
+    {M::state_narrow, "state_x", P::recurrence, S::state_x, first, kStepRank, kStates},
+    {M::state_keys, "state_x", P::recurrence, S::state_x, first, kKeysQueries, kStates},
+    {M::state_dt, "state_dt", P::recurrence, S::state_dt, first, kSteps, kStepRank, {}, kHasBias},
     {M::state_out, "state_out", P::recurrence, S::state_out, panels, kHidden, kStates, {}, kOutBias, {}, &O::state_out},
     {M::gate, "gate", P::mlp, S::gate_up, panels, kMlp, kHidden, {}, kMlpBias, {}, &O::gate},
     {M::up, "up", P::mlp, S::gate_up, panels, kMlp, kHidden, {}, kMlpBias},
@@ -201,7 +211,11 @@ constexpr VectorRow kVectorRows[] = {
     {V::state_conv, "state_conv", ".weight", P::recurrence, kConvolution, F::convolution, 0.5f},
     {V::state_rate, "state_rate", "", P::recurrence, kStateHeads, F::logarithm, 0.2f},
     {V::state_step, "state_step", "", P::recurrence, kStateHeads, F::plain, 0.1f},
-    {V::state_skip, "state_skip", "", P::recurrence, kMambaHeads, F::plain, 0.5f},
+    {V::state_rate, "state_rate", "", P::recurrence, kRates, F::rates, 0.2f},
+    {V::state_dt_norm, "state_dt_norm", ".weight", P::recurrence, kStepRank, F::plain},
+    {V::state_k_norm, "state_k_norm", ".weight", P::recurrence, kStateKey, F::plain},
+    {V::state_q_norm, "state_q_norm", ".weight", P::recurrence, kStateKey, F::plain},
+    {V::state_skip, "state_skip", "", P::recurrence, kSkips, F::plain, 0.5f},
     {V::state_norm, "state_norm", ".weight", P::recurrence, kStateNorm, F::plain},
     {V::q_norm, "q_norm", ".weight", P::attention, kQueryNorm, F::head_norm},
     {V::k_norm, "k_norm", ".weight", P::attention, kKeyNorm, F::head_norm},
@@ -262,8 +276,9 @@ void add(Config c, LayerOf l, const MatrixRow& row, int64_t index, int64_t exper
   const bool ends_branch = ends_attention || row.stage == Stage::down;
   if (ends_branch && c.name(ends_attention ? "attention_out_norm" : "mlp_out_norm").empty()) out *= c.branch_scale;
   if (row.role == MatrixRole::head) out *= c.logit_scale;
-  const bool has_bias = row.has_bias && row.has_bias(c),
-             is_exact = row.stage == Stage::router || row.role == M::head_dense;
+  const bool has_bias = row.has_bias && row.has_bias(c), is_exact = row.stage == S::router || row.stage == S::state_x ||
+                                                                    row.stage == S::state_dt ||
+                                                                    row.role == M::head_dense;
   const bool follows_gate = row.role == MatrixRole::up && !list->empty() && list->back().role == MatrixRole::gate;
   list->push_back({row.role, row.stage, pattern, index, n, k, has_bias, out, alpha, is_exact, expert,
                    follows_gate && l.gate_sparsity == 0.0f, row.order ? row.order(c, l) : RowOrder{}, row.divided_by});

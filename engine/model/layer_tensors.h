@@ -18,8 +18,8 @@ namespace pinion {
 // The stages of a pass, in their order. Profiles and traces have one entry per stage. A layer has only the stages of
 // its tensors: o if it has attention, state_out if it has a recurrent state. q_latent and kv_latent project the latents
 // of DeepSeek's attention. An `_input` stage merges or norms the input of the next matrix, then quantises or packs it.
-// The router stage chooses experts and, for several tokens, groups them by expert. altup and laurel belong to Gemma
-// 3n, layer_gate and layer_out to Gemma 3n and 4.
+// state_x and state_dt project Mamba 1's keys and steps. The router stage chooses experts and, for several tokens,
+// groups them by expert. altup and laurel belong to Gemma 3n, layer_gate and layer_out to Gemma 3n and 4.
 enum class Stage : uint8_t {
   embed,
   altup,
@@ -28,6 +28,8 @@ enum class Stage : uint8_t {
   q_latent,
   kv_latent,
   laurel,
+  state_x,
+  state_dt,
   attention,
   o_input,
   o,
@@ -46,10 +48,10 @@ enum class Stage : uint8_t {
 constexpr size_t kStages = static_cast<size_t>(Stage::head) + 1;
 
 // In reports, by Stage. altup is "streams" in those that are published.
-constexpr std::string_view kStageNames[] = {"embed",     "streams",    "attention_norm", "qkv",        "q_latent",
-                                            "kv_latent", "laurel",     "attention",      "o_input",    "o",
-                                            "state_out", "mlp_norm",   "router",         "gate_up",    "down_input",
-                                            "down",      "layer_gate", "layer_out",      "final_norm", "head"};
+constexpr std::string_view kStageNames[] = {
+    "embed",      "streams",   "attention_norm", "qkv",       "q_latent",   "kv_latent", "laurel", "state_x",
+    "state_dt",   "attention", "o_input",        "o",         "state_out",  "mlp_norm",  "router", "gate_up",
+    "down_input", "down",      "layer_gate",     "layer_out", "final_norm", "head"};
 static_assert(std::size(kStageNames) == kStages);
 
 // Every worker repeats such a stage for a single token: that costs less than a barrier, and more workers do not help.
@@ -81,6 +83,9 @@ enum class MatrixRole : uint8_t {
   latent_k,
   latent_v,
   laurel_right,
+  state_narrow,
+  state_keys,  // and queries
+  state_dt,
   o,
   state_out,
   router,
@@ -155,6 +160,9 @@ enum class VectorRole : uint8_t {
   state_step,
   state_skip,
   state_norm,
+  state_dt_norm,
+  state_k_norm,
+  state_q_norm,
   o_norm,
   attention_out_norm,
   mlp_norm,
@@ -185,6 +193,7 @@ enum class VectorForm : uint8_t {
   softplus,     // a scalar x; the weight is log(1 + e^x)
   logarithm,    // of the weights
   convolution,  // [channels, 1, taps]
+  rates,        // logarithms [channels, key_dim]; the weights have the layout of the states
   matrix,       // [rows, n / rows], rounded to bf16 like all matrices
   altup_scale,  // taken as ones unless AltupConfig::scales
 };

@@ -39,7 +39,7 @@ bool can_pin(const Scheduler& s, int64_t tokens) {
 // Takes a snapshot of a finished request, unless the sequence keeps its state, and writes tokens before `end` to the
 // prompt cache.
 void keep_end(Scheduler& s, Sequence& sequence, int64_t end) {
-  apply_drafts(*s.kernels, std::ssize(sequence.ids), &sequence.state);
+  apply_drafts(*s.kernels, s.model->layers, std::ssize(sequence.ids), &sequence.state);
   const bool is_whole = end == std::ssize(sequence.ids);
   if (is_whole && !s.options.keeps_last_text) take_snapshot(&sequence.snapshots, sequence.state, end);
   if (!s.prompt_cache) return;

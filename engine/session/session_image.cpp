@@ -105,7 +105,7 @@ Error make_image(Session& session, std::unique_ptr<SessionImage>* out) {
   auto image = std::make_unique<SessionImage>();
   image->ids = session.sequence.ids;
   const int64_t tokens = std::ssize(session.sequence.ids);
-  apply_drafts(*session.kernels, tokens, &session.sequence.state);
+  apply_drafts(*session.kernels, session.model->layers, tokens, &session.sequence.state);
   const int64_t held = rewind(session.sequence, tokens - 1);
   ImageHeader& header = image->header;
   header = header_of(session);

@@ -161,8 +161,28 @@ void advance_blocks(const StateSteps& s, int64_t v, float* state) {
   }
 }
 
+// Advances a block, from column v on, whose elements decay by rates of their own.
+void advance_by_rates(const StateSteps& s, int64_t v, float* state) {
+  const float* rates = s.rates + v * s.key_dim;
+  for (int64_t t = 0; t < s.count; ++t) {
+    const int64_t at = t * s.value_dim + v;
+    const Lanes step = softplus(Lanes::load(s.decay + at)), change = Lanes::mul(Lanes::load(s.v + at), step);
+    const Lanes power = Lanes::sub(Lanes::broadcast(0.0f), step);
+    Lanes sum = Lanes::broadcast(0.0f);
+    for (int64_t i = 0; i < s.key_dim; ++i) {
+      const Lanes decay = exp_lanes(Lanes::mul(Lanes::load(rates + i * kLanes), power));
+      const Lanes decayed = Lanes::mul(Lanes::load(state + i * kLanes), decay);
+      const Lanes next = Lanes::fma(Lanes::broadcast(s.k[t * s.key_dim + i]), change, decayed);
+      next.store(state + i * kLanes);
+      sum = Lanes::fma(Lanes::broadcast(s.q[t * s.key_dim + i]), next, sum);
+    }
+    sum.store(s.out + at);
+  }
+}
+
 void advance_state(const StateSteps& s, float* state) {
   int64_t v = 0;
+  for (; s.rates && v < s.value_dim; v += kLanes) advance_by_rates(s, v, state + v * s.key_dim);
   for (; v + kStateBlocks * kLanes <= s.value_dim; v += kStateBlocks * kLanes) {
     advance_blocks<kStateBlocks>(s, v, state + v * s.key_dim);
   }

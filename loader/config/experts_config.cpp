@@ -30,13 +30,14 @@ std::vector<bool> layers_with_experts(JsonFields& rules, JsonFields& file, int64
     return with;
   }
   const int64_t step = file.integer("decoder_sparse_step", {}, 1, kMaxLayers);
+  const int64_t offset = file.integer("expert_layer_offset", step - 1, 0, step - 1);
   const bool has_range = rules.boolean("has_range", false);
   const int64_t first = has_range ? file.integer("moe_layer_start_index", 0, 0, kMaxLayers) : 0;
   const int64_t last = has_range ? file.integer("moe_layer_end_index", -1, -1, kMaxLayers) : -1;  // -1: no limit
   const std::vector<int64_t> without = file.integers("mlp_only_layers", 0, kMaxLayers);
   for (int64_t i = 0; i < layers; i++) {
     const bool in_range = i >= first && (last < 0 || i <= last);
-    with[i] = (i + 1) % step == 0 && in_range && std::ranges::find(without, i) == without.end();
+    with[i] = i % step == offset && in_range && std::ranges::find(without, i) == without.end();
   }
   return with;
 }

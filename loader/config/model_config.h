@@ -103,6 +103,7 @@ enum class RecurrenceKind : uint8_t {
   gated_delta,  // gated DeltaNet: a convolution over time, then the delta rule in each head
   short_conv,   // a convolution over time between two gates, without heads and keys (LFM2)
   mamba2,       // a convolution over time, then a decaying state for each head (Dao and Gu 2024)
+  mamba1,       // the same with a decay for each element of the state (Gu and Dao 2023); heads are runs of channels
 };
 
 // Shape of the recurrent layers. Each key head serves value_heads / key_heads value heads. A short_conv has one value
@@ -119,6 +120,9 @@ struct Recurrence {
   bool conv_bias = false;         // of the convolution
   bool proj_bias = false;         // of the matrices before it
   bool out_bias = false;          // of the matrix after it
+  int64_t step_rank = 0;          // [mamba1] width from which the steps are projected
+  float norm_eps = 0.0f;          // [mamba1] of the norms of steps, keys and queries
+  bool unit_norms = false;        // [mamba1] these norms have no weights
   bool norm_before_gate = false;  // [mamba2] the norm precedes the gate
   int64_t norm_groups = 0;        // [mamba2] slices of the output that are normalised separately; 0: no norm
   float value_scale = 1.0f, key_scale = 1.0f, query_scale = 1.0f;  // factors of the convolution's inputs
@@ -127,8 +131,13 @@ struct Recurrence {
   int64_t key_width() const { return key_heads * key_dim; }
   int64_t value_width() const { return value_heads * value_dim; }
   bool has_heads() const { return key_dim > 0; }
-  // Channels of the convolution: q, k, v of all heads; mamba2: v, k, q.
-  int64_t channels() const { return 2 * key_width() + value_width(); }
+  bool is_mamba() const { return kind == RecurrenceKind::mamba1 || kind == RecurrenceKind::mamba2; }
+  bool by_channel() const { return kind == RecurrenceKind::mamba1; }
+  // Channels of the convolution: q, k, v of all heads; mamba2: v, k, q; mamba1: v, of which it computes k and q.
+  int64_t channels() const { return (by_channel() ? 0 : 2 * key_width()) + value_width(); }
+  // Decays or steps of a head for one token, and floats of its state: [value_dim / 16, rounded up][key_dim][16].
+  int64_t decays() const { return by_channel() ? value_dim : 1; }
+  int64_t head_floats() const { return (value_dim + 15) / 16 * 16 * key_dim; }
   float input_scale(int64_t channel) const {
     if (kind != RecurrenceKind::mamba2 || channel < value_width()) return value_scale;
     return channel < value_width() + key_width() ? key_scale : query_scale;
@@ -137,8 +146,10 @@ struct Recurrence {
   int64_t norm_width() const {
     return kind == RecurrenceKind::gated_delta ? value_dim : norm_groups > 0 ? value_width() : 0;
   }
-  // Rows of state_b: write gates, one for each head; in a short_conv one for each channel.
-  int64_t write_gates() const { return kind == RecurrenceKind::short_conv ? channels() : value_heads; }
+  // Rows of state_b: write gates, one for each head; in a short_conv one for each channel; mamba1: keys and queries.
+  int64_t write_gates() const {
+    return by_channel() ? 2 * key_dim : kind == RecurrenceKind::short_conv ? channels() : value_heads;
+  }
 };
 
 // Factors of the outputs of some matrices (Falcon-H1).

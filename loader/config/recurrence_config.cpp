@@ -1,5 +1,7 @@
 #include "loader/config/config_parts.h"
 
+#include <numeric>
+
 #include "kernels/layout.h"
 
 namespace pinion {
@@ -58,16 +60,34 @@ void check_step_limit(JsonFields& file) {
   file.fail(kField, "not supported", "0 to infinity");
 }
 
+// Mamba 1 has no heads: runs of up to 64 channels are processed as such.
+void read_channels(JsonFields& file, ModelConfig* out) {
+  Recurrence& r = out->recurrence;
+  const Json* rank = file.find("mamba_dt_rank");
+  const bool is_auto = rank && *rank == "auto";
+  r.step_rank = is_auto ? (out->hidden_size + 15) / 16 : file.integer("mamba_dt_rank", {}, 1, kMaxK);
+  r.norm_eps = static_cast<float>(file.number("mixer_rms_eps", double{out->norm_eps}, 0.0, 1.0));
+  const int64_t width = mamba_width(file, out->hidden_size).value_or(0);
+  if (width == 0 || width % 16 != 0) {
+    return file.fail("mamba_expand", "width out of range", "a multiple of 16", std::to_string(width));
+  }
+  r.key_heads = 1;
+  r.value_dim = std::gcd(width, 64);
+  r.value_heads = width / r.value_dim;
+  check_channels(file, "mamba_expand", r);
+}
+
 void read_mamba(JsonFields& file, ModelConfig* out) {
   Recurrence& r = out->recurrence;
-  r.value_heads = file.integer("mamba_n_heads", {}, 1, kMaxK);
-  r.key_heads = file.integer("mamba_n_groups", {}, 1, kMaxK);
   r.key_dim = file.integer("mamba_d_state", {}, 1, kMaxHeadDim);
-  r.value_dim = mamba_head_dim(file, *out);
   r.taps = file.integer("mamba_d_conv", {}, 1, kMaxConvTaps);
   r.conv_bias = file.boolean("mamba_conv_bias");
   r.proj_bias = file.boolean("mamba_proj_bias");
   r.out_bias = file.boolean("projectors_bias", r.proj_bias);
+  if (r.by_channel()) return read_channels(file, out);
+  r.value_heads = file.integer("mamba_n_heads", {}, 1, kMaxK);
+  r.key_heads = file.integer("mamba_n_groups", {}, 1, kMaxK);
+  r.value_dim = mamba_head_dim(file, *out);
   check_step_limit(file);
   r.norm_groups = file.boolean("mamba_rms_norm", true) ? r.key_heads : 0;
   r.norm_before_gate = file.boolean("mamba_norm_before_gate", false) && r.norm_groups > 0;
@@ -90,6 +110,7 @@ constexpr KindTraits kKinds[] = {
     {"gated_delta", RecurrenceKind::gated_delta, read_heads},
     {"short_conv", RecurrenceKind::short_conv, read_short_conv},
     {"mamba2", RecurrenceKind::mamba2, read_mamba},
+    {"mamba1", RecurrenceKind::mamba1, read_mamba},
 };
 
 // Entries of layer_types, and letters of a layer pattern.
@@ -140,14 +161,16 @@ void read_layer_types(const std::vector<std::string>& known, const std::vector<s
   }
 }
 
-// Without layer_types: full_attn_idxs lists the attention layers, or every full_attention_interval-th layer is one.
+// Without layer_types: full_attn_idxs lists the attention layers, or every full_attention_interval-th layer is one, by
+// default the last of each interval.
 void read_layer_rule(const std::vector<int64_t>& attending, int64_t interval, JsonFields& file, ModelConfig* out) {
   if (attending.empty() && out->recurrence.kind == RecurrenceKind::mamba2) {
     return file.fail("layer_types", "missing field");
   }
+  const int64_t offset = file.integer("attn_layer_offset", interval - 1, 0, interval - 1);
   for (int64_t i = 0; i < out->layers; ++i) {
     const bool is_listed = std::ranges::find(attending, i) != attending.end();
-    out->layer[i].attends = attending.empty() ? (i + 1) % interval == 0 : is_listed;
+    out->layer[i].attends = attending.empty() ? i % interval == offset : is_listed;
     out->layer[i].recurrent = !out->layer[i].attends;
   }
 }
@@ -166,11 +189,13 @@ void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->recurrence.by_key_head = rule.boolean("by_key_head", false);
   out->recurrence.tiled_heads = rule.boolean("tiled_heads", false);
   out->recurrence.negative_rates = rule.boolean("negative_rates", false);
+  out->recurrence.unit_norms = rule.boolean("unit_norms", false);
   const std::vector<std::string> known = rule.texts("layer_types"), types = layer_types(file);
   const std::vector<int64_t> attending = file.integers("full_attn_idxs", 0, kMaxLayers);
   const int64_t interval = file.integer("full_attention_interval", 1, 1, kMaxLayers);
-  if (rule.boolean("beside_attention", false)) {
-    for (LayerConfig& layer : out->layer) layer.recurrent = true;
+  const bool is_alone = rule.boolean("alone", false);
+  if (is_alone || rule.boolean("beside_attention", false)) {
+    for (LayerConfig& layer : out->layer) layer.recurrent = true, layer.attends = !is_alone;
   } else if (types.empty()) {
     read_layer_rule(attending, interval, file, out);
   } else {
@@ -183,7 +208,7 @@ void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
   // Granite's files without Mamba layers still contain its fields, with arbitrary numbers.
   const bool unused = recurrent_layers(*out) == 0 && traits->kind == RecurrenceKind::mamba2;
   if (file.error || unused) return;
-  if (attention_layers(*out) == 0) return file.fail("layer_types", "no attention layer");
+  if (attention_layers(*out) == 0 && !is_alone) return file.fail("layer_types", "no attention layer");
   traits->read(file, out);
 }
 

@@ -122,12 +122,13 @@ TEST(Scheduler, EveryFamily) {
   Team team({-1});
   std::mt19937 random(27);
   for (const char* family :
-       {"qwen3_5",     "gpt_oss",       "mixtral_window", "llama_dynamic",  "phi3_crossing",  "olmo2",
-        "apertus",     "nemotron_bias", "qwen2_moe",      "glm4_moe",       "qwen3_5_moe",    "cohere2",
-        "gpt_neox",    "lfm2",          "lfm2_moe",       "granite_hybrid", "falcon_h1",      "nemotron_h",
-        "deepseek_v3", "minicpm3",      "gemma4",         "gemma4_e2b",     "gemma4_moe",     "granite_swa",
-        "phimoe",      "olmo",          "falcon_new",     "afmoe",          "falcon_h1_gate", "gpt2",
-        "opt",         "bloom",         "lfm3",           "laguna",         "lara_mini"}) {
+       {"qwen3_5",      "gpt_oss",       "mixtral_window", "llama_dynamic",  "phi3_crossing",  "olmo2",
+        "apertus",      "nemotron_bias", "qwen2_moe",      "glm4_moe",       "qwen3_5_moe",    "cohere2",
+        "gpt_neox",     "lfm2",          "lfm2_moe",       "granite_hybrid", "falcon_h1",      "nemotron_h",
+        "deepseek_v3",  "minicpm3",      "gemma4",         "gemma4_e2b",     "gemma4_moe",     "granite_swa",
+        "phimoe",       "olmo",          "falcon_new",     "afmoe",          "falcon_h1_gate", "gpt2",
+        "opt",          "bloom",         "lfm3",           "laguna",         "lara_mini",      "mamba",
+        "falcon_mamba", "mamba2",        "jamba"}) {
     std::unique_ptr<Model> model;
     ASSERT_FALSE(load_model(std::string(PINION_TEST_DATA "/families/") + family, {}, &model));
     std::unique_ptr<Session> session;

@@ -154,6 +154,41 @@ TEST(AdvanceState, DefinitionForEveryCutOfTheTokens) {
   }
 }
 
+// The decay of each element depends on its rate and on the column's step.
+TEST(AdvanceState, RatesForEveryElement) {
+  Random random;
+  for (int64_t value_dim : {16, 64, 80}) {
+    Rule rule = random_rule(random, 5, 12, value_dim);
+    const std::vector<float> steps = random.floats(5 * value_dim, -8, 4), rates = random.floats(value_dim * 12, 0, 3);
+    const auto run = [&](const Kernels& kernels, Edge edge) {
+      const Guarded<float> q(rule.q, edge), k(rule.k, edge), v(rule.v, edge), step(steps, edge), rate(rates, edge);
+      const Guarded<float> state(rule.state, edge);
+      for (int64_t t : {0, 3}) {
+        kernels.advance_state({t == 0 ? 3 : 2, 12, value_dim, q.data + t * 12, k.data + t * 12, v.data + t * value_dim,
+                               step.data + t * value_dim, nullptr, v.data + t * value_dim, false, rate.data},
+                              state.data);
+      }
+      Result result = {.floats = v.copy()};
+      append(result.floats, state.copy());
+      return result;
+    };
+    const Result result = run_on_all_tables("rates", run);
+    std::vector<double> state(rule.state.begin(), rule.state.end());
+    for (int64_t t = 0; t < 5; ++t) {
+      for (int64_t j = 0; j < value_dim; ++j) {
+        const double step = std::log1p(std::exp(double{steps[t * value_dim + j]}));
+        double out = 0;
+        for (int64_t i = 0; i < 12; ++i) {
+          const int64_t at = (j / 16 * 12 + i) * 16 + j % 16;
+          state[at] = rule.k[t * 12 + i] * step * rule.v[t * value_dim + j] + state[at] * std::exp(-rates[at] * step);
+          out += rule.q[t * 12 + i] * state[at];
+        }
+        EXPECT_NEAR(result.floats[t * value_dim + j], out, 1e-5 * (1 + std::abs(out))) << t << ", " << j;
+      }
+    }
+  }
+}
+
 // A value stored under one key decays; writes under another key do not change it.
 TEST(AdvanceState, HandWorked) {
   const std::vector<float> q = {1, 0, 1, 1}, k = {1, 0, 0, 1}, v = {5, 7}, decay = {1, 0.5f}, beta = {1, 0.5f};

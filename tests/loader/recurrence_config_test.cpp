@@ -1,4 +1,4 @@
-// Recurrent layers: Qwen3.5 with and without vision, LFM2, and the families with Mamba 2.
+// Recurrent layers: Qwen3.5 with and without vision, LFM2, and the families with Mamba 1 or 2.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -296,6 +296,34 @@ TEST(NemotronH, LayersHaveOneBranch) {
             "config.json: layer_pattern: not supported: want layers M, *, - and E, have \"X\"");
   EXPECT_EQ(message(R"({"hybrid_override_pattern": "M*-"})", kNemotronH),
             "config.json: layer_types: wrong length: want 5, have 3");
+}
+
+// Mamba 1 has runs of channels in place of heads, and no layer attends.
+TEST(Mamba, ChannelsAreDividedInRuns) {
+  const char* mamba = R"({"architectures": ["MambaForCausalLM"], "model_type": "mamba", "hidden_size": 40,
+      "num_hidden_layers": 3, "state_size": 12, "vocab_size": 120, "time_step_rank": "auto"})";
+  const ModelConfig config = read("{}", mamba);
+  EXPECT_EQ(by_layer(config, &LayerConfig::recurrent), Layers(3, true));
+  EXPECT_EQ(by_layer(config, &LayerConfig::attends), Layers(3, false));
+  EXPECT_EQ(by_layer(config, &LayerConfig::has_mlp), Layers(3, false));
+  EXPECT_EQ(config.recurrence.value_heads, 5) << "80 channels in runs of 16";
+  EXPECT_EQ(config.recurrence.channels(), 80);
+  EXPECT_EQ(config.recurrence.step_rank, 3) << "a sixteenth of the hidden size, rounded up";
+  EXPECT_EQ(read(R"({"time_step_rank": 7})", mamba).recurrence.step_rank, 7);
+  EXPECT_EQ(message(R"({"hidden_size": 36})", mamba),
+            "config.json: mamba_expand: width out of range: want a multiple of 16, have 72");
+}
+
+// Periods and offsets give the layers that attend and those with experts.
+TEST(Jamba, LayersByPeriods) {
+  const char* jamba = R"({"architectures": ["JambaForCausalLM"], "model_type": "jamba", "hidden_size": 48,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 5, "attn_layer_period": 4,
+      "attn_layer_offset": 2, "expert_layer_period": 3, "expert_layer_offset": 1})";
+  const ModelConfig config = read("{}", jamba);
+  EXPECT_EQ(by_layer(config, &LayerConfig::attends), (Layers{false, false, true, false, false}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::recurrent), (Layers{true, true, false, true, true}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::has_experts), (Layers{false, true, false, false, true}));
+  EXPECT_EQ(by_layer(read(R"({"num_experts": 1})", jamba), &LayerConfig::has_experts), Layers(5, false));
 }
 
 }  // namespace

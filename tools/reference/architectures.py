@@ -65,7 +65,6 @@ REASONS = {
     "llama4": "attention in chunks, inputs of experts scaled by the router",
     "llama4_text": "attention in chunks, inputs of experts scaled by the router",
     "longcat_flash": "two attentions a layer, experts that copy",
-    "mamba2": "a model without attention",
     "mimo_v2_flash": "kv heads and sinks by kind of layer, scaled values",
     "moshi": "a depth decoder for audio tokens",
     "moss_transcribe_diarize": "an audio tower",

@@ -4,11 +4,17 @@ from case import Case
 from recurrent_configs import (
     FALCON_H1,
     FALCON_H1_NORM,
+    FALCON_MAMBA,
     GRANITE_HYBRID,
     GRANITE_HYBRID_MOE,
+    JAMBA,
+    JAMBA_DENSE,
     LFM2,
     LFM2_LAYER_TYPES,
     LFM2_MOE,
+    MAMBA,
+    MAMBA2,
+    MAMBA_BIAS,
     NEMOTRON_H,
     NEMOTRON_H_LAYER_TYPES,
     NEMOTRON_H_MOE,
@@ -68,4 +74,16 @@ RECURRENT_CASES = {
         norm_mean=0.0,
         notes="As qwen3_5_moe, with experts one by one, and each key head's rows of q, k, v and z, or of b and a, together.",
     ),
+    "mamba": Case(MAMBA, long_prompt=200, jitter="embeddings", notes="No layer attends; a tied head."),
+    "mamba_bias": Case(
+        MAMBA_BIAS, long_prompt=200, jitter="embeddings", notes="Biases of all but the convolution; a rank by default."
+    ),
+    "falcon_mamba": Case(
+        FALCON_MAMBA, long_prompt=200, jitter="embeddings", notes="Steps, keys and queries are normed without weights."
+    ),
+    "mamba2": Case(MAMBA2, long_prompt=200, jitter="embeddings", notes="Mamba 2 in all layers, and no mlp."),
+    "jamba": Case(
+        JAMBA, long_prompt=200, notes="Layer 1 attends, without positions; layers 0 and 2 are Mamba 1 and have experts."
+    ),
+    "jamba_dense": Case(JAMBA_DENSE, long_prompt=200, notes="One expert is an mlp; biases of all but the convolution."),
 }

@@ -25,9 +25,14 @@ from stored_codes import decoded_weights, write_plain
 from ternary import is_ternary
 
 KEEP_HEAD = ("lm_head", "output_projection")
-ONLY_EAGER = ("bloom", "flint", "got_ocr2", "gpt_oss", "gpt_neo", "granite_swa", "granitemoe_swa", "mpt")  # sinks, or no other attention
-# Routers that are linear layers in transformers; AltUp's has two matrices of a few numbers behind it.
-ROUTERS = ("mlp.gate.wg", ".mlp.router", "shared_expert_gate", ".altup.", ".router.proj")
+# Sinks, no other attention, or none.
+ONLY_EAGER = (
+    "bloom", "falcon_mamba", "flint", "got_ocr2", "gpt_oss", "gpt_neo", "granite_swa", "granitemoe_swa", "mamba", "mamba2",
+    "mpt",
+)
+# Routers that are linear layers in transformers; AltUp's has two matrices of a few numbers behind it. Mamba 1's keys and
+# steps are exact, too.
+ROUTERS = ("mlp.gate.wg", ".mlp.router", "shared_expert_gate", ".altup.", ".router.proj", ".x_proj", ".dt_proj")
 
 
 def quantise_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -80,7 +85,7 @@ def is_quantised(name: str, module: nn.Module, keep: tuple[str, ...]) -> bool:
 
 
 def wide_rms_norm(norm: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    if not hasattr(norm, "weight"):
+    if not isinstance(getattr(norm, "weight", None), nn.Parameter):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.eps)
     if hasattr(norm, "with_scale"):  # Gemma 3n's
         weight = norm.weight if norm.with_scale else 1
