@@ -163,11 +163,11 @@ void read_layer_types(const std::vector<std::string>& known, const std::vector<s
 
 // Without layer_types: full_attn_idxs lists the attention layers, or every full_attention_interval-th layer is one, by
 // default the last of each interval.
-void read_layer_rule(const std::vector<int64_t>& attending, int64_t interval, JsonFields& file, ModelConfig* out) {
+void read_layer_rule(const std::vector<int64_t>& attending, int64_t interval, int64_t offset, JsonFields& file,
+                     ModelConfig* out) {
   if (attending.empty() && out->recurrence.kind == RecurrenceKind::mamba2) {
     return file.fail("layer_types", "missing field");
   }
-  const int64_t offset = file.integer("attn_layer_offset", interval - 1, 0, interval - 1);
   for (int64_t i = 0; i < out->layers; ++i) {
     const bool is_listed = std::ranges::find(attending, i) != attending.end();
     out->layer[i].attends = attending.empty() ? i % interval == offset : is_listed;
@@ -193,11 +193,12 @@ void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const std::vector<std::string> known = rule.texts("layer_types"), types = layer_types(file);
   const std::vector<int64_t> attending = file.integers("full_attn_idxs", 0, kMaxLayers);
   const int64_t interval = file.integer("full_attention_interval", 1, 1, kMaxLayers);
+  const int64_t offset = file.integer("attn_layer_offset", interval - 1, 0, interval - 1);
   const bool is_alone = rule.boolean("alone", false);
   if (is_alone || rule.boolean("beside_attention", false)) {
     for (LayerConfig& layer : out->layer) layer.recurrent = true, layer.attends = !is_alone;
   } else if (types.empty()) {
-    read_layer_rule(attending, interval, file, out);
+    read_layer_rule(attending, interval, offset, file, out);
   } else {
     read_layer_types(known, types, file, out);
   }
