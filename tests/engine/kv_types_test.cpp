@@ -25,6 +25,7 @@ TEST(KvTypes, AllFamiliesAreCloseToF32) {
   for (const auto& entry : std::filesystem::directory_iterator(PINION_TEST_DATA "/families")) {
     std::unique_ptr<Model> model;
     ASSERT_EQ(load_model(entry.path(), {.quant = Quant::none}, &model).message(), "") << entry.path().filename();
+    if (attention_layers(model->config) == 0) continue;
     const int64_t tokens = std::min<int64_t>(270, model->config.max_positions);
     const std::vector<int32_t> ids = some_tokens(tokens, model->config.vocab_size);
     const auto run = [&](KvType kv) { return all_logits(*model, ids, tokens, {2, {.kv = kv, .pass_rows = 64}}); };
