@@ -34,7 +34,7 @@ FEATURES = [
     (r"Indexer\b|class \w+Indexer", "sparse attention with an indexer"),
     (r"KimiDelta|kda_|KDA", "Kimi's delta attention"),
     (r"[Ll]ightning_?[Aa]ttention", "lightning attention"),
-    (r"(?s)class \w*Mamba\w*Mixer.*\bx_proj\b", "Mamba 1"),
+    (r"(?s)class \w*Mamba\w*Mixer.*\bx_proj\b", "Mamba 1 in another mix of layers"),
     (r"class \w*Mamba2?\w*Mixer|chunk_scan", "Mamba 2 in another mix of layers"),
     (r"[Aa]libi|ALiBi", "ALiBi"),
     (r"embed_positions|position_embeddings = nn\.Embedding|LearnedPositional", "learned or sinusoidal positions"),
@@ -73,6 +73,7 @@ REASONS = {
     "persimmon": "LayerNorm with biases of queries and keys",
     "phi4_multimodal": "a fixture beside its image and audio towers",
     "xglm": "sinusoidal positions",
+    "zamba": "layers that share an attention",
     "zamba2": "layers that share an attention",
     "zaya": "convolved attention, a router with an mlp",
 }
