@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <limits>
+#include <span>
 #include <utility>
 
 namespace pinion {
@@ -81,9 +83,15 @@ int64_t peak_rss_bytes() {
 
 int64_t resident_bytes(std::byte* page, int64_t bytes) {
   const int64_t size = sysconf(_SC_PAGESIZE);
-  std::vector<unsigned char> states((bytes + size - 1) / size);
-  if (mincore(page, bytes, states.data()) != 0) return 0;
-  return size * std::ranges::count_if(states, [](unsigned char state) { return (state & 1) != 0; });
+  std::array<unsigned char, 4096> states;
+  int64_t pages = 0;
+  for (int64_t at = 0; at < bytes; at += size * std::ssize(states)) {
+    const int64_t length = std::min(bytes - at, size * std::ssize(states));
+    if (mincore(page + at, length, states.data()) != 0) break;
+    const std::span here(states.data(), (length + size - 1) / size);
+    pages += std::ranges::count_if(here, [](unsigned char state) { return (state & 1) != 0; });
+  }
+  return size * pages;
 }
 
 int64_t private_bytes() {

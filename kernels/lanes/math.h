@@ -137,10 +137,8 @@ inline Lanes softplus(Lanes x) {
   const Lanes e = exp_lanes(Lanes::min(x, Lanes::sub(zero, x)));
   const Lanes s = Lanes::div(e, Lanes::add(e, Lanes::broadcast(2.0f))), square = Lanes::mul(s, s);
   Lanes p = Lanes::broadcast(2.0f / 13.0f);
-  for (float c : {2.0f / 11.0f, 2.0f / 9.0f, 2.0f / 7.0f, 2.0f / 5.0f, 2.0f / 3.0f}) {
-    p = Lanes::fma(p, square, Lanes::broadcast(c));
-  }
-  p = Lanes::fma(p, square, Lanes::broadcast(2.0f));
+  constexpr float kOdd[] = {11, 9, 7, 5, 3, 1};
+  for (const float n : kOdd) p = Lanes::fma(p, square, Lanes::broadcast(2.0f / n));
   return Lanes::fma(p, s, Lanes::max(zero, x));
 }
 
