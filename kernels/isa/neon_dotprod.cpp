@@ -40,8 +40,8 @@ template <class Access>
       load_codes<Access>(rows + lane * row_bytes + four * 64, w);
       unrolled<4>([&](auto v) { w[v] = ordered(w[v]); });
       unrolled<4>([&](auto v) {
-        constexpr int kAt = four * 4 + v;
-        sum[kAt] = vdotq_laneq_s32(sum[kAt], w[v], x, lane);
+        constexpr int kAt = four * 4 + v, kLane = lane;
+        sum[kAt] = vdotq_laneq_s32(sum[kAt], w[v], x, kLane);
       });
     });
   };
@@ -75,7 +75,10 @@ void gemm_tile(const RowTile& tile, int64_t column, bool accumulate, int32_t* c)
       unrolled<(R + 1) / 2>([&](auto p) { x[p] = vld1_s8(a + p * 8); });
       int8x16_t w[kVectors];
       unrolled<kVectors>([&](auto v) { w[v] = vld1q_s8(b + v * 16); });
-      unrolled<R, kVectors>([&](auto r, auto v) { sum[r][v] = vdotq_lane_s32(sum[r][v], w[v], x[r / 2], r % 2); });
+      unrolled<R, kVectors>([&](auto r, auto v) {
+        constexpr int kLane = r % 2;
+        sum[r][v] = vdotq_lane_s32(sum[r][v], w[v], x[r / 2], kLane);
+      });
     }
   }
   unrolled<R, kVectors>([&](auto r, auto v) {

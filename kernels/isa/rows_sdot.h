@@ -28,8 +28,8 @@ template <bool Ahead, int R, int V>
         int8x16_t w[4];
         unrolled<4>([&](auto v) { w[v] = ordered_load(b + four * 64 + v * 16); });
         unrolled<R, 4>([&](auto r, auto v) {
-          constexpr int kAt = four * 4 + v;
-          sum[r][kAt] = vdotq_laneq_s32(sum[r][kAt], w[v], x[r], lane);
+          constexpr int kAt = four * 4 + v, kLane = lane;
+          sum[r][kAt] = vdotq_laneq_s32(sum[r][kAt], w[v], x[r], kLane);
         });
       });
       b += row_bytes;
