@@ -406,7 +406,8 @@ TEST(Session, UntouchedMemoryOfOtherSessionCounts) {
   first->pool.memory.bytes = 206080 * (int64_t{1} << 32);
   const Error e = open_session(*model, team, {.also_open = first.get()}, &second);
   EXPECT_NE(e.message().find(" for the other open model)"), std::string::npos) << e.message();
-  EXPECT_NE(e.message().find("885106862 MB"), std::string::npos) << e.message();
+  // Memory behind the pool counts as touched if it is mapped: some MB under a sanitizer.
+  EXPECT_NE(e.message().find("want 8851068"), std::string::npos) << e.message();
 }
 
 }  // namespace
