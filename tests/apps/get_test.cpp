@@ -26,7 +26,7 @@ Outcome get(const std::string& endpoint, const Folder& home, const std::vector<s
 fs::path hub_of(const Folder& home) { return home.path / "huggingface/hub"; }
 
 Outcome get_from(const Hub& hub, const Folder& home, const std::vector<std::string>& more = {}) {
-  HttpServer server([&](const HttpRequest& request) { return hub.answer(request); });
+  FakeServer server([&](const FakeRequest& request) { return hub.answer(request); });
   return get(server.url(), home, more);
 }
 
@@ -60,7 +60,7 @@ TEST(Get, SharedCacheIsFilled) {
   for (const std::string& name : files_below(snapshot)) EXPECT_TRUE(read_file(snapshot / name) == hub.files[name]);
   EXPECT_EQ(run_pinion({"generate", "--model", snapshot, "--prompt", "Once", "--max-tokens", "2"}).status, 0);
   // A second run requests only the list.
-  HttpServer server([&](const HttpRequest& request) { return hub.answer(request); });
+  FakeServer server([&](const FakeRequest& request) { return hub.answer(request); });
   EXPECT_EQ(get(server.url(), home).status, 0);
   EXPECT_EQ(server.requests().size(), 1u);
 }
@@ -94,7 +94,7 @@ TEST(Get, OneGgufFileOfARepository) {
     hub.add(name, contents);
   }
   const Folder home;
-  HttpServer server([&](const HttpRequest& request) { return hub.answer(request); });
+  FakeServer server([&](const FakeRequest& request) { return hub.answer(request); });
   setenv("HF_ENDPOINT", server.url().c_str(), 1);
   const auto get_tag = [&](const std::string& name) { return run_pinion({"get", name}, "", home.path); };
   const fs::path snapshot = hub_of(home) / "models--tiny--stories/snapshots" / kCommit;
@@ -176,8 +176,8 @@ TEST(Get, CutConnectionContinues) {
   const Hub hub;
   const Folder home, folder;
   std::atomic<int> cuts = 0;
-  HttpServer server([&](const HttpRequest& request) {
-    HttpResponse response = hub.answer(request);
+  FakeServer server([&](const FakeRequest& request) {
+    FakeResponse response = hub.answer(request);
     if (request.path.ends_with(".safetensors") && cuts < 3) {
       ++cuts;
       response.cut_after = 100'000;
@@ -196,13 +196,13 @@ TEST(Get, PartialFileOfOtherRunContinues) {
   const std::string& whole = hub.files.at("model.safetensors");
   const std::string partial = folder / "model.safetensors.incomplete";
   const auto last_range = [&] {
-    HttpServer server([&](const HttpRequest& request) { return hub.answer(request); });
+    FakeServer server([&](const FakeRequest& request) { return hub.answer(request); });
     const Outcome outcome = get(server.url(), home, {"--to", folder.string()});
     EXPECT_EQ(outcome.status, 0) << outcome.err;
     EXPECT_TRUE(read_file(folder / "model.safetensors") == whole);
     EXPECT_FALSE(fs::exists(partial));
     fs::remove(folder / "model.safetensors");
-    const HttpRequest last = server.requests().back();
+    const FakeRequest last = server.requests().back();
     return last.headers.contains("range") ? last.headers.at("range") : last.path;
   };
   write_file(partial, whole.substr(0, 5000));
@@ -217,7 +217,7 @@ TEST(Get, ServerWithoutRangesStartsOver) {
   const Hub hub;
   const Folder home, folder;
   write_file(folder / "model.safetensors.incomplete", "other bytes, which must not stay");
-  HttpServer server([&](HttpRequest request) {
+  FakeServer server([&](FakeRequest request) {
     request.headers.erase("range");
     return hub.answer(request);
   });
@@ -230,9 +230,9 @@ TEST(Get, StartingOverIsNotProgress) {
   const Hub hub;
   const Folder home, folder;
   size_t attempts = 0;
-  HttpServer server([&](HttpRequest request) {
+  FakeServer server([&](FakeRequest request) {
     request.headers.erase("range");
-    HttpResponse response = hub.answer(request);
+    FakeResponse response = hub.answer(request);
     if (request.path.ends_with(".safetensors")) response.cut_after = ++attempts % 2 ? 50'000 : 100'000;
     return response;
   });
@@ -245,7 +245,7 @@ TEST(Get, WrongSizeOrHashIsRefused) {
   const Hub right;
   const auto refused = [&](const Hub& listed, const std::string& cause) {
     const Folder home, folder;
-    HttpServer server([&](const HttpRequest& request) {
+    FakeServer server([&](const FakeRequest& request) {
       return request.path == kApi ? listed.answer(request) : right.answer(request);
     });
     const Outcome outcome = get(server.url(), home, {"--to", folder.string()});
@@ -272,7 +272,7 @@ TEST(Get, StatusesAreExplained) {
   const auto told = [](int status, const std::vector<std::string>& headers = {}) {
     const Folder home;
     std::atomic<int> asked = 0;
-    HttpServer server([&](const HttpRequest&) -> HttpResponse {
+    FakeServer server([&](const FakeRequest&) -> FakeResponse {
       ++asked;
       return {.status = status, .body = "<html>", .headers = headers};
     });
@@ -292,8 +292,8 @@ TEST(Get, TransientFailureIsRetried) {
   const Hub hub;
   const Folder home;
   std::atomic<int> asked = 0;
-  HttpServer server(
-      [&](const HttpRequest& request) { return ++asked % 2 == 1 ? HttpResponse{.status = 503} : hub.answer(request); });
+  FakeServer server(
+      [&](const FakeRequest& request) { return ++asked % 2 == 1 ? FakeResponse{.status = 503} : hub.answer(request); });
   EXPECT_EQ(get(server.url(), home).status, 0);
 }
 
@@ -301,8 +301,8 @@ TEST(Get, RetryAfterIsNoted) {
   const Hub hub;
   const Folder home;
   std::atomic<int> asked = 0;
-  HttpServer server([&](const HttpRequest& request) {
-    return ++asked == 1 ? HttpResponse{.status = 429, .headers = {"Retry-After: 1"}} : hub.answer(request);
+  FakeServer server([&](const FakeRequest& request) {
+    return ++asked == 1 ? FakeResponse{.status = 429, .headers = {"Retry-After: 1"}} : hub.answer(request);
   });
   const Outcome outcome = get(server.url(), home);
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -312,8 +312,8 @@ TEST(Get, RetryAfterIsNoted) {
 TEST(Get, TokenIsSentToEndpointOnly) {
   const Hub hub;
   const Folder home;
-  HttpServer other([&](const HttpRequest& request) { return hub.answer(request); });
-  HttpServer server([&](const HttpRequest& request) -> HttpResponse {
+  FakeServer other([&](const FakeRequest& request) { return hub.answer(request); });
+  FakeServer server([&](const FakeRequest& request) -> FakeResponse {
     if (request.path == kApi) return hub.answer(request);
     if (!request.path.ends_with("?here")) return {.status = 307, .headers = {"Location: " + request.path + "?here"}};
     const std::string path = request.path.substr(0, request.path.find('?'));
@@ -321,24 +321,24 @@ TEST(Get, TokenIsSentToEndpointOnly) {
   });
   const Outcome outcome = get(server.url(), home, {}, "hf_secret");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  for (const HttpRequest& request : server.requests()) {
+  for (const FakeRequest& request : server.requests()) {
     EXPECT_EQ(request.headers.at("authorization"), "Bearer hf_secret") << request.path;
   }
   EXPECT_EQ(other.requests().size(), 4u);
-  for (const HttpRequest& request : other.requests()) EXPECT_FALSE(request.headers.contains("authorization"));
+  for (const FakeRequest& request : other.requests()) EXPECT_FALSE(request.headers.contains("authorization"));
   expect_failure(get("http://127.0.0.1:1", home, {}, "two\nlines"), 1, "HF_TOKEN");
 }
 
 TEST(Get, EndlessRedirectsAndNoServer) {
   const Folder home;
-  HttpServer server(
-      [&](const HttpRequest&) -> HttpResponse { return {.status = 302, .headers = {"Location: /again"}}; });
+  FakeServer server(
+      [&](const FakeRequest&) -> FakeResponse { return {.status = 302, .headers = {"Location: /again"}}; });
   expect_failure(get(server.url(), home), 1, "too many redirects");
-  HttpServer nowhere(
-      [&](const HttpRequest&) -> HttpResponse { return {.status = 302, .headers = {"Location: x://y"}}; });
+  FakeServer nowhere(
+      [&](const FakeRequest&) -> FakeResponse { return {.status = 302, .headers = {"Location: x://y"}}; });
   expect_failure(get(nowhere.url(), home), 1, kApi + " redirected to \"x://y");
-  HttpServer endless(
-      [&](const HttpRequest&) -> HttpResponse { return {.status = 404, .body = std::string(2 << 20, 'x')}; });
+  FakeServer endless(
+      [&](const FakeRequest&) -> FakeResponse { return {.status = 404, .body = std::string(2 << 20, 'x')}; });
   expect_failure(get(endless.url(), home), 1, kApi + ": too long an error page: HTTP 404");
   expect_failure(get("http://127.0.0.1:1", home), 1, "127.0.0.1:1");
   expect_failure(get("ftp://127.0.0.1", home), 1, "HF_ENDPOINT");
@@ -380,7 +380,7 @@ TEST(Get, InvalidAnswersAreRefused) {
   for (const std::string body : {"", "{", "[]", "{\"sha\": \"../..\", \"siblings\": []}", "{\"siblings\": []}",
                                  "{\"sha\": \"0123456789012345678901234567890123456789\"}"}) {
     const Folder home;
-    HttpServer server([&](const HttpRequest&) -> HttpResponse { return {.body = body}; });
+    FakeServer server([&](const FakeRequest&) -> FakeResponse { return {.body = body}; });
     expect_failure(get(server.url(), home), 1, "/api/models/tiny/stories");
     EXPECT_TRUE(fs::is_empty(home.path));
   }
@@ -413,7 +413,7 @@ TEST(Get, NamesAndRevisionsAreChecked) {
 TEST(Get, RevisionIsOnePathComponent) {
   const Hub hub;
   const Folder home;
-  HttpServer server([&](HttpRequest request) {
+  FakeServer server([&](FakeRequest request) {
     if (request.path == "/api/models/tiny/stories/revision/refs%2Fpr%2F1?blobs=true") request.path = kApi;
     return hub.answer(request);
   });

@@ -15,21 +15,21 @@
 
 namespace pinion {
 
-struct HttpRequest {
+struct FakeRequest {
   std::string path;
   std::map<std::string, std::string> headers;  // names in lower case
 };
 
-struct HttpResponse {
+struct FakeResponse {
   int status = 200;
   std::string body = {};
   std::vector<std::string> headers = {};  // "Name: value"
   size_t cut_after = std::string::npos;   // bytes of the body after which the connection is closed
 };
 
-class HttpServer {
+class FakeServer {
  public:
-  explicit HttpServer(std::function<HttpResponse(const HttpRequest&)> answer) : answer_(std::move(answer)) {
+  explicit FakeServer(std::function<FakeResponse(const FakeRequest&)> answer) : answer_(std::move(answer)) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
@@ -41,14 +41,14 @@ class HttpServer {
     port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { serve(); });
   }
-  ~HttpServer() { stop(); }
-  HttpServer(const HttpServer&) = delete;
-  HttpServer& operator=(const HttpServer&) = delete;
+  ~FakeServer() { stop(); }
+  FakeServer(const FakeServer&) = delete;
+  FakeServer& operator=(const FakeServer&) = delete;
 
   std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
 
   // The requests so far, in order.
-  const std::vector<HttpRequest>& requests() {
+  const std::vector<FakeRequest>& requests() {
     stop();
     return requests_;
   }
@@ -76,8 +76,8 @@ class HttpServer {
     }
   }
 
-  static HttpRequest parse(const std::string& text) {
-    HttpRequest request;
+  static FakeRequest parse(const std::string& text) {
+    FakeRequest request;
     request.path = text.substr(4, text.find(' ', 4) - 4);  // after "GET "
     for (size_t line = text.find("\r\n") + 2; text.compare(line, 2, "\r\n") != 0; line = text.find("\r\n", line) + 2) {
       const size_t colon = text.find(':', line);
@@ -88,7 +88,7 @@ class HttpServer {
     return request;
   }
 
-  static void send_response(int connection, const HttpResponse& response) {
+  static void send_response(int connection, const FakeResponse& response) {
     std::string text = "HTTP/1.1 " + std::to_string(response.status) +
                        " Words\r\nConnection: close\r\nContent-Length: " + std::to_string(response.body.size()) +
                        "\r\n";
@@ -101,8 +101,8 @@ class HttpServer {
     }
   }
 
-  std::function<HttpResponse(const HttpRequest&)> answer_;
-  std::vector<HttpRequest> requests_;
+  std::function<FakeResponse(const FakeRequest&)> answer_;
+  std::vector<FakeRequest> requests_;
   int listener_ = -1;
   int port_ = 0;
   std::thread thread_;

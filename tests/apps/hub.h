@@ -53,7 +53,7 @@ struct Hub {
     return siblings.emplace_back();
   }
 
-  HttpResponse answer(const HttpRequest& request) const {
+  FakeResponse answer(const FakeRequest& request) const {
     if (request.path == kApi) return {.body = json{{"sha", kCommit}, {"siblings", siblings}}.dump()};
     const auto file =
         request.path.starts_with(kResolve) ? files.find(request.path.substr(kResolve.size())) : files.end();
