@@ -6,6 +6,7 @@ same shape.
 
 from __future__ import annotations
 
+import array
 import ctypes
 import json
 import os
@@ -140,11 +141,13 @@ def _bytes(text):
 
 
 def _texts(texts):
+    if isinstance(texts, (str, bytes)):
+        raise TypeError("want a list of texts, have one text")
     return (c_char_p * len(texts))(*map(_bytes, texts))
 
 
 def _array_of_ids(ids):
-    return (c_int32 * len(ids))(*ids)
+    return (c_int32 * len(ids))(*array.array("i", ids))  # which refuses numbers that ctypes would wrap
 
 
 def _taken(pointer, count):
@@ -188,7 +191,7 @@ class _Sampling:
         o.max_tokens = -1 if max_tokens == 0 else max_tokens
         o.settings = (_Setting * len(settings))(*((name.encode(), value) for name, value in settings.items()))
         o.setting_count = len(settings)
-        o.seed = None if seed is None else ctypes.pointer(c_uint64(seed))
+        o.seed = None if seed is None else ctypes.pointer(c_uint64(array.array("Q", [seed])[0]))
         o.stops, o.stop_count = _texts(stop), len(stop)
         o.ignore_end = bool(ignore_end)
         o.on_token = _OnToken(put) if on_token is not None else _OnToken()
@@ -265,6 +268,8 @@ class Model:
 
     def generate_batch(self, prompts, parallel: int = 0, **words) -> list[Result]:
         """Runs many requests at once, each with the same result as alone; keywords as for Session.generate."""
+        if "on_token" in words:
+            raise TypeError("generate_batch has no on_token")
         sampling = _Sampling(**words)
         ids = [_array_of_ids(self._prompt(prompt)) for prompt in prompts]
         requests = (_Request * len(ids))(*((each, len(each), ctypes.pointer(sampling.options)) for each in ids))

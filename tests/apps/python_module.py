@@ -88,6 +88,11 @@ def mistakes(model):
     session = model.session()
     assert "temprature" in raises(pinion.Error, lambda: session.generate("a", temprature=1))
 
+    raises(OverflowError, lambda: model.detokenize([2**32 + 5]))
+    raises(OverflowError, lambda: session.generate("a", seed=-1))
+    raises(TypeError, lambda: session.generate("a", stop="END"))
+    raises(TypeError, lambda: model.generate_batch(["a"], on_token=print))
+
     def refuse(id, text):
         raise ValueError("enough")
 
