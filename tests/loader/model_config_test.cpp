@@ -17,7 +17,7 @@ namespace {
 
 // A small model of an architecture; `changes` overrides its fields.
 Json small(const char* architecture, const char* changes = "{}") {
-  Json json = Json::parse(R"({"hidden_size": 64, "intermediate_size": 172, "num_hidden_layers": 4,
+  Json json = Json::parse(R"({"hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 4,
     "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 512, "max_position_embeddings": 512,
     "rms_norm_eps": 1e-05, "hidden_act": "silu", "transformers_version": "5.0.0", "torch_dtype": "bfloat16"})");
   json["architectures"] = Json::array({architecture});
@@ -105,7 +105,7 @@ TEST(ModelConfig, ReadsLlama) {
   EXPECT_EQ(config.architecture, "LlamaForCausalLM");
   EXPECT_EQ(config.layers, 4);
   EXPECT_EQ(config.hidden_size, 64);
-  EXPECT_EQ(config.layer[0].mlp_size, 172);
+  EXPECT_EQ(config.layer[0].mlp_size, 176);
   EXPECT_EQ(config.layer[0].heads, 8);
   EXPECT_EQ(config.layer[0].kv_heads, 4);
   EXPECT_EQ(config.layer[0].head_dim, 8);
