@@ -217,18 +217,13 @@ TEST(ChatTemplate, RefusesToContinue) {
             "error: messages: no message to continue");
 }
 
-// Each missing text would be searched in the whole output. AddressSanitizer makes the template itself slow.
+// Each missing text would be searched in the whole output.
 TEST(ChatTemplate, ManyOmittedTextsStayFast) {
-#if defined(PINION_ADDRESS_SANITIZER)
-  constexpr int kMessages = 8000;
-#else
-  constexpr int kMessages = 40000;
-#endif
   const TemplateFolder upper(
       Json{{"chat_template", "{% for m in messages %}{{ m['content'] | upper }}{% endfor %}"}}.dump());
   nlohmann::ordered_json many = nlohmann::ordered_json::array();
-  for (int i = 0; i < kMessages; ++i) many.push_back({{"role", "user"}, {"content", std::string(40, 'a')}});
-  EXPECT_EQ(rendered(upper, {.messages = many}), std::string(kMessages * 40, 'A'));
+  for (int i = 0; i < 40000; ++i) many.push_back({{"role", "user"}, {"content", std::string(40, 'a')}});
+  EXPECT_EQ(rendered(upper, {.messages = many}), std::string(40000 * 40, 'A'));
 }
 
 TEST(ChatTemplate, TextLikeAPrintedList) {
