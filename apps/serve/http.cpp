@@ -333,8 +333,7 @@ struct HttpListener::State {
   ApiError find_model(const Route& route, const HttpRequest& http, std::shared_ptr<const ServerState>* out) const {
     ModelList* list = models.load();
     if (!route.is_static && !list) return {503, "the model is being loaded", {}, "loading"};
-    const bool loads = std::string_view(route.method) != "GET";
-    if (!route.is_static && !route.is_of_all) return list->choose(http, loads, out);
+    if (!route.is_static && !route.is_of_all) return list->choose(http, std::string_view(route.method) != "GET", out);
     *out = list ? list->common() : std::make_shared<const ServerState>();
     return kAccepted;
   }
