@@ -64,9 +64,8 @@ Quant default_quant(const std::string& model) {
   }
   std::vector<MappedFile> files;
   GgufFile gguf;
-  if (!model.empty() && is_gguf(model) && !open_gguf(model, &files, &gguf)) {
-    return bits_per_weight(gguf) <= kMaxGgufW4Bits ? Quant::w4a8 : Quant::w8a8;
-  }
+  const bool is_open = !model.empty() && is_gguf(model) && !open_gguf(model, &files, &gguf);
+  if (is_open && bits_per_weight(gguf) <= kMaxGgufW4Bits) return Quant::w4a8;
   ModelConfig config;
   const bool is_read = !model.empty() && !read_model_config(model, &config);
   const bool keeps = config.experts.mxfp4 || (config.quantization && keeps_w4_codes(*config.quantization));

@@ -80,7 +80,9 @@ constexpr std::string_view kNotExperts[] = {"self_attn", "q_proj",  "k_proj",   
 }  // namespace
 
 bool has_mxfp4_experts(JsonFields& family, JsonFields& quantization) {
-  return family.fields("experts").boolean("fused", false) && quantization.text("quant_method", "") == "mxfp4";
+  JsonFields rules = family.fields("experts");
+  const bool has_one_tensor = rules.boolean("fused", false) || rules.boolean("stacked", false);
+  return has_one_tensor && quantization.text("quant_method", "") == "mxfp4";
 }
 
 Error read_mxfp4_experts(JsonFields& quantization, ExpertsConfig* out) {

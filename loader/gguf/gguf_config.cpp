@@ -256,6 +256,10 @@ Error make_config(const GgufFile& gguf, const std::string& where, Json* out) {
   for (const auto& [name, tensor] : table["rows"].items()) {
     if (const TensorView* found = find_tensor(gguf, tensor.get<std::string>())) config[name] = found->shape[0];
   }
+  const auto is_mxfp4 = [](const TensorView& tensor) {
+    return tensor.dtype == DType::mxfp4 && tensor.name.ends_with("_exps.weight");
+  };
+  if (std::ranges::any_of(gguf.tensors, is_mxfp4)) config["quantization_config"]["quant_method"] = "mxfp4";
   config["tie_word_embeddings"] = find_tensor(gguf, "output.weight") == nullptr;
   if (const Json types = row.value("layer_types", Json()); !types.is_null()) {
     const int64_t layers = count_of(config["num_hidden_layers"]);

@@ -262,6 +262,7 @@ TEST(Gguf, CodesOfFourBitsStay) {
 
 TEST(Gguf, TheModeFollowsTheBitsOfTheFile) {
   EXPECT_EQ(default_quant(gguf_of("llama")), Quant::w8a8);
+  EXPECT_EQ(default_quant(gguf_of("gpt_oss_mxfp4")), Quant::w4a8);  // floats beside its experts
   GgufFile gguf;
   gguf.tensors = {{"token_embd.weight", DType::f32, {8, 32}, nullptr, 8 * 128},
                   {"blk.0.attn_q.weight", DType::q4_0, {8, 32}, nullptr, 8 * 18},
