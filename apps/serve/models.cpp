@@ -254,7 +254,11 @@ std::vector<ListedModel> ModelList::list(std::optional<std::string_view> name) {
 
 int64_t ModelList::reserved_bytes() const {
   int64_t bytes = 0;
-  for (const EntryPointer& entry : entries_) bytes += entry->model ? entry->model->service->untouched_bytes() : 0;
+  for (const EntryPointer& entry : entries_) {
+    if (!entry->model) continue;
+    const Model* drafter = entry->model->drafting.runtime.model.get();
+    bytes += entry->model->service->untouched_bytes() + (drafter ? mapped_bytes(*drafter) : 0);
+  }
   return bytes;
 }
 
@@ -322,11 +326,15 @@ bool ModelList::drop_one(Lock& lock) {
   if (found == entries_.end()) return false;
   const EntryPointer entry = *found;
   std::shared_ptr<OpenModel> model = std::move(entry->model);
+  const auto count = [&] {
+    entry->counted = model->service->metrics(false);
+    entry->counted.running = entry->counted.waiting = entry->counted.snapshot_bytes = 0;
+  };
+  count();  // for lists that are made while the engine leaves it
   ++version_;
   engine_->wake();
   changed_.wait(lock, [&] { return engine_version_ == version_ || is_closing_; });
-  entry->counted = model->service->metrics(false);
-  entry->counted.running = entry->counted.waiting = entry->counted.snapshot_bytes = 0;
+  count();
   lock.unlock();
   model.reset();
   lock.lock();

@@ -79,7 +79,9 @@ Error open_scheduler(const ModelOptions& options, int64_t reserved_bytes, OpenMo
   if (Error e = begin_speculation(options.speculate, options.run, runtime, scheduler->get(), &out->drafting)) return e;
   FreeMemory free = free_memory();
   free.bytes = std::max<int64_t>(0, free.bytes - reserved_bytes);
-  free.limit += " beside " + megabytes_text(reserved_bytes) + " that other models have reserved";
+  if (reserved_bytes > 0) {
+    free.limit += " beside " + megabytes_text(reserved_bytes) + " that other models have reserved";
+  }
   return check_memory(untouched_bytes(**scheduler), free, "too little memory", "session");
 }
 
@@ -105,7 +107,11 @@ Error open_served_model(ModelOptions options, const ServerState& common, const s
   if (Error e = on_read ? on_read() : Error{}) return e;
   if (Error e = open_with_progress(run, model->tokenizer.get(), &model->runtime)) return e;
   std::unique_ptr<Scheduler> scheduler;
-  if (Error e = open_scheduler(options, reserved_bytes, model.get(), &scheduler)) return e;
+  if (Error e = open_scheduler(options, reserved_bytes, model.get(), &scheduler)) {
+    const Model& weights = *model->runtime.model;  // packed ones go with this failure, and would be needed again
+    if (e.needed_bytes > 0) e.needed_bytes += weights.weight_bytes - mapped_bytes(weights);
+    return e;
+  }
   const ServiceOptions service_options{
       .max_waiting = options.queue,
       .speculates = model->drafting.speculates,
