@@ -21,11 +21,6 @@
 namespace pinion {
 namespace {
 
-bool ends_with_role(const Chat& chat, const char* role) {
-  const OrderedJson& messages = chat.conversation.messages;
-  return messages.is_array() && !messages.empty() && has_role(messages.back(), role);
-}
-
 Error read_messages(const std::string& path, OrderedJson* out) {
   constexpr int64_t kMostBytes = int64_t{64} << 20;
   std::string text;
@@ -86,7 +81,7 @@ Error evaluate_prompt(Chat& chat, const Prompt& prompt) {
 
 // Evaluates up to the beginning of the last answer: the next prompt may differ there, without this answer's thoughts.
 Error evaluate_last_question(Chat& chat) {
-  if (!ends_with_role(chat, "assistant") || chat.conversation.messages.size() == 1) return {};
+  if (!ends_with_role(chat.conversation.messages, "assistant") || chat.conversation.messages.size() == 1) return {};
   const OrderedJson answer = chat.conversation.messages.back();
   drop_last_message(chat);
   Prompt prompt;
@@ -100,7 +95,8 @@ Error evaluate_last_question(Chat& chat) {
 template <bool continues>
 void answer_again(Chat& chat, const std::string&) {
   const OrderedJson before = chat.conversation.messages;
-  const bool has_text = ends_with_role(chat, "assistant") && before.back().value("content", OrderedJson()).is_string();
+  const bool has_text =
+      ends_with_role(before, "assistant") && before.back().value("content", OrderedJson()).is_string();
   if (!has_text)
     return report_failure(chat, "there is no answer to " + std::string(continues ? "continue" : "regenerate"));
   if (!continues) drop_last_message(chat);
@@ -144,9 +140,10 @@ void load_conversation(Chat& chat, const std::string& file) {
 
 void undo_turn(Chat& chat, const std::string&) {
   const OrderedJson before = chat.conversation.messages;
-  while (!chat.conversation.messages.empty() && !ends_with_role(chat, "user")) drop_last_message(chat);
-  if (chat.conversation.messages.empty()) {
-    chat.conversation.messages = before;
+  OrderedJson& messages = chat.conversation.messages;
+  while (!messages.empty() && !ends_with_role(messages, "user")) drop_last_message(chat);
+  if (messages.empty()) {
+    messages = before;
     return report_failure(chat, "there is no question to undo");
   }
   drop_last_message(chat);

@@ -34,8 +34,7 @@ void add_weight_options(Command app, RunOptions* options) {
   };
   app.add_choice("--quant MODE", kQuantNames, choose_quant);
   app.when_parsed([options] { resolve_quant(options); });
-  const auto choose_head = [options](size_t chosen) { options->load.head = kHeadFormats[chosen]; };
-  app.add_choice("--head FORMAT", kHeadNames, choose_head);
+  app.add_choice("--head FORMAT", kHeadNames, [options](size_t i) { options->load.head = kHeadFormats[i]; });
   app.add_option("--keep PATTERN", options->load.keep).not_empty("an empty pattern would keep all matrices").list();
   app.add_flag("--no-rotate", options->no_rotate);
   add_calibrate_option(app, options);
@@ -43,8 +42,7 @@ void add_weight_options(Command app, RunOptions* options) {
 
 void add_number_options(Command app, RunOptions* options) {
   add_weight_options(app, options);
-  const auto choose_kv = [options](size_t chosen) { options->kv = static_cast<KvType>(chosen); };
-  app.add_choice("--kv TYPE", kKvNames, choose_kv);
+  app.add_choice("--kv TYPE", kKvNames, [options](size_t i) { options->kv = static_cast<KvType>(i); });
 }
 
 void add_threads_option(Command app, RunOptions* options) {

@@ -30,6 +30,10 @@ void drop_oldest(int64_t turns, Messages* messages) {
 
 bool has_role(const Messages& message, const char* role) { return message.contains("role") && message["role"] == role; }
 
+bool ends_with_role(const Messages& messages, const char* role) {
+  return messages.is_array() && !messages.empty() && has_role(messages.back(), role);
+}
+
 void keep_last_turn(Messages* messages) { drop_oldest(std::max<int64_t>(0, count_turns(*messages) - 1), messages); }
 
 // A binary search: rendering a long conversation once for each of its turns would take minutes.

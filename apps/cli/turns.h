@@ -8,6 +8,7 @@
 namespace pinion {
 
 bool has_role(const nlohmann::ordered_json& message, const char* role);
+bool ends_with_role(const nlohmann::ordered_json& messages, const char* role);  // the last message has it
 
 // Drops the fewest of the oldest turns, never the last one, whose absence leaves at most `wanted` tokens. The remaining
 // prompt has at most `max_tokens` (see EncodeOptions), or the error is that of make_prompt().

@@ -36,18 +36,14 @@ int run_logits(const LogitsOptions& options) {
     if (Error e = load_model_tokenizer(options.run.model, &tokenizer)) return fail(e);
     if (Error e = encode_prompt(options.run.model, *tokenizer, *options.prompt, &ids)) return fail(e);
   }
-  if (ids.empty()) return fail(error("the prompt has no tokens", "logits"));
 
+  if (ids.empty()) return fail(error("the prompt has no tokens", "logits"));
   Runtime runtime;
   if (Error e = open_with_progress(options.run, nullptr, &runtime)) return fail(e);
-  const int64_t positions = std::ssize(ids);
-  const int64_t context = context_length(runtime.model->config);
-  if (positions > context) {
-    return fail(error("the prompt is longer than the model's context", options.run.model,
-                      "at most " + std::to_string(context) + " tokens", std::to_string(positions)));
-  }
+  const ModelConfig& config = runtime.model->config;
+  if (Error e = check_prompt(config, ids, context_length(config))) return fail(e);
   std::unique_ptr<Session> session;
-  if (Error e = open_session(runtime, {.context = positions}, &session)) return fail(e);
+  if (Error e = open_session(runtime, {.context = std::ssize(ids)}, &session)) return fail(e);
   OutputFile file;
   if (Error e = file.open(options.out)) return fail(e);
   if (Error e = write_logits(*session, ids, options.all, file)) return fail(e);

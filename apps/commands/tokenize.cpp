@@ -148,10 +148,7 @@ int run_template(const TemplateOptions& options) {
   if (!chat_template) return fail(error("no chat template", options.run.model));
   Conversation conversation;
   if (Error e = read_conversation(options, &conversation)) return fail(e);
-  for (const auto& [name, value] : conversation.variables.items()) {
-    if (!defines_variable(*chat_template, name)) continue;
-    return fail(error("cannot be set here: an option or the folder sets it", "--var " + brief(name)));
-  }
+  if (Error e = check_variables(*chat_template, conversation, "--var ")) return fail(e);
   Prompt prompt;
   if (options.ids) {
     std::shared_ptr<const Tokenizer> tokenizer;

@@ -45,11 +45,8 @@ size_t read_choice(JsonFields& fields, std::string_view name, std::span<const st
 Error read_settings(JsonFields settings, Golden* out) {
   out->run.load.quant = static_cast<Quant>(read_choice(settings, "quant", kQuantNames));
   out->run.kv = static_cast<KvType>(read_choice(settings, "kv", kKvNames));
-  if (const std::string head = settings.text("head", ""); !head.empty()) {
-    const auto name = std::ranges::find(kHeadNames, head);
-    if (name == std::end(kHeadNames)) return error("unknown head", settings.where, "none, w8 or w4", head);
-    out->run.load.head = kHeadFormats[name - std::begin(kHeadNames)];
-  }
+  const bool has_head = !settings.text("head", "").empty();
+  if (has_head) out->run.load.head = kHeadFormats[read_choice(settings, "head", kHeadNames)];
   out->run.load.keep = settings.texts("keep");
   out->calibration = settings.text("calibration", "");
   out->run.load.rotate = settings.boolean("rotate", false);  // old files are from before rotation

@@ -105,15 +105,6 @@ Error read_conversation(const pinion_chat& chat, Conversation* out) {
   return {};
 }
 
-Error check_variables(const ChatTemplate& chat_template, const Conversation& conversation) {
-  for (const auto& [name, value] : conversation.variables.items()) {
-    if (defines_variable(chat_template, name)) {
-      return error("cannot be set here: an option or the folder sets it", "variables", {}, brief(Json(name)));
-    }
-  }
-  return {};
-}
-
 // Fails if evaluate() would write more numbers than fit.
 Error check_room(const Session& session, size_t count, bool all, const float* logits, size_t room) {
   if (!logits) return {};
@@ -274,7 +265,7 @@ pinion_status pinion_chat_render(const pinion_model* model, const pinion_chat* c
     if (Error e = read_conversation(given, &conversation)) return invalid(e);
     std::shared_ptr<const ChatTemplate> chat_template;
     if (Error e = find_template(shared, &chat_template)) return failed(PINION_ERROR_TEMPLATE, e);
-    if (Error e = check_variables(*chat_template, conversation)) return invalid(e);
+    if (Error e = check_variables(*chat_template, conversation, "variables: ")) return invalid(e);
     Prompt prompt;
     const Error e = ids ? make_prompt(*chat_template, *shared.tokenizer, conversation, &prompt)
                         : render(*chat_template, conversation, &prompt.text);

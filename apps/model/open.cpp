@@ -33,9 +33,8 @@ std::string_view calibration_source(const RunOptions& options) {
 std::string model_name(const RunOptions& run) {
   const bool is_file = !run.synthetic.empty();
   if (const std::string name = repository_name(run.model); !is_file && !name.empty()) return name;
-  std::filesystem::path path = std::filesystem::absolute(is_file ? run.synthetic : run.model).lexically_normal();
-  if (is_file || path.filename().empty()) path = path.parent_path();
-  return path.filename();
+  const std::filesystem::path path = absolute_path(is_file ? run.synthetic : run.model);
+  return (is_file ? path.parent_path() : path).filename();
 }
 
 std::string_view quant_name(const RunOptions& options) { return kQuantNames[static_cast<size_t>(options.load.quant)]; }

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <iterator>
 
-#include "apps/cli/turns.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
@@ -166,10 +165,6 @@ Error fit_prompt(const ServerState& server, GenerationFields* fields, Conversati
 
 }  // namespace
 
-bool ends_with_answer(const OrderedJson& messages) {
-  return messages.is_array() && !messages.empty() && text_of(messages.back(), "role") == "assistant";
-}
-
 OrderedJson call_json(const std::string& id, const std::string& name, OrderedJson arguments) {
   return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", std::move(arguments)}}}};
 }
@@ -205,7 +200,8 @@ Error take_chat_input(OrderedJson& body, ChatInput* out) {
   out->conversation.messages = take_field(body, "messages");
   const OrderedJson& messages = out->conversation.messages;
   if (messages.is_null()) return error("missing field", "request: messages");
-  out->conversation.continue_final_message = ends_with_answer(messages) && field_of(messages.back(), "prefix") == true;
+  out->conversation.continue_final_message =
+      ends_with_role(messages, "assistant") && field_of(messages.back(), "prefix") == true;
   if (OrderedJson tools = take_field(body, "tools"); !tools.is_null()) {
     if (!tools.is_array()) return error("wrong type", "request: tools", "a list");
     if (!tools.empty()) out->conversation.tools = std::move(tools);

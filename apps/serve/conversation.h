@@ -1,6 +1,7 @@
 // Conversations of the chat endpoints, and the prompts made of them by the model's chat template.
 #pragma once
 
+#include "apps/cli/turns.h"
 #include "apps/serve/request.h"
 
 namespace pinion {
@@ -41,8 +42,6 @@ struct ChatPrompt {
   bool may_think = true;      // false: the prompt has closed a thought
   std::string thought_close;  // end mark of the thought that the prompt has opened; empty: none
 };
-
-bool ends_with_answer(const OrderedJson& messages);  // the last one is the assistant's
 
 // Moves "messages", "tools", "tool_choice", "reasoning_effort" and "chat_template_kwargs" out of an OpenAI request. A
 // last message of the assistant with "prefix": true (DeepSeek's and Mistral's API) is to be continued. The rest is

@@ -127,8 +127,8 @@ Error take_messages_input(OrderedJson& json, ChatRequest* request, ChatInput* ou
   for (size_t i = 0; i < given.size(); ++i) {
     if (Error e = add_message(given, i, out)) return e;
   }
-  out->conversation.continue_final_message = ends_with_answer(messages);
-  const std::string begun = ends_with_answer(messages) ? text_of(messages.back(), "content") : "";
+  const bool continues = out->conversation.continue_final_message = ends_with_role(messages, "assistant");
+  const std::string begun = continues ? text_of(messages.back(), "content") : "";
   if (rstrip(begun) != begun) {
     return error("the last text of the assistant ends with white space", "request: messages", "none there");
   }

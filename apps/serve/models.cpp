@@ -30,18 +30,13 @@ std::vector<std::string> models_in(const fs::path& folder) {
   return models;
 }
 
-std::string absolute(const std::string& path) {
-  std::error_code code;
-  const fs::path whole = fs::absolute(path, code).lexically_normal();
-  return whole.has_filename() ? whole : whole.parent_path();
-}
-
 // The paths of all models, each once; the options' own if they name one model.
 std::vector<std::string> read_paths(const ModelOptions& options) {
   std::vector<std::string> paths;
   const auto add = [&](const std::string& name, const std::vector<std::string>& inside) {
     for (const std::string& path : inside.empty() ? std::vector{find_model_folder(name)} : inside) {
-      if (std::ranges::count(paths, absolute(path)) == 0) paths.push_back(absolute(path));
+      const std::string whole = absolute_path(path);
+      if (std::ranges::count(paths, whole) == 0) paths.push_back(whole);
     }
   };
   for (const std::string& model : options.models) {
@@ -126,9 +121,9 @@ Error ModelList::read_list(const std::vector<std::string>& paths) {
   for (const std::string& alias : options_.aliases) {
     const size_t sign = alias.find('=');
     const std::string name = alias.substr(0, sign), target = alias.substr(sign + 1);
-    const std::string path = absolute(find_model_folder(target));
+    const fs::path path = absolute_path(find_model_folder(target));
     const auto entry = std::ranges::find_if(entries_, [&](const EntryPointer& each) {
-      return !each->is_gone && (each->name == target || absolute(each->path) == path);
+      return !each->is_gone && (each->name == target || absolute_path(each->path) == path);
     });
     if (find(name)) {
       failure = error("a model has this name", "--alias " + alias);

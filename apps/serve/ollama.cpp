@@ -117,7 +117,7 @@ Error read_ollama_request(const ServerState& server, const std::string& body, Ol
   if (out->is_chat && !out->is_preload) {
     if (!server.chat_template) return error("the model has no chat template; /api/generate continues plain text", "");
     if (Error e = take_chat_input(json, &input)) return e;
-    input.conversation.continue_final_message = ends_with_answer(input.conversation.messages);
+    input.conversation.continue_final_message = ends_with_role(input.conversation.messages, "assistant");
   }
   const Json rest = request_fields(json);
   JsonFields fields{rest, "request"};

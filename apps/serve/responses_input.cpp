@@ -58,7 +58,7 @@ struct ItemReader {
   // `kinds`: fields of the assistant's last message after which a new one begins.
   OrderedJson& answer(std::initializer_list<const char*> kinds) {
     const auto is_set = [&](const char* kind) { return !field_of(messages.back(), kind).empty(); };
-    if (!ends_with_answer(messages) || std::ranges::any_of(kinds, is_set)) {
+    if (!ends_with_role(messages, "assistant") || std::ranges::any_of(kinds, is_set)) {
       messages.push_back({{"role", "assistant"}, {"content", nullptr}});
     }
     return messages.back();

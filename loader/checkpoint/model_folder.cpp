@@ -94,13 +94,6 @@ fs::path main_snapshot(const fs::path& repository) {
   return fs::is_directory(snapshot, code) ? snapshot : fs::path();
 }
 
-// Absolute, without a trailing slash.
-fs::path absolute_path(const fs::path& folder) {
-  std::error_code code;
-  const fs::path path = fs::absolute(folder, code).lexically_normal();
-  return path.has_filename() ? path : path.parent_path();
-}
-
 // The path of a partial file in the folder or where Hugging Face's tools store unfinished downloads, else empty.
 std::string unfinished_download(const fs::path& given) {
   const fs::path folder = absolute_path(given);
@@ -196,6 +189,12 @@ std::string find_model_folder(const std::string& name) {
 }
 
 bool is_model_file(const std::string& name) { return matches(kModelFiles, name) || matches(kOptionalFiles, name); }
+
+fs::path absolute_path(const fs::path& path) {
+  std::error_code code;
+  const fs::path whole = fs::absolute(path, code).lexically_normal();
+  return whole.has_filename() ? whole : whole.parent_path();
+}
 
 std::string repository_name(const fs::path& folder) {
   const fs::path path = absolute_path(folder), snapshots = path.parent_path();

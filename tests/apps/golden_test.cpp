@@ -156,7 +156,7 @@ TEST(Golden, HeadFormatIsASetting) {
   expect_failure(check(kStories, folder / "G.json"), 1, "not the recorded weights");
   golden["settings"]["head"] = "w5";
   write_file(folder / "G.json", golden.dump());
-  expect_failure(check(kStories, folder / "G.json"), 1, "unknown head");
+  expect_failure(check(kStories, folder / "G.json"), 1, "head: unknown value");
 }
 
 TEST(Golden, RotationIsASettingAbsentInOldFiles) {

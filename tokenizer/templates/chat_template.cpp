@@ -293,8 +293,12 @@ Error render(const ChatTemplate& chat_template, const Conversation& conversation
   return render_mended(conversation, render_as_given, out, mended);
 }
 
-bool defines_variable(const ChatTemplate& chat_template, const std::string& name) {
-  return template_variables(chat_template, {}).contains(name);
+Error check_variables(const ChatTemplate& chat_template, const Conversation& conversation, const std::string& where) {
+  for (const auto& [name, value] : conversation.variables.items()) {
+    if (!template_variables(chat_template, {}).contains(name)) continue;
+    return error("cannot be set here: an option or the folder sets it", where + brief(name));
+  }
+  return {};
 }
 
 Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const Conversation& conversation,

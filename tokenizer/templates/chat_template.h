@@ -52,8 +52,9 @@ Error render(const ChatTemplate& chat_template, const Conversation& conversation
 // The Jinja source for the conversation, or an empty string.
 std::string_view template_source(const ChatTemplate& chat_template, const Conversation& conversation);
 
-// True if render() sets this variable itself and ignores one of that name in Conversation::variables.
-bool defines_variable(const ChatTemplate& chat_template, const std::string& name);
+// Fails if render() sets one of the conversation's variables itself, and would ignore it there. The error names it
+// after `where`.
+Error check_variables(const ChatTemplate& chat_template, const Conversation& conversation, const std::string& where);
 
 struct Prompt {
   std::string text;
