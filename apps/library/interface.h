@@ -145,8 +145,6 @@ class PassLock {
  public:
   explicit PassLock(PassMutex& passes);
   ~PassLock();
-  PassLock(const PassLock&) = delete;
-  PassLock& operator=(const PassLock&) = delete;
 
   bool is_held() const { return lock_.owns_lock(); }  // false in a callback
 

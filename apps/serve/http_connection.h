@@ -43,8 +43,6 @@ class HttpConnection : public httplib::Stream {
  public:
   HttpConnection(int socket, HttpConnections& connections);
   ~HttpConnection() override;  // closes it
-  HttpConnection(const HttpConnection&) = delete;
-  HttpConnection& operator=(const HttpConnection&) = delete;
 
   // The connection whose request this thread handles, or null: handlers of cpp-httplib do not see it.
   static HttpConnection* current();

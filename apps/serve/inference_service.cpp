@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <new>
 
 #include "apps/cli/speculate.h"
@@ -115,10 +116,6 @@ void EngineLoop::run(const std::function<void(std::vector<InferenceService*>*)>&
     uint64_t wakes;
     [[maybe_unused]] const ssize_t bytes = read(wake_up_, &wakes, sizeof wakes);  // sleeps until wake()
   }
-}
-
-void InferenceService::run() {
-  options_.engine->run([this](std::vector<InferenceService*>* services) { *services = {this}; });
 }
 
 Error InferenceService::submit(std::vector<InferenceRequest> requests, std::unique_ptr<RequestGroup>* out,

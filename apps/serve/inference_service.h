@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
-#include <csignal>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -64,8 +63,6 @@ class EngineLoop {
  public:
   EngineLoop();
   ~EngineLoop();
-  EngineLoop(const EngineLoop&) = delete;
-  EngineLoop& operator=(const EngineLoop&) = delete;
 
   // Runs a pass of each service in turn until it is drained and every request has ended. `update` is called
   // between passes and may replace the services.
@@ -180,8 +177,6 @@ class InferenceService {
  public:
   InferenceService(std::unique_ptr<Scheduler> scheduler, std::shared_ptr<const Tokenizer> tokenizer,
                    const ServiceOptions& options);
-  InferenceService(const InferenceService&) = delete;
-  InferenceService& operator=(const InferenceService&) = delete;
 
   // Any thread. Submits all requests or none. Errors: a prompt that exceeds the context or the vocabulary, options out
   // of range (invalid), no room (queue_full), shutdown (draining).
@@ -195,10 +190,6 @@ class InferenceService {
   // is 0 until then.
   ServiceMetrics metrics(bool measures_roof = true);
   void resume(const ServiceMetrics& counted);  // before the first pass: goes on from an earlier service of this model
-
-  // The engine loop of a process with this model only.
-  void run();
-  void drain() { options_.engine->signal(SIGTERM); }
 
  private:
   using Request = RequestGroup::Request;

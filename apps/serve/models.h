@@ -59,8 +59,6 @@ class ModelList {
 
   ModelList(const ModelOptions& options, std::shared_ptr<EngineLoop> engine);
   ~ModelList();
-  ModelList(const ModelList&) = delete;
-  ModelList& operator=(const ModelList&) = delete;
 
   Error read();  // once, before open()
   // Calls `listen`, and starts to load on request. A single model is loaded at once, on the caller's thread.

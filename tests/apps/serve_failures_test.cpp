@@ -83,8 +83,9 @@ struct LocalService {
   Runtime runtime;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<InferenceService> service;
+  std::shared_ptr<EngineLoop> engine;
 
-  explicit LocalService(const ServiceOptions& service_options) {
+  explicit LocalService(const ServiceOptions& service_options) : engine(service_options.engine) {
     RuntimeOptions options;
     options.model = kStories;
     EXPECT_EQ(open_runtime(options, &runtime).message(), "");
@@ -92,6 +93,11 @@ struct LocalService {
     std::unique_ptr<Scheduler> scheduler;
     EXPECT_EQ(open_scheduler(*runtime.model, *runtime.team, scheduler_options(runtime), &scheduler).message(), "");
     service = std::make_unique<InferenceService>(std::move(scheduler), tokenizer, service_options);
+  }
+
+  void drain() { engine->signal(SIGTERM); }
+  void run() {
+    engine->run([this](std::vector<InferenceService*>* services) { *services = {service.get()}; });
   }
 };
 
@@ -113,8 +119,8 @@ TEST(ServeFailures, OutOfMemoryEndsOneRequest) {
   FailureKind kind = FailureKind::none;
   ASSERT_EQ(service.submit({request}, &failed, &kind).message(), "");
   ASSERT_EQ(service.submit({good}, &completed, &kind).message(), "");
-  service.drain();
-  service.run();
+  local.drain();
+  local.run();
   const auto is_connected = [] { return true; };
   std::optional<RequestEvent> event = failed->next_event(is_connected);
   ASSERT_TRUE(event);
@@ -148,9 +154,9 @@ TEST(ServeFailures, RequestsAbortBandwidthMeasurement) {
     EXPECT_TRUE(group->next_event([] { return true; }));
     EXPECT_EQ(service.metrics().roof_bytes_per_second > 0, is_measured) << "the request waited for it";
     while (service.metrics().roof_bytes_per_second == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    service.drain();
+    local.drain();
   });
-  service.run();
+  local.run();
   client.join();
 }
 
