@@ -221,23 +221,17 @@ using namespace pinion;
 
 pinion_status pinion_generate(pinion_session* session, const int32_t* prompt, size_t count,
                               const pinion_generate_options* options, pinion_result** out) {
-  return guarded([&] {
-    if (!out) return missing("out");
-    *out = nullptr;
-    if (!session) return missing("session");
-    if (!prompt && count > 0) return missing("prompt");
-    return generate_text(*session, {prompt, count}, options, out);
-  });
+  if (out) *out = nullptr;
+  return guarded({{"out", out}, {"session", session}, {"prompt", prompt || count == 0}},
+                 [&] { return generate_text(*session, {prompt, count}, options, out); });
 }
 
 void pinion_result_free(pinion_result* result) { delete static_cast<OwnedResult*>(result); }
 
 pinion_status pinion_generate_batch(pinion_model* model, const pinion_request* requests, size_t count, int64_t parallel,
                                     pinion_result** results) {
-  return guarded([&] {
-    if (count > 0 && (!requests || !results)) return missing("requests or results");
-    std::fill_n(results, count, nullptr);
-    if (!model) return missing("model");
+  if (results) std::fill_n(results, count, nullptr);
+  return guarded({{"requests or results", count == 0 || (requests && results)}, {"model", model}}, [&] {
     constexpr int64_t kMaxParallel = 1024;
     if (Error e = check_range("parallel", parallel, 0, kMaxParallel)) return invalid(e);
     if (count == 0) return PINION_OK;

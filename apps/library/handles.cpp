@@ -1,7 +1,6 @@
 // Errors, models, texts, conversations and sessions for C.
 
 #include "apps/library/interface.h"
-#include "apps/library/owned.h"
 #include "apps/model/build.h"
 #include "engine/forward/rope.h"
 #include "engine/session/session_image.h"
@@ -176,10 +175,8 @@ const char* pinion_build() {
 void pinion_free(void* memory) { std::free(memory); }
 
 pinion_status pinion_model_open(const char* folder, const pinion_model_options* options, pinion_model** out) {
-  return guarded([&] {
-    if (!out) return missing("out");
-    *out = nullptr;
-    if (!folder) return missing("folder");
+  if (out) *out = nullptr;
+  return guarded({{"out", out}, {"folder", folder}}, [&] {
     pinion_model_options given;
     if (Error e = read_options(options, "options", &given)) return invalid(e);
     auto handle = std::make_unique<pinion_model>(std::make_shared<OpenModel>());
@@ -273,7 +270,7 @@ pinion_status pinion_chat_render(const pinion_model* model, const pinion_chat* c
     if (text && prompt.text.find('\0') != std::string::npos) {
       return invalid(error("the prompt has a character that ends C's texts", "chat", {}, "\\u0000"));
     }
-    std::unique_ptr<char, Closes<pinion_free>> text_copy(text ? copy_of(prompt.text) : nullptr);
+    std::unique_ptr<char, decltype(&pinion_free)> text_copy(text ? copy_of(prompt.text) : nullptr, pinion_free);
     if (ids) give_ids(prompt.ids, ids, count);
     if (text) *text = text_copy.release();
     return PINION_OK;
@@ -281,10 +278,8 @@ pinion_status pinion_chat_render(const pinion_model* model, const pinion_chat* c
 }
 
 pinion_status pinion_session_open(pinion_model* model, int64_t context, pinion_session** out) {
-  return guarded([&] {
-    if (!out) return missing("out");
-    *out = nullptr;
-    if (!model) return missing("model");
+  if (out) *out = nullptr;
+  return guarded({{"out", out}, {"model", model}}, [&] {
     if (context < 0) return invalid(error("negative", "context", {}, std::to_string(context)));
     auto handle = std::make_unique<pinion_session>();
     handle->model = model->shared;

@@ -28,23 +28,7 @@ pinion_status failed(pinion_status status, std::string_view text) noexcept;
 
 inline pinion_status failed(pinion_status status, const Error& e) { return failed(status, e.message()); }
 
-// Calls f and turns exceptions into codes: none may leave the library.
-template <class F>
-pinion_status guarded(const F& f) noexcept {
-  try {
-    return f();
-  } catch (const std::bad_alloc&) {
-    return failed(PINION_ERROR_MEMORY, "out of memory");
-  } catch (const std::exception& e) {
-    return failed(PINION_ERROR_INTERNAL, e.what());
-  } catch (...) {
-    return failed(PINION_ERROR_INTERNAL, "an exception of unknown type");
-  }
-}
-
 inline pinion_status invalid(const Error& e) { return failed(PINION_ERROR_ARGUMENT, e); }
-
-inline pinion_status missing(const char* argument) { return failed(PINION_ERROR_ARGUMENT, error("NULL", argument)); }
 
 struct Argument {
   Argument(const char* argument, const auto& given) : name(argument), is_given(given) {}
@@ -52,13 +36,19 @@ struct Argument {
   bool is_given;
 };
 
-// The same, for arguments that must be given.
+// Calls f if all arguments are given, and turns exceptions into codes: none may leave the library.
 template <class F>
 pinion_status guarded(std::initializer_list<Argument> arguments, const F& f) noexcept {
-  return guarded([&] {
+  try {
     const auto* absent = std::ranges::find(arguments, false, &Argument::is_given);
-    return absent == arguments.end() ? f() : missing(absent->name);
-  });
+    return absent == arguments.end() ? f() : invalid(error("NULL", absent->name));
+  } catch (const std::bad_alloc&) {
+    return failed(PINION_ERROR_MEMORY, "out of memory");
+  } catch (const std::exception& e) {
+    return failed(PINION_ERROR_INTERNAL, e.what());
+  } catch (...) {
+    return failed(PINION_ERROR_INTERNAL, "an exception of unknown type");
+  }
 }
 
 inline pinion_status busy() {

@@ -9,10 +9,19 @@
 #include <string>
 #include <vector>
 
-#include "apps/library/owned.h"
+#include "apps/library/pinion.h"
 #include "tests/apps/program.h"
 
 namespace pinion {
+
+template <auto close>
+struct Closes {
+  void operator()(auto* handle) const { close(handle); }
+};
+
+using OwnModel = std::unique_ptr<pinion_model, Closes<pinion_model_close>>;
+using OwnSession = std::unique_ptr<pinion_session, Closes<pinion_session_close>>;
+using OwnResult = std::unique_ptr<pinion_result, Closes<pinion_result_free>>;
 
 inline void expect_ok(pinion_status status) { EXPECT_EQ(status, PINION_OK) << pinion_error_text(); }
 
