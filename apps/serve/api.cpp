@@ -66,7 +66,7 @@ const OrderedJson& server_table(const char* name) {
   return kTables[name];
 }
 
-Error parse_body(const std::string& body, Json* out) { return parse_json(body, "request", out, kBodyLimits); }
+BodyFields::BodyFields(const std::string& body) { fields.error = parse_json(body, "request", &json, kBodyLimits); }
 
 Error parse_body(const std::string& body, OrderedJson* out) {
   return parse_ordered_json(body, "request", out, kBodyLimits);

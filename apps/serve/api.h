@@ -91,8 +91,13 @@ struct Slot : std::unique_lock<Slots> {
 };
 
 // A request's body, with lower limits than a file has.
-Error parse_body(const std::string& body, Json* out);
 Error parse_body(const std::string& body, OrderedJson* out);
+// The same, field by field. A body that cannot be parsed is the fields' first error.
+struct BodyFields {
+  Json json;
+  JsonFields fields{json, "request"};
+  explicit BodyFields(const std::string& body);
+};
 
 // The body's fields; whole numbers such as 5.0 are integers.
 Json request_fields(const OrderedJson& body);

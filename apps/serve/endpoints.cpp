@@ -109,11 +109,9 @@ Reply show_model(const ServerState& server, const HttpRequest& http) {
 
 // POST /models/load and /models/unload, which end once the model is loaded or dropped.
 Reply move_model(const ServerState& server, const HttpRequest& http) {
-  Json json;
-  if (Error e = parse_body(http.body, &json)) return error_reply(Api::openai, e);
-  JsonFields fields{json, "request"};
-  const std::string name = fields.text("model");
-  if (fields.error) return error_reply(Api::openai, fields.error);
+  BodyFields body(http.body);
+  const std::string name = body.fields.text("model");
+  if (body.fields.error) return error_reply(Api::openai, body.fields.error);
   std::shared_ptr<const ServerState> loaded;
   const ApiError failure = http.path.ends_with("/unload")
                                ? server.models->unload(name, http.is_client_connected)
@@ -147,9 +145,8 @@ Reply show_metrics(const ServerState& server, const HttpRequest&) {
 // {"content": TEXT, "add_special": false} as in llama.cpp's server, or {"prompt": TEXT} as in vLLM.
 Reply tokenize_text(const ServerState& server, const HttpRequest& http) {
   const Slot slot(*server.parse_slots);
-  Json json;
-  if (Error e = parse_body(http.body, &json)) return error_reply(Api::openai, e);
-  JsonFields fields{json, "request"};
+  BodyFields body(http.body);
+  JsonFields& fields = body.fields;
   const std::string text = fields.has("prompt") ? fields.text("prompt") : fields.text("content");
   const bool add_special = fields.boolean("add_special_tokens", fields.boolean("add_special", false));
   if (fields.error) return error_reply(Api::openai, fields.error);
@@ -162,9 +159,8 @@ Reply tokenize_text(const ServerState& server, const HttpRequest& http) {
 
 Reply detokenize_ids(const ServerState& server, const HttpRequest& http) {
   const Slot slot(*server.parse_slots);
-  Json json;
-  if (Error e = parse_body(http.body, &json)) return error_reply(Api::openai, e);
-  JsonFields fields{json, "request"};
+  BodyFields body(http.body);
+  JsonFields& fields = body.fields;
   if (!fields.has("tokens")) fields.fail("tokens", "missing field");
   const std::vector<int32_t> ids = read_token_ids(fields, "tokens", kMaxVocabulary);
   if (fields.error) return error_reply(Api::openai, fields.error);

@@ -182,9 +182,8 @@ ApiError ModelList::choose(const HttpRequest& http, bool loads, Server* out) {
   std::string name = http.model;
   if (has_several_ && name.empty() && !http.body.empty()) {
     const Slot slot(*common_->parse_slots);
-    Json json;
-    if (Error e = parse_body(http.body, &json)) return failure_error(FailureKind::invalid, e);
-    JsonFields fields{json, "request"};
+    BodyFields body(http.body);
+    JsonFields& fields = body.fields;
     name = fields.text(http.path.starts_with("/api/") && !fields.has("model") ? "name" : "model", "");
     if (fields.error) return failure_error(FailureKind::invalid, fields.error);
   }

@@ -259,9 +259,8 @@ Reply ollama_show(const ServerState& server, const HttpRequest&) {
 
 // Nothing is downloaded: the model is there, or it is another one.
 Reply ollama_pull(const ServerState& server, const HttpRequest& http) {
-  Json json;
-  if (Error e = parse_body(http.body, &json)) return error_reply(Api::ollama, e);
-  JsonFields fields{json, "request"};
+  BodyFields body(http.body);
+  JsonFields& fields = body.fields;
   const std::string name = fields.has("model") ? fields.text("model") : fields.text("name");
   const bool streams = fields.boolean("stream", true);
   if (fields.error) return error_reply(Api::ollama, fields.error);
