@@ -223,7 +223,7 @@ Run setup_bench(Command app) {
   add_test_options(app, options);
   add_report_options(app, options);
   add_number_options(app, &options->run);
-  add_cache_option(app, &options->run);
+  app.add_flag("--no-cache", options->run.no_cache);
   add_speed_options(app, &options->run);
   app.find("--cores").joined(';').describe(
       "Cores to use: 0-3,8 or big, little, all; several sets: 0-3;4-7 or repeated");

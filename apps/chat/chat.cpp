@@ -342,7 +342,7 @@ Run setup_chat(Command app) {
   app.add_flag("--no-thinking", options->no_thinking);
   app.add_flag("--hide-thinking", options->hide_thinking);
   add_sampling_options(app, &options->sampling);
-  add_quiet_option(app, &options->quiet);
+  app.add_flag("--quiet", options->quiet);
   return {[options] { return run_chat(*options); }, {&options->run}};
 }
 

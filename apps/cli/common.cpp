@@ -56,17 +56,13 @@ void add_speed_options(Command app, RunOptions* options) {
   app.add_number("--timeout S", options->board_timeout_seconds, 0.1, 86400);
 }
 
-void add_cache_option(Command app, RunOptions* options) { app.add_flag("--no-cache", options->no_cache); }
-
 void add_run_options(Command app, RunOptions* options) {
   add_model_option(app, options).required();
   add_number_options(app, options);
   add_threads_option(app, options);
   add_speed_options(app, options);
-  add_cache_option(app, options);
+  app.add_flag("--no-cache", options->no_cache);
 }
-
-void add_pooling_option(Command app, std::string* pooling) { app.add_option("--pooling MODE", *pooling); }
 
 void add_sampling_options(Command app, SamplingFlags* flags) {
   for (size_t i = 0; i < std::size(kSamplerSettings); ++i) {
@@ -95,8 +91,6 @@ OrderedJson sampler_json(const SamplerOptions& options) {
 Option add_stop_option(Command app, std::vector<std::string>* stops) {
   return app.add_option("--stop TEXT", *stops).not_empty("want a text, have none");
 }
-
-void add_quiet_option(Command app, bool* quiet) { app.add_flag("--quiet", *quiet); }
 
 void add_prompt_cache_option(Command app, std::string* flag) {
   const auto complain = [](const std::string& text) {

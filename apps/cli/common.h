@@ -20,19 +20,14 @@ void add_lora_option(Command app, RunOptions* options);
 void add_number_options(Command app, RunOptions* options);  // the weight options and --kv
 void add_threads_option(Command app, RunOptions* options);
 void add_speed_options(Command app, RunOptions* options);  // --cores --kernels --prefill-chunk --timeout
-void add_cache_option(Command app, RunOptions* options);   // --no-cache
-void add_run_options(Command app, RunOptions* options);    // --model and all of the above
+void add_run_options(Command app, RunOptions* options);    // --model, --no-cache and all of the above
 
 PromptCacheOptions prompt_cache_options(const std::string& flag);
-
-// --pooling: of vectors; empty: the folder's.
-void add_pooling_option(Command app, std::string* pooling);
 
 void add_sampling_options(Command app, SamplingFlags* flags);
 OrderedJson sampler_json(const SamplerOptions& options);  // one field for each row of kSamplerSettings
 
 Option add_stop_option(Command app, std::vector<std::string>* stops);
-void add_quiet_option(Command app, bool* quiet);
 
 // --prompt-cache DIR[,SIZE]. Off by default, because the files hold what users and the model said.
 void add_prompt_cache_option(Command app, std::string* flag);

@@ -26,15 +26,6 @@ Error compare_vocabularies(const std::string& model, const std::string& small) {
   return {};
 }
 
-// Opens a session of the draft model on the teams of the target model.
-Error open_draft_session(const Runtime& runtime, const Runtime& small, int64_t capacity, const Scheduler* also_open,
-                         std::unique_ptr<DraftModel>* out) {
-  SchedulerOptions needs = scheduler_options(runtime, {.context = capacity, .also_open = also_open});
-  needs.kv = small.kv;
-  *out = std::make_unique<DraftModel>();
-  return open_session(*small.model, *runtime.team, needs, &(*out)->session);
-}
-
 Error open_draft_model(const std::string& small, const RunOptions& run, Drafting* out) {
   RunOptions options = run;
   options.model = small;
@@ -53,20 +44,15 @@ Error open_draft_model(const std::string& small, const RunOptions& run, Drafting
   return open_with_progress(options, nullptr, &out->runtime);
 }
 
-Error open_mtp_layer(const RunOptions& run, const Runtime& runtime, Drafting* out) {
+// Opens the draft model or the MTP layer, if `source` names one.
+Error open_drafting(const std::string& source, const RunOptions& run, const Runtime& runtime, Drafting* out) {
+  if (source == kNgram) return {};
+  if (source != kMtp) return open_draft_model(source, run, out);
+  if (run.exchange) return error("not supported on several boards", "--speculate mtp", "ngram or DIR");
   RunOptions options = run;
   options.is_draft_model = true;
   options.load = load_options(options);
   return open_mtp(options, runtime, &out->runtime);
-}
-
-// Opens the draft model or the MTP layer, if `source` names one.
-Error open_drafting(const std::string& source, const RunOptions& run, const Runtime& runtime, Drafting* out) {
-  if (source == kNgram) return {};
-  if (source == kMtp && run.exchange) {
-    return error("not supported on several boards", "--speculate mtp", "ngram or DIR");
-  }
-  return source == kMtp ? open_mtp_layer(run, runtime, out) : open_draft_model(source, run, out);
 }
 
 }  // namespace
@@ -113,8 +99,11 @@ Error begin_speculation(const std::string& source, const RunOptions& run, const 
   const int64_t fitting = count > 0 ? fitting_context(out->runtime) / count : 0;
   const int64_t capacity = std::min(scheduler->options.context + kMaxDrafts, fitting);
   for (int64_t i = 0; i < count; ++i) {
-    std::unique_ptr<DraftModel> model;
-    if (Error e = open_draft_session(runtime, out->runtime, capacity, scheduler, &model)) return e;
+    // On the teams of the target model.
+    SchedulerOptions needs = scheduler_options(runtime, {.context = capacity, .also_open = scheduler});
+    needs.kv = out->runtime.kv;
+    auto model = std::make_unique<DraftModel>();
+    if (Error e = open_session(*out->runtime.model, *runtime.team, needs, &model->session)) return e;
     add_draft_model(*scheduler, std::move(model));
   }
   return {};

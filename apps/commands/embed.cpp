@@ -104,7 +104,7 @@ Run setup_embed(Command app) {
   Option name = app.add_option("--prompt-name NAME", options->prompt_name);
   app.add_option("--prompt TEXT", options->prompt).excludes(name);
   app.add_number("--dimensions N", options->dimensions, 1, 1 << 16);
-  add_pooling_option(app, &options->pooling);
+  app.add_option("--pooling MODE", options->pooling);
   app.add_path("--out F.npy", options->out);
   return {[options] { return run_embed(*options); }};
 }

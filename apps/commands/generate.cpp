@@ -23,6 +23,7 @@ namespace pinion {
 namespace {
 
 constexpr int64_t kUnlimitedTokens = 8192;  // --max-tokens -1
+constexpr size_t kMaxIgnored = 1000;        // names of fields
 
 struct GenerateFlags {
   RunOptions run;
@@ -101,16 +102,8 @@ struct Reader {
   const GenerateFlags& flags;
   const Tokenizer* tokenizer;
   int64_t context;
-  std::set<std::string> ignored = {};
+  std::set<std::string> ignored = {};  // fields such as temperature, which have no effect here
 };
-
-// Reports fields such as temperature, which have no effect here.
-void note_ignored(const JsonFields& fields, Reader* reader) {
-  constexpr size_t kMaxNames = 1000;
-  for (std::string& name : fields.unread()) {
-    if (reader->ignored.size() < kMaxNames) reader->ignored.insert(std::move(name));
-  }
-}
 
 // One line of the file.
 Error read_item(Reader& reader, std::string_view line, const std::string& where, Item* out) {
@@ -123,7 +116,9 @@ Error read_item(Reader& reader, std::string_view line, const std::string& where,
   if (has_ids && fields.has("prompt")) return error("both prompt and prompt_ids", where, "one of them");
   if (has_ids) out->prompt = read_token_ids(fields, "prompt_ids");
   const std::string prompt = has_ids ? "" : fields.text("prompt");
-  note_ignored(fields, &reader);
+  for (const std::string& name : fields.unread()) {
+    if (reader.ignored.size() < kMaxIgnored) reader.ignored.insert(name);
+  }
   if (fields.error || has_ids) return fields.error;
   if (!reader.tokenizer)
     return error("a prompt needs a tokenizer, which the folder does not have", where, "prompt_ids");
@@ -423,7 +418,7 @@ Run setup_generate(Command app) {
   app.add_number("--logprobs N", options->logprobs, 0, 1000).whole();
   app.add_flag("--ignore-eos", options->ignore_eos);
   app.add_flag("--json", options->json);
-  add_quiet_option(app, &options->quiet);
+  app.add_flag("--quiet", options->quiet);
   return {[options] { return run_generate(*options); }, {&options->run}};
 }
 

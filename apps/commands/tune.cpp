@@ -339,7 +339,7 @@ Run setup_tune(Command app) {
   auto options = std::make_shared<TuneOptions>();
   add_model_or_synthetic_options(app, &options->run);
   add_number_options(app, &options->run);
-  add_cache_option(app, &options->run);
+  app.add_flag("--no-cache", options->run.no_cache);
   app.add_number("--seconds N", options->seconds, 1, 3600);
   app.add_flag("--dry-run", options->dry_run);
   app.add_flag("--forget", options->forget);

@@ -202,8 +202,7 @@ HttpClient::~HttpClient() {
 Error HttpClient::open() {
   auto curl = std::make_unique<CurlLibrary>();
   if (Error e = load_curl(curl.get())) return e;
-  if (curl->global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) return error("cannot start", "libcurl");
-  handle_ = curl->easy_init();
+  if (curl->global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK) handle_ = curl->easy_init();
   if (!handle_) return error("cannot start", "libcurl");
   curl_ = std::move(curl);
   return {};

@@ -162,7 +162,7 @@ Run setup_golden(Command app) {
   add_model_option(check, &checked->run);
   add_threads_option(check, &checked->run);
   add_speed_options(check, &checked->run);
-  add_cache_option(check, &checked->run);
+  check.add_flag("--no-cache", checked->run.no_cache);
   add_calibrate_option(check, &checked->run);
   add_lora_option(check, &checked->run);
   check.add_flag("--matrix", checked->matrix);

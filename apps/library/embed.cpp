@@ -52,10 +52,8 @@ pinion_status pinion_embed(pinion_model* model, const char* const* texts, size_t
     if (Error e = read_options(options, "pinion_embed_options", &how)) return invalid(e);
     if (Error e = read_texts(texts, count, "texts", &list)) return invalid(e);
     if (list.empty()) return invalid(error("no texts", "count", "at least 1", "0"));
-    for (const auto& [name, value, most] :
-         {std::tuple("dimensions", how.dimensions, int64_t{1} << 30), {"parallel", how.parallel, 1024}}) {
-      if (Error e = check_range(name, value, 0, most)) return invalid(e);
-    }
+    if (Error e = check_range("dimensions", how.dimensions, 0, 1 << 30)) return invalid(e);
+    if (Error e = check_range("parallel", how.parallel, 0, 1024)) return invalid(e);
     return embed(*model->shared, list, how, out, width);
   });
 }

@@ -104,14 +104,6 @@ Error read_conversation(const pinion_chat& chat, Conversation* out) {
   return {};
 }
 
-// Fails if evaluate() would write more numbers than fit.
-Error check_room(const Session& session, size_t count, bool all, const float* logits, size_t room) {
-  if (!logits) return {};
-  const size_t want = (all ? count : 1) * session.model->config.vocab_size;
-  if (room >= want) return {};
-  return error("too small", "logits", std::to_string(want) + " numbers", std::to_string(room));
-}
-
 pinion_status evaluate_ids(pinion_session& handle, std::span<const int32_t> ids, bool all, float* logits, size_t room) {
   const PassLock lock(handle.model->passes);
   if (!lock.is_held()) return busy();
@@ -123,7 +115,10 @@ pinion_status evaluate_ids(pinion_session& handle, std::span<const int32_t> ids,
     return failed(PINION_ERROR_CONTEXT, error("too many tokens", "context", most, std::to_string(tokens)));
   }
   if (Error e = check_ids(session.model->config, ids)) return invalid(e);
-  if (Error e = check_room(session, ids.size(), all, logits, room)) return invalid(e);
+  const size_t written = (all ? ids.size() : 1) * session.model->config.vocab_size;
+  if (logits && room < written) {
+    return invalid(error("too small", "logits", std::to_string(written) + " numbers", std::to_string(room)));
+  }
   if (ids.empty()) return PINION_OK;
   if (Error e = evaluate(session, ids, all && logits, logits)) return failed(PINION_ERROR_RUN, e);
   return PINION_OK;

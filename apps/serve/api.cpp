@@ -56,11 +56,6 @@ void Slots::unlock() {
   freed_.notify_one();
 }
 
-void Slot::move_to(Slots& other) {
-  unlock();
-  *this = Slot(other);
-}
-
 const OrderedJson& server_table(const char* name) {
   static const OrderedJson kTables = OrderedJson::parse(server_tables_text());
   return kTables[name];

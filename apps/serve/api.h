@@ -84,11 +84,7 @@ class Slots {
   int free_;
 };
 
-// Holds one slot; the constructor waits for it.
-struct Slot : std::unique_lock<Slots> {
-  using unique_lock::unique_lock;
-  void move_to(Slots& other);  // releases the slot and waits for one of `other`
-};
+using Slot = std::unique_lock<Slots>;  // holds one slot; the constructor waits for it
 
 // A request's body, with lower limits than a file has.
 Error parse_body(const std::string& body, OrderedJson* out);

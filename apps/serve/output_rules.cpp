@@ -299,7 +299,8 @@ Error constrain_output(const ServerState& server, const OutputConstraint& constr
   if (chat && chat->is_forced) return {};
   std::shared_ptr<const Grammar> grammar;
   if (!server.grammars->find(*constraint.source, false, &grammar)) {
-    slot.move_to(*server.grammar_slots);
+    slot.unlock();
+    slot = Slot(*server.grammar_slots);
     const std::string where = "request: " + constraint.field;
     if (Error e = server.grammars->compile(*constraint.source, where, false, &grammar)) return e;
   }

@@ -150,7 +150,7 @@ void add_model_options(Command app, ServeOptions* options) {
   add_number_options(app, run);
   add_threads_option(app, run);
   add_speed_options(app, run);
-  add_cache_option(app, run);
+  app.add_flag("--no-cache", run->no_cache);
   app.when_parsed([options, run] {
     if (options->models.size() == 1 && options->folders.empty()) run->model = options->models.front();
     resolve_quant(run);
@@ -173,9 +173,9 @@ Run setup_serve(Command app) {
   add_speculate_option(app, &options->speculate);
   add_prompt_cache_option(app, &options->prompt_cache);
   app.add_path("--warm F.json", options->warm);
-  add_pooling_option(app, &options->pooling);
+  app.add_option("--pooling MODE", options->pooling);
   add_sampling_options(app, &options->sampling);
-  add_quiet_option(app, &options->quiet);
+  app.add_flag("--quiet", options->quiet);
   app.add_number("--roof-mb N", options->roof_mb, 2, 1 << 20).hidden();  // tests
   return {[options] { return serve(*options); }, {&options->run}};
 }
