@@ -117,9 +117,11 @@ void print_control(std::string_view text) {
   std::_Exit(kFailure);
 }
 
-void print_json(const OrderedJson& json, int indent) {
-  print(json.dump(indent, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+std::string json_text(const OrderedJson& json, int indent) {
+  return json.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
 }
+
+void print_json(const OrderedJson& json, int indent) { print(json_text(json, indent) + "\n"); }
 
 Error report_text(const OrderedJson& report, std::string_view name, std::string* out) {
   OrderedJson values = report;
@@ -145,6 +147,12 @@ double decimal_of(float value) {
   double decimal = value;
   std::from_chars(text.data(), written.ptr, decimal);
   return decimal;
+}
+
+OrderedJson decimals_json(const std::vector<float>& values) {
+  OrderedJson json = OrderedJson::array();
+  for (const float value : values) json.push_back(decimal_of(value));
+  return json;
 }
 
 std::string rate_text(double count, double seconds) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/base/error.h"
 
@@ -29,7 +30,8 @@ void set_silent(bool is_silent);      // suppresses all output
 
 // Standard output, flushed at once. When it cannot be written, the program ends here with kFailure.
 void print(std::string_view text);
-void print_control(std::string_view sequence);  // our own escape sequence for a terminal, unfiltered
+void print_control(std::string_view sequence);                    // our own escape sequence for a terminal, unfiltered
+std::string json_text(const OrderedJson& json, int indent = -1);  // -1: one line; invalid UTF-8 becomes U+FFFD
 void print_json(const OrderedJson& json, int indent = -1);
 // The text that the template apps/reports/NAME.jinja makes of a report's fields, and of `report`, the whole, after the
 // macros of figures.jinja.
@@ -57,6 +59,7 @@ OrderedJson rate_json(double count, double seconds);  // count per second; null 
 std::string rate_text(double count, double seconds);  // "95.3"; "-" for 0 seconds
 std::string bytes_text(double bytes);                 // "45.2 MB"
 double decimal_of(float value);                       // prints as short as the float does: 0.6, not 0.6000000238418579
+OrderedJson decimals_json(const std::vector<float>& values);  // a list of these
 
 std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r\n");
 std::string command_line();  // of this process, quoted for a shell where needed

@@ -45,9 +45,7 @@ struct Vectors {
       if (!options.out.empty()) {
         all.insert(all.end(), at->second.begin(), at->second.end());
       } else {
-        OrderedJson values = OrderedJson::array();
-        for (const float x : at->second) values.push_back(decimal_of(x));
-        print_json({{"index", printed}, {config.is_score ? "scores" : "embedding", std::move(values)}});
+        print_json({{"index", printed}, {config.is_score ? "scores" : "embedding", decimals_json(at->second)}});
       }
       done.erase(at);
     }

@@ -80,9 +80,7 @@ std::string golden_text(const Golden& golden) {
                      golden.weights + "\",\n\"settings\": " + settings_json(golden).dump();
   text += ",\n\"prompts\": [";
   for (size_t i = 0; i < golden.prompts.size(); ++i) {
-    text +=
-        (i > 0 ? ",\n" : "\n") +
-        prompt_json(golden.prompts[i], golden.answers[i]).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    text += (i > 0 ? ",\n" : "\n") + json_text(prompt_json(golden.prompts[i], golden.answers[i]));
   }
   return text + "\n]}\n";
 }

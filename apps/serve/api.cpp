@@ -106,10 +106,6 @@ std::string text_of(const OrderedJson& json, const char* name) {
 
 OrderedJson text_or_null(const std::string& text) { return text.empty() ? OrderedJson(nullptr) : OrderedJson(text); }
 
-std::string json_text(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
-
 Reply json_reply(const OrderedJson& json) { return {.body = json_text(json) + "\n"}; }
 
 Reply error_reply(Api api, const ApiError& failure) {

@@ -63,7 +63,6 @@ const OrderedJson& field_of(const OrderedJson& json, const char* name);  // null
 OrderedJson take_field(OrderedJson& json, const char* name);             // the same; removes the field
 std::string text_of(const OrderedJson& json, const char* name);  // a string field; empty: absent or another type
 OrderedJson text_or_null(const std::string& text);               // empty: null
-std::string json_text(const OrderedJson& json);                  // one line; invalid UTF-8 becomes U+FFFD
 std::string event_text(const OrderedJson& json);                 // "data: {...}\n\n" (html.spec.whatwg.org, 9.2)
 
 inline constexpr const char* kQueueFull = "queue_full";  // ApiError::code

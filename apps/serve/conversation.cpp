@@ -23,11 +23,8 @@ Error join_parts(OrderedJson& content, const std::string& where, bool* has_media
 
 // OpenAI sends a call's arguments as a JSON string; templates expect the object.
 void parse_arguments(OrderedJson& message) {
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || !calls->is_array()) return;
-  for (OrderedJson& call : *calls) {
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-    OrderedJson& function = call["function"];
+  for (OrderedJson* call : calls_of(message)) {
+    OrderedJson& function = (*call)["function"];
     const auto arguments = function.find("arguments");
     if (arguments == function.end() || !arguments->is_string()) continue;
     OrderedJson parsed;

@@ -92,12 +92,6 @@ Reply vectors_reply(const ServerState& server, const HttpRequest& http, Api api,
   return reply;
 }
 
-OrderedJson numbers(const std::vector<float>& vector) {
-  OrderedJson json = OrderedJson::array();
-  for (const float x : vector) json.push_back(decimal_of(x));
-  return json;
-}
-
 std::string base64(const std::vector<float>& vector) {
   const size_t bytes = vector.size() * sizeof(float);
   std::string text(BASE64_ENCODE_RAW_LENGTH(bytes), '\0');
@@ -210,7 +204,7 @@ Reply embed_texts(const ServerState& server, const HttpRequest& http) {
     for (const std::vector<float>& vector : request.vectors) {
       data.push_back({{"object", "embedding"},
                       {"index", data.size()},
-                      {"embedding", request.is_base64 ? OrderedJson(base64(vector)) : numbers(vector)}});
+                      {"embedding", request.is_base64 ? OrderedJson(base64(vector)) : decimals_json(vector)}});
     }
     return {{"object", "list"}, {"data", std::move(data)}, {"model", server.model}, {"usage", usage_json(request)}};
   });
@@ -219,14 +213,14 @@ Reply embed_texts(const ServerState& server, const HttpRequest& http) {
 Reply ollama_embed(const ServerState& server, const HttpRequest& http) {
   return embed(server, http, Api::ollama, "input", [&](const VectorRequest& request) -> OrderedJson {
     OrderedJson all = OrderedJson::array();
-    for (const std::vector<float>& vector : request.vectors) all.push_back(numbers(vector));
+    for (const std::vector<float>& vector : request.vectors) all.push_back(decimals_json(vector));
     return {{"model", server.model}, {"embeddings", std::move(all)}, {"prompt_eval_count", request.tokens()}};
   });
 }
 
 Reply ollama_embed_prompt(const ServerState& server, const HttpRequest& http) {
   return embed(server, http, Api::ollama, "prompt", [](const VectorRequest& request) -> OrderedJson {
-    return {{"embedding", request.vectors.empty() ? OrderedJson::array() : numbers(request.vectors[0])}};
+    return {{"embedding", request.vectors.empty() ? OrderedJson::array() : decimals_json(request.vectors[0])}};
   });
 }
 

@@ -80,6 +80,16 @@ constexpr const char* kTemplateFails = "template fails";  // Error::what of a te
 // The member of that name if it is a string, or null.
 const std::string* find_text(const nlohmann::ordered_json& object, const char* name);
 
+// The calls of a message that name a function.
+auto calls_of(auto& message) {
+  std::vector<decltype(&message)> calls;
+  if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) return calls;
+  for (auto& call : message["tool_calls"]) {
+    if (call.is_object() && call.contains("function") && call["function"].is_object()) calls.push_back(&call);
+  }
+  return calls;
+}
+
 // render() for one template, which `render_as_given` runs. Messages have passed check_messages().
 Error render_mended(const Conversation& conversation,
                     const std::function<Error(const Conversation&, std::string*)>& render_as_given, std::string* out,

@@ -116,16 +116,6 @@ void simplify_schema(OrderedJson& schema) {
   for (OrderedJson& property : schema["properties"]) simplify_schema(property);
 }
 
-// The calls of a message that name a function.
-auto calls_of(auto& message) {
-  std::vector<decltype(&message)> calls;
-  if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) return calls;
-  for (auto& call : message["tool_calls"]) {
-    if (call.is_object() && call.contains("function") && call["function"].is_object()) calls.push_back(&call);
-  }
-  return calls;
-}
-
 template <void (*change)(OrderedJson&)>
 void change_arguments(Message& message) {
   for (OrderedJson* call : calls_of(message)) change((*call)["function"]["arguments"]);
