@@ -293,8 +293,7 @@ Error time_first_token(Scheduler& scheduler, std::vector<int32_t> prompt, FirstT
   int64_t id = 0;
   const double start = now_seconds();
   if (Error e = submit(scheduler, std::move(request), &id)) return e;
-  while (step(scheduler)) {
-  }
+  while (step(scheduler)) continue;
   out->seconds = now_seconds() - start;
   return failure;
 }

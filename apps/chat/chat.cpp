@@ -95,10 +95,9 @@ Error evaluate_last_question(Chat& chat) {
 template <bool continues>
 void answer_again(Chat& chat, const std::string&) {
   const OrderedJson before = chat.conversation.messages;
-  const bool has_text =
-      ends_with_role(before, "assistant") && before.back().value("content", OrderedJson()).is_string();
-  if (!has_text)
+  if (!ends_with_role(before, "assistant") || !find_text(before.back(), "content")) {
     return report_failure(chat, "there is no answer to " + std::string(continues ? "continue" : "regenerate"));
+  }
   if (!continues) drop_last_message(chat);
   chat.conversation.continue_final_message = continues;
   answer_or_restore(chat, before);

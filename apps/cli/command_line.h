@@ -81,8 +81,7 @@ class Command {
   std::vector<std::string> option_names() const;   // the long ones, without hidden options
   // The contents of --help as data: a list of the command, whose path is `path`, and all commands below it.
   // {"path", "name", "help", "example", "commands": [{"name", "help"}], "options": [{"names", "value", "kind",
-  // "choices", "help", "default", "repeatable"}]}; kind is that of the value for completion: flag, choice, folder, file
-  // or other.
+  // "choices", "help", "default", "repeatable"}]}; kind: of the value for completion: flag, choice, folder, file, other
   nlohmann::ordered_json describe(const std::string& path = {}) const;
   std::string help() const;
 

@@ -223,8 +223,7 @@ int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler, con
   Batch batch{flags, sampler, rules, tokenizer.get(), items};
   if (Error e = submit_all(batch, *scheduler)) return fail(e);
   const double start = now_seconds();
-  while (!batch.failed && step(*scheduler)) {
-  }
+  while (!batch.failed && step(*scheduler)) continue;
   if (batch.failed) return fail(batch.failed);
   note(std::to_string(items.size()) + " requests, " + std::to_string(batch.prompt_tokens) + " prompt tokens, " +
        std::to_string(batch.tokens) + " tokens at " +

@@ -208,8 +208,7 @@ pinion_status generate_batch(OpenModel& model, std::span<const pinion_request> r
   const SchedulerOptions options = batch_options(model.runtime, std::move(needs), parallel);
   if (Error e = open_scheduler(*model.runtime.model, *model.runtime.team, options, &scheduler)) return status_of(e);
   if (Error e = submit_all(requests, *scheduler, batch)) return invalid(e);
-  while (step(*scheduler)) {
-  }
+  while (step(*scheduler)) continue;
   for (size_t i = 0; i < requests.size(); ++i) results[i] = std::exchange(batch.results[i], nullptr);
   return PINION_OK;
 }

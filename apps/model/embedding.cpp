@@ -161,8 +161,7 @@ Error pool_texts(const EmbeddingModel& model, const Runtime& runtime, std::span<
     int64_t id = 0;
     if (Error e = submit(*scheduler, std::move(request), &id)) return where(e);
   }
-  while (!failure && step(*scheduler)) {
-  }
+  while (!failure && step(*scheduler)) continue;
   return failure;
 }
 

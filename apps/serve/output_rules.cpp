@@ -171,8 +171,7 @@ using Kind = GrammarSource::Kind;
 
 constexpr const char* kFinalChannel = "<|channel|>final<|message|>";  // Harmony: the answer follows this
 
-// `kind`: vLLM's name, with its value: {"json": schema}, an object or its JSON text, {"regex": text}, {"grammar":
-// text},
+// `kind`: vLLM's name, with its value: {"json": schema}, an object or JSON text, {"regex": text}, {"grammar": text},
 // {"choice": texts}, {"json_object": true}.
 Error set_constraint(OutputConstraint* out, const std::string& field, const std::string& kind,
                      const OrderedJson& value) {

@@ -222,8 +222,7 @@ struct ToolCallParser::State {
     while (buffer.holds_call() && !row.close[0].empty()) {
       if (!is_broken) buffer.skip(buffer.rest().size());
       step_broken(true);
-      while (step()) {
-      }
+      while (step()) continue;
     }
     if (is_mark_cut()) {
       buffer.skip(buffer.rest().size());
@@ -232,8 +231,7 @@ struct ToolCallParser::State {
     if (buffer.in_call() && !buffer.holds_call()) buffer.emit(EventKind::kArguments, buffer.rest());
     if (is_outside()) emit(splitter.put(without_marks(std::string(buffer.rest()))));
     buffer.finish();
-    while (row.body == ToolBody::kHarmony && step()) {
-    }
+    while (row.body == ToolBody::kHarmony && step()) continue;
     buffer.skip(buffer.rest().size());
     if (!is_outside()) give_up();
     if (row.body != ToolBody::kHarmony) emit(splitter.finish());
@@ -241,8 +239,7 @@ struct ToolCallParser::State {
 
   void read(std::string_view text) {
     buffer.put(text);
-    while (step()) {
-    }
+    while (step()) continue;
   }
 
   std::vector<ToolEvent> take_events() {

@@ -40,20 +40,18 @@ Error check_messages(const nlohmann::ordered_json& messages);  // a list of obje
 
 // The output of transformers' apply_chat_template, with two additions. If a message has thoughts as reasoning_content,
 // thinking or reasoning, the template finds them under the first two names. If the template fails, or its output omits
-// system messages, user messages or names of called functions, the conversation is mended (mend.h) and rendered again.
+// system messages, user messages or names of called functions, the conversation is mended and rendered again.
 // The fewest mends are taken whose output omits the fewest texts or, after a failure, no message; `mended` (may be
 // null) receives their names. Errors of a template name the message or tool at which it fails; that of
 // raise_exception(text) carries the text and its line. Errors of continue_final_message: the last message has no text,
-// or has tool calls, or the template changes the text.
-// continued_at (may be null): see Prompt.
+// or has tool calls, or the template changes the text. continued_at (may be null): see Prompt.
 Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out,
              std::vector<std::string>* mended = nullptr, size_t* continued_at = nullptr);
 
 // The Jinja source for the conversation, or an empty string.
 std::string_view template_source(const ChatTemplate& chat_template, const Conversation& conversation);
 
-// Fails if render() sets one of the conversation's variables itself, and would ignore it there. The error names it
-// after `where`.
+// Fails if render() sets one of the conversation's variables itself. The error names it behind `where`.
 Error check_variables(const ChatTemplate& chat_template, const Conversation& conversation, const std::string& where);
 
 struct Prompt {

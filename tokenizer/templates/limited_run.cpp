@@ -237,8 +237,7 @@ Error run_limited(const LimitedWork& work, const std::string& where, std::string
   if (stopped) kill(child, SIGKILL);
   int status = 0;
   pid_t ended = 0;
-  while ((ended = waitpid(child, &status, 0)) < 0 && errno == EINTR) {
-  }
+  while ((ended = waitpid(child, &status, 0)) < 0 && errno == EINTR) continue;
   if (stopped) return stopped;
   // If the program ignores SIGCHLD, waitpid() gives no status; a complete message proves success.
   if (!is_complete(message)) return ended < 0 ? error("crashed", where) : crash_error(status, where, limits);

@@ -32,8 +32,7 @@ class Lexer {
   // The strip sign of a tag, - or +; '\0': another character.
   char strip_sign_at(size_t at) const { return char_at(at) == '-' || char_at(at) == '+' ? char_at(at) : '\0'; }
   size_t after_spaces(size_t at) const {
-    for (size_t next = at; next < source_.size() && is_python_space(next_char(source_, &next)); at = next) {
-    }
+    for (size_t next = at; next < source_.size() && is_python_space(next_char(source_, &next)); at = next) continue;
     return at;
   }
 
@@ -178,8 +177,7 @@ class Lexer {
 
   bool read_name() {
     size_t end = at_;
-    for (size_t next = at_; next < source_.size() && is_word(next_char(source_, &next)); end = next) {
-    }
+    for (size_t next = at_; next < source_.size() && is_word(next_char(source_, &next)); end = next) continue;
     if (end == at_) return false;
     size_t first = at_;
     const char32_t c = next_char(source_, &first);

@@ -231,8 +231,7 @@ constexpr Builtin kSequenceMethods[] = {{"index", "/ self value", index_of}, {"c
 std::vector<std::string> split_lines(std::string_view text, bool keep_ends) {
   std::vector<std::string> result;
   for (size_t begin = 0, end = 0, next = 0; begin < text.size(); begin = end = next) {
-    for (next = begin; next < text.size() && !is_line_end(next_char(text, &next)); end = next) {
-    }
+    for (next = begin; next < text.size() && !is_line_end(next_char(text, &next)); end = next) continue;
     const bool is_last = next == text.size() && end == next;
     if (!is_last && text.substr(end, 2) == "\r\n") next = end + 2;
     result.emplace_back(text.substr(begin, (keep_ends ? next : end) - begin));
