@@ -138,6 +138,8 @@ namespace pinion {
 //     one_branch                 true: a layer has attention, a recurrence or an mlp; layer_pattern may list them
 //     by_key_head                true: q, k, v and z are one module and b and a another, grouped by key head
 //     tiled_heads, negative_rates    true: see Recurrence (GGUF files)
+//   state_q, state_k, state_v    (in modules) matrices in place of state_qkv. A second "{}" in the name of state_conv
+//                                stands for q, k and v, which then have a tensor each
 //
 // Other parts:
 //   mtp_...                      (in modules) the MTP layer, read only for speculation

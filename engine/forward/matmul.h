@@ -129,8 +129,9 @@ struct Projection {
   float* out = nullptr;  // [rows][n of the whole matrix]
   // [rows][panels of the whole matrix] the column of each panel's largest output, or kNonFinitePanel; null: not needed.
   int32_t* panel_best = nullptr;
+  int64_t width = 0;  // of a row of `out` that holds the products of several matrices; 0: of this one alone
 
-  int64_t stride() const { return linear->rows.count; }
+  int64_t stride() const { return width > 0 ? width : linear->rows.count; }
   // The outputs of a row for one panel. panel: index among this board's panels of the matrix.
   float* at(int64_t row, int64_t panel) const { return out + row * stride() + linear->first + panel * kPanelColumns; }
 };

@@ -269,21 +269,24 @@ void norm_and_gate(Worker& worker, const Pass& p, RecurrentScratch& s, const Lay
 }  // namespace
 
 void recur(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, const Input& x, int64_t index) {
+  const Recurrence& d = p.model.config.recurrence;
   if (p.model.is_on_first_board()) {  // the first board has all states
     apply_draft_inputs(worker, p, layer);
+    float* qkv = conv_input(p, s, layer, p.segments.front(), 0);
     project(begin_stage(worker, p, Stage::qkv), x,
-            {{&layer[MatrixRole::state_qkv], conv_input(p, s, layer, p.segments.front(), 0)},
+            {{&layer[MatrixRole::state_qkv], qkv, nullptr, d.channels()},
+             {&layer[MatrixRole::state_k], qkv + d.key_width(), nullptr, d.channels()},
+             {&layer[MatrixRole::state_v], qkv + 2 * d.key_width(), nullptr, d.channels()},
              {&layer[MatrixRole::state_z], s.z.data()},
              {&layer[MatrixRole::state_b], s.b.data()},
              {&layer[MatrixRole::state_a], s.a.data()}});
     begin_stage(worker, p, Stage::attention);
     mix(worker, p, s, layer, index);
     worker.barrier();
-    if (p.model.config.recurrence.norm_before_gate) norm_and_gate(worker, p, s, layer);
+    if (d.norm_before_gate) norm_and_gate(worker, p, s, layer);
     save_inputs(worker, p, s, layer);
   }
-  const int64_t width = p.model.config.recurrence.value_width();
-  gather(worker, p, s.z.data(), p.rows, {width, width});
+  gather(worker, p, s.z.data(), p.rows, {d.value_width(), d.value_width()});
 }
 
 Input recurrent_output(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {

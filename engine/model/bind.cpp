@@ -69,7 +69,7 @@ struct VectorReader {
 
   Error bind_vector(const VectorTensor& spec, TensorView* out) {
     const Recurrence& r = model->config.recurrence;
-    if (spec.form == VectorForm::convolution) return bind(spec.name, {r.channels(), 1, r.taps}, out);
+    if (spec.form == VectorForm::convolution) return bind(spec.name, {spec.n / r.taps, 1, r.taps}, out);
     if (spec.form == VectorForm::scalar) return bind(spec.name, {}, out);
     const bool has_rows = spec.form == VectorForm::head_norm && model->config.qk_norm == QkNorm::layer_norm_heads;
     if (spec.form == VectorForm::rates) return bind(spec.name, {r.value_width(), r.key_dim}, out);
@@ -107,8 +107,27 @@ struct VectorReader {
     return {};
   }
 
+  // The numbers of one tensor, or of a convolution's three.
+  Error read_stored(const VectorTensor& spec, std::span<float>* out) {
+    TensorView tensor;
+    if (spec.name.find("{}") == spec.name.npos) {
+      if (Error e = bind_vector(spec, &tensor)) return e;
+      return read(tensor, out);
+    }
+    const Recurrence& r = model->config.recurrence;
+    *out = new_vector(spec.n);
+    auto to = out->begin();
+    for (const auto& [part, width] : {std::pair("q", r.key_width()), {"k", r.key_width()}, {"v", r.value_width()}}) {
+      std::span<float> values;
+      if (Error e = bind_vector({{}, replaced(spec.name, "{}", part), width * r.taps, spec.form}, &tensor)) return e;
+      if (Error e = read(tensor, &values)) return e;
+      to = std::ranges::copy(values, to).out;
+    }
+    return {};
+  }
+
   Error read_form(const VectorTensor& spec, std::span<float>* out) {
-    if (spec.name.find("{}") != spec.name.npos) {  // a tensor for each head
+    if (spec.form != VectorForm::convolution && spec.name.find("{}") != spec.name.npos) {  // a tensor for each head
       *out = new_vector(spec.n);
       const int64_t dims = spec.n / spec.rows;
       for (int64_t head = 0; head < spec.rows; ++head) {
@@ -118,9 +137,7 @@ struct VectorReader {
       }
       return {};
     }
-    TensorView tensor;
-    if (Error e = bind_vector(spec, &tensor)) return e;
-    if (Error e = read(tensor, out)) return e;
+    if (Error e = read_stored(spec, out)) return e;
     const Recurrence& r = model->config.recurrence;
     if (spec.form != VectorForm::convolution) {
       for (float& value : *out) value = weight_of(spec.form, value);

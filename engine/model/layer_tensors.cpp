@@ -39,6 +39,7 @@ constexpr SizeRule kQueryNorm = [](Config c, LayerOf l) { return head_norms(c, l
 constexpr SizeRule kKeyNorm = [](Config c, LayerOf l) { return l.owns_kv() ? head_norms(c, l, l.kv_heads) : 0; };
 constexpr SizeRule kLaurelRank = [](Config c, LayerOf) { return c.laurel_rank; };
 constexpr SizeRule kChannels = [](Config c, LayerOf) { return c.recurrence.channels(); };
+constexpr SizeRule kStateKeys = [](Config c, LayerOf) { return c.recurrence.key_width(); };
 constexpr SizeRule kConvolution = [](Config c, LayerOf) { return c.recurrence.channels() * c.recurrence.taps; };
 constexpr SizeRule kStates = [](Config c, LayerOf) { return c.recurrence.value_width(); };
 constexpr SizeRule kStateHeads = [](Config c, LayerOf) {
@@ -178,6 +179,9 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::state_b, "state_b", P::recurrence, S::qkv, first, kConvGates, kHidden, {}, kStateBias},
     {M::state_z, "state_z", P::recurrence, S::qkv, first, kOtherOut, kHidden, {}, kStateBias, &O::state_z},
     {M::state_qkv, "state_qkv", P::recurrence, S::qkv, first, kChannels, kHidden, kStateQkvOrder, kStateBias},
+    {M::state_qkv, "state_q", P::recurrence, S::qkv, first, kStateKeys, kHidden, {}, kStateBias},
+    {M::state_k, "state_k", P::recurrence, S::qkv, first, kStateKeys, kHidden, {}, kStateBias},
+    {M::state_v, "state_v", P::recurrence, S::qkv, first, kStates, kHidden, {}, kStateBias},
     {M::state_z, "state_z", P::recurrence, S::qkv, first, kLateOut, kHidden, kStateZOrder, kStateBias},
     {M::state_b, "state_b", P::recurrence, S::qkv, first, kDeltaHeads, kHidden, kStateBOrder, kStateBias},
     {M::state_a, "state_a", P::recurrence, S::qkv, first, kStateHeads, kHidden, kStateAOrder, kStateBias, &O::state_a},

@@ -74,7 +74,9 @@ enum class MatrixRole : uint8_t {
   latent_q_a,
   latent_kv_a,
   latent_k_rope,
-  state_qkv,
+  state_qkv,  // or queries alone, before state_k and state_v
+  state_k,
+  state_v,
   state_z,
   state_b,  // write strength; short_conv: gates of the convolution's inputs
   state_a,  // decay rate; mamba2: step size
@@ -192,7 +194,7 @@ enum class VectorForm : uint8_t {
   scalar,       // without dimensions
   softplus,     // a scalar x; the weight is log(1 + e^x)
   logarithm,    // of the weights
-  convolution,  // [channels, 1, taps]
+  convolution,  // [channels, 1, taps]; if the name contains "{}", q, k and v have a tensor each
   rates,        // logarithms [channels, key_dim]; the weights have the layout of the states
   matrix,       // [rows, n / rows], rounded to bf16 like all matrices
   altup_scale,  // taken as ones unless AltupConfig::scales

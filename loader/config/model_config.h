@@ -253,8 +253,8 @@ struct ModelConfig {
   MtpConfig mtp;
   // Names of modules by their keys in the family's description (configs/families.h). A module's tensors are NAME.weight
   // and, if it has one, NAME.bias. The first "{}" stands for the layer, the second for the expert (in q_norm and
-  // k_norm: for the head). If q, k and v, or gate and up, have the same name, they share a tensor: their rows follow
-  // one another, or alternate head by head with qkv_by_head.
+  // k_norm: for the head; in state_conv: for q, k and v). If q, k and v, or gate and up, have the same name, they share
+  // a tensor: their rows follow one another, or alternate head by head with qkv_by_head.
   std::map<std::string, std::string, std::less<>> names;
   TensorSelection tensors;
   std::optional<Quantization> quantization;  // modules stored as codes; absent: none
