@@ -129,9 +129,12 @@ namespace pinion {
 //
 // Recurrent layers:
 //   recurrence
-//     kind                       gated_delta, short_conv, mamba1 or mamba2
-//     layer_types                accepted values of the field layer_types. If a file lacks it, full_attn_idxs or
-//                                full_attention_interval and attn_layer_offset give the attention layers
+//     kind                       gated_delta, kimi_delta (that with decays by channel), short_conv, mamba1 or mamba2
+//     layer_types                accepted values of the field layer_types. If a file lacks it, full_attn_idxs (from 0
+//                                on), full_attn_layers (from 1 on) or full_attention_interval and attn_layer_offset
+//                                give the attention layers
+//     low_rank                   true: decays and output gates are projected from vectors as wide as a head: in modules
+//                                state_a_narrow and state_z_narrow, then state_a_wide and state_z_wide
 //     beside_attention           true: every layer has attention and a recurrence
 //     alone                      true: no layer has attention
 //     unit_norms                 true: Mamba 1's steps, keys and queries are normed without weights

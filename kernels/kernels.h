@@ -118,11 +118,12 @@ struct StateSteps {
   const float* q;                // [count][key_dim]
   const float* k;                // [count][key_dim]
   const float* v;                // [count][value_dim]
-  const float* decay;            // [count]; with rates: steps [count][value_dim]
+  const float* decay;            // [count], or [count][key_dim] with key_decays; with rates: steps [count][value_dim]
   const float* beta;             // [count]; with rates: not read
   float* out;                    // [count][value_dim], may be v
   bool delta_rule = true;        // false: plain linear attention (Mamba 2)
   const float* rates = nullptr;  // in the layout of the state: a decay for each of its elements (Mamba 1)
+  bool key_decays = false;       // with the delta rule: a decay for each channel of the keys (Kimi Linear)
 };
 
 // The scale of a row of codes, given the largest magnitude of the row: amax / 127. It is 0 if that would not be a
@@ -240,10 +241,15 @@ struct Kernels {
   //   change[j] = (v[j] - (sum over i of k[i] S[i][j]) * decay) * beta, without the delta rule v[j] * beta
   //   S[i][j] = k[i] * change[j] + S[i][j] * decay     (one fma)
   //   out[j] = sum over i of q[i] S[i][j]
+  // With key_decays, the decay depends on i, and the first sum is that of (k[i] * decay[i]) S[i][j].
   // With rates, value_dim is a multiple of 16, and step = log(1 + e^decay[j]) takes the place of beta and
   // e^(-rates[i][j] * step) that of decay, without the delta rule. state: [value_dim / 16, rounded up][key_dim][16]:
   // S[i][j] is at (j / 16 * key_dim + i) * 16 + j % 16. Elements beyond value_dim are zero and stay zero.
   void (*advance_state)(const StateSteps& steps, float* state) = nullptr;
+
+  // Decays by channel: out[i] = e^(-rate * log(1 + e^x[i])), or if bound < 0 e^(bound / (1 + e^(-rate * x[i]))). x,
+  // out: [n]; out may be x.
+  void (*decay)(const float* x, int64_t n, float rate, float bound, float* out) = nullptr;
 
   // Replaces a query row q [n], n a multiple of 16, by the form that this table's attend reads: q * scale, for a bf16
   // cache rounded to bf16 with magnitudes below kMinOperand zero.

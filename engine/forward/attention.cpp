@@ -367,7 +367,7 @@ void AttentionBuffer::copy(int64_t row, const AttentionBuffer& other, int64_t ot
 
 Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer, const Input& x, int64_t index) {
   if (p.model.config.latent.rank > 0) {
-    project_latents(worker, p, s.latents, layer, x, index, s.q.data(), s.k.data(), s.v.data());
+    project_latents(worker, p, s.latents, layer, x, index, s.q.data(), s.k.data(), s.v.data(), s.gate.data());
   } else {
     project(begin_stage(worker, p, Stage::qkv), x,
             {{&layer[MatrixRole::q], s.q.data()},

@@ -1,24 +1,19 @@
 #include "engine/forward/low_rank.h"
 
 namespace pinion {
-namespace {
-
-// The normed rows of a latent as the input of the matrices that read it.
-Input latent_input(Worker& worker, const Pass& p, Stage stage, const std::vector<float>& latent, int64_t width,
-                   VectorRole norm, const Layer& layer, int64_t index) {
-  const float eps = p.model.config.latent.norm_eps;
+Input narrow_input(Worker& worker, const Pass& p, Stage stage, const std::vector<float>& narrow, int64_t width,
+                   const float* norm, float eps, const Layer& layer, int64_t index) {
   const Multiplier m = begin_stage(worker, p, stage);
   const Input in = prepare(m, p.rows, width, forms_of(layer, {stage}), [&](int64_t first, int64_t count, float* out) {
-    for (int64_t r = 0; r < count; ++r) {
-      p.kernels.rms_norm(latent.data() + (first + r) * width, layer[norm].weight, width, eps, out + r * width);
+    const float* rows = narrow.data() + first * width;
+    for (int64_t at = 0; norm && at < count * width; at += width) {
+      p.kernels.rms_norm(rows + at, norm, width, eps, out + at);
     }
-    return out;
+    return norm ? out : rows;
   });
   trace_input(worker, p.trace, index, stage, in);
   return in;
 }
-
-}  // namespace
 
 void make_latent_scratch(const Model& model, int64_t tokens, ScratchSizer* sizer, LatentScratch* out) {
   const LatentConfig& c = model.config.latent;
@@ -28,19 +23,23 @@ void make_latent_scratch(const Model& model, int64_t tokens, ScratchSizer* sizer
 }
 
 void project_latents(Worker& worker, const Pass& p, LatentScratch& s, const Layer& layer, const Input& x, int64_t index,
-                     float* q, float* k, float* v) {
+                     float* q, float* k, float* v, float* gates) {
   const LatentConfig& c = p.model.config.latent;
   const Multiplier m = begin_stage(worker, p, Stage::qkv);
   project(m, x,
           {{&layer[MatrixRole::q], q},
            {&layer[MatrixRole::latent_q_a], s.q.data()},
            {&layer[MatrixRole::latent_kv_a], s.kv.data()},
-           {&layer[MatrixRole::latent_k_rope], s.k_rope.data()}});
+           {&layer[MatrixRole::latent_k_rope], s.k_rope.data()},
+           {&layer[MatrixRole::attention_gate], gates}});
+  const auto normed = [&](Stage stage, const std::vector<float>& latent, int64_t width, VectorRole norm) {
+    return narrow_input(worker, p, stage, latent, width, layer[norm].weight, c.norm_eps, layer, index);
+  };
   if (c.query_rank > 0) {
-    project(m, latent_input(worker, p, Stage::q_latent, s.q, c.query_rank, VectorRole::latent_q_norm, layer, index),
+    project(m, normed(Stage::q_latent, s.q, c.query_rank, VectorRole::latent_q_norm),
             {{&layer[MatrixRole::latent_q], q}});
   }
-  project(m, latent_input(worker, p, Stage::kv_latent, s.kv, c.rank, VectorRole::latent_kv_norm, layer, index),
+  project(m, normed(Stage::kv_latent, s.kv, c.rank, VectorRole::latent_kv_norm),
           {{&layer[MatrixRole::latent_k], k}, {&layer[MatrixRole::latent_v], v}});
 }
 
@@ -48,10 +47,8 @@ void finish_laurel(Worker& worker, const Pass& p, const Layer& layer, int64_t in
   Activations& s = p.activations;
   const Linear& right = layer[MatrixRole::laurel_right];
   const int64_t n = p.model.config.hidden_size, rank = right.weight.k;
+  const Input narrow = narrow_input(worker, p, Stage::laurel, s.laurel_narrow, rank, nullptr, 0.0f, layer, index);
   const Multiplier m = begin_stage(worker, p, Stage::laurel);
-  const Input narrow = prepare(m, p.rows, rank, forms_of(right),
-                               [&](int64_t first, int64_t, float*) { return s.laurel_narrow.data() + first * rank; });
-  trace_input(worker, p.trace, index, Stage::laurel, narrow);
   project(m, narrow, {{&right, s.laurel.data()}});
   // No barrier at the end: attention does not read these buffers, and add_laurel() runs after its barriers.
   worker.for_each(p.rows, [&](int64_t row) {

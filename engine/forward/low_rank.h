@@ -1,5 +1,5 @@
-// Attention's products of low rank: latent attention (DeepSeek-V2), which projects queries, keys and values through
-// narrow vectors, and Laurel (Gemma 3n), which adds a low-rank product to attention's output.
+// Products of low rank: latent attention (DeepSeek-V2), which projects queries, keys and values through narrow vectors,
+// Laurel (Gemma 3n), which adds a low-rank product to attention's output, and narrow vectors of recurrent layers.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,11 @@
 #include "engine/forward/pass.h"
 
 namespace pinion {
+
+// Narrow rows [M][width], normed if norm is not null, as the input of the layer's matrices of a stage, which it begins.
+// `index`: of the layer, here and below.
+Input narrow_input(Worker& worker, const Pass& pass, Stage stage, const std::vector<float>& narrow, int64_t width,
+                   const float* norm, float eps, const Layer& layer, int64_t index);
 
 struct LatentScratch {
   std::vector<float> q;       // [M][query_rank] latents of queries, in models that have them
@@ -19,9 +24,9 @@ struct LatentScratch {
 void make_latent_scratch(const Model& model, int64_t tokens, ScratchSizer* sizer, LatentScratch* out);
 
 // Projects x, the input of the layer's first matrices, to q [M][heads * head_dim], k [M][heads * (head_dim -
-// rope_dims)], the unrotated elements, and v [M][heads * value_dim]. `index`: of the layer, here and below.
+// rope_dims)], the unrotated elements, v [M][heads * value_dim] and, in layers that have them, gates.
 void project_latents(Worker& worker, const Pass& pass, LatentScratch& scratch, const Layer& layer, const Input& x,
-                     int64_t index, float* q, float* k, float* v);
+                     int64_t index, float* q, float* k, float* v, float* gates);
 
 // Computes Activations::laurel from laurel_narrow and x. Call it before attention's branch is added to x.
 void finish_laurel(Worker& worker, const Pass& pass, const Layer& layer, int64_t index);

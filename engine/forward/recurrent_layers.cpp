@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/forward/low_rank.h"
 #include "kernels/base/math.h"
 
 namespace pinion {
@@ -106,18 +107,25 @@ void advance_delta(const Pass& p, RecurrentScratch& s, const Layer& layer, const
     p.kernels.rms_norm(q, s.query_scale.data(), d.key_dim, eps, q);
     p.kernels.rms_norm(k, s.key_scale.data(), d.key_dim, eps, k);
     const int64_t gate = (segment.row + token) * d.value_heads + head;
+    const float rate = layer[VectorRole::state_rate].weight[head], *a = s.a.data() + gate * d.decays();
+    const float* step = layer[VectorRole::state_step].weight + head * d.decays();
     writes.beta[r] = sigmoid(s.b[gate]);
-    writes.decay[r] = decay_of(layer[VectorRole::state_rate].weight[head],
-                               softplus(s.a[gate] + layer[VectorRole::state_step].weight[head]));
+    if (d.key_decays) {
+      float* decay = writes.decay + r * d.key_dim;
+      for (int64_t i = 0; i < d.key_dim; ++i) decay[i] = a[i] + step[i];
+      p.kernels.decay(decay, d.key_dim, rate, d.decay_bound, decay);
+    } else {
+      writes.decay[r] = decay_of(rate, softplus(*a + *step));
+    }
   }
   p.kernels.advance_state({count, d.key_dim, d.value_dim, rows->q.data(), writes.keys, writes.values, writes.decay,
-                           writes.beta, rows->v.data()},
+                           writes.beta, rows->v.data(), true, nullptr, d.key_decays},
                           state);
   for (int64_t r = 0; r < count; ++r) {
     const int64_t at = (segment.row + first + r) * d.value_width() + head * d.value_dim;
     float* out = rows->v.data() + r * d.value_dim;
     p.kernels.rms_norm(out, layer[VectorRole::state_norm].weight, d.value_dim, c.norm_eps, out);
-    p.kernels.silu_mul(s.z.data() + at, out, d.value_dim, s.z.data() + at);
+    (d.key_decays ? p.kernels.sigmoid_mul : p.kernels.silu_mul)(s.z.data() + at, out, d.value_dim, s.z.data() + at);
   }
 }
 
@@ -212,7 +220,7 @@ void mix_by_short_conv(Worker& worker, const Pass& p, RecurrentScratch& s, const
 // --- A layer
 
 // Mamba 1: the convolved channels have keys, queries and, through a narrow projection, the steps of all channels.
-void project_steps(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, int64_t index) {
+void project_keys(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, int64_t index) {
   const Recurrence& d = p.model.config.recurrence;
   const int64_t width = d.channels();
   const Input x = prepare(begin_stage(worker, p, Stage::state_x), p.rows, width, forms_of(layer, {Stage::state_x}),
@@ -220,17 +228,20 @@ void project_steps(Worker& worker, const Pass& p, RecurrentScratch& s, const Lay
   trace_input(worker, p.trace, index, Stage::state_x, x);
   project(begin_stage(worker, p, Stage::state_x), x,
           {{&layer[MatrixRole::state_narrow], s.narrow.data()}, {&layer[MatrixRole::state_keys], s.b.data()}});
-  const Multiplier m = begin_stage(worker, p, Stage::state_dt);
-  const Input narrow = prepare(
-      m, p.rows, d.step_rank, forms_of(layer, {Stage::state_dt}), [&](int64_t first, int64_t count, float* out) {
-        const float *rows = s.narrow.data() + first * d.step_rank, *norm = layer[VectorRole::state_dt_norm].weight;
-        for (int64_t at = 0; norm && at < count * d.step_rank; at += d.step_rank) {
-          p.kernels.rms_norm(rows + at, norm, d.step_rank, d.norm_eps, out + at);
-        }
-        return norm ? out : rows;
-      });
-  trace_input(worker, p.trace, index, Stage::state_dt, narrow);
-  project(m, narrow, {{&layer[MatrixRole::state_dt], s.a.data()}});
+}
+
+// Steps, or decays and gates, from narrow vectors.
+void widen(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, int64_t index) {
+  const Recurrence& d = p.model.config.recurrence;
+  const auto from = [&](Stage stage, const std::vector<float>& narrow, const float* norm) {
+    return narrow_input(worker, p, stage, narrow, d.step_rank, norm, d.norm_eps, layer, index);
+  };
+  const Input steps = from(Stage::state_dt, s.narrow, layer[VectorRole::state_dt_norm].weight);
+  project(begin_stage(worker, p, Stage::state_dt), steps, {{&layer[MatrixRole::state_dt], s.a.data()}});
+  if (d.key_decays) {
+    const Input gates = from(Stage::state_x, s.z_narrow, nullptr);
+    project(begin_stage(worker, p, Stage::state_x), gates, {{&layer[MatrixRole::state_z_wide], s.z.data()}});
+  }
   begin_stage(worker, p, Stage::attention);
 }
 
@@ -238,7 +249,8 @@ void mix(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer,
   const Recurrence& d = p.model.config.recurrence;
   if (d.kind == RecurrenceKind::short_conv) return mix_by_short_conv(worker, p, s, layer);
   if (d.is_mamba()) convolve_all(worker, p, s, layer);
-  if (d.by_channel()) project_steps(worker, p, s, layer, index);
+  if (d.by_channel()) project_keys(worker, p, s, layer, index);
+  if (d.step_rank > 0) widen(worker, p, s, layer, index);
   const AdvanceHead advance = d.is_mamba() ? advance_mamba : advance_delta;
   worker.for_each(std::ssize(p.segments) * d.value_heads, [&](int64_t task) {
     const Segment& segment = p.segments[task / d.value_heads];
@@ -279,7 +291,9 @@ void recur(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& laye
              {&layer[MatrixRole::state_v], qkv + 2 * d.key_width(), nullptr, d.channels()},
              {&layer[MatrixRole::state_z], s.z.data()},
              {&layer[MatrixRole::state_b], s.b.data()},
-             {&layer[MatrixRole::state_a], s.a.data()}});
+             {&layer[MatrixRole::state_a], s.a.data()},
+             {&layer[MatrixRole::state_a_narrow], s.narrow.data()},
+             {&layer[MatrixRole::state_z_narrow], s.z_narrow.data()}});
     begin_stage(worker, p, Stage::attention);
     mix(worker, p, s, layer, index);
     worker.barrier();
@@ -313,6 +327,7 @@ void make_recurrent_scratch(const ModelConfig& config, int64_t tokens, int32_t w
   if (d.is_mamba()) sizer->make(&s.convolved, tokens * d.channels());
   if (!d.has_heads()) return;
   sizer->make(&s.narrow, tokens * d.step_rank);
+  if (d.key_decays) sizer->make(&s.z_narrow, tokens * d.step_rank);
   sizer->make(&s.a, tokens * d.value_heads * d.decays());
   // x / |x| = RMSNorm(x) / sqrt(n); queries are scaled by 1 / sqrt(n) once more.
   const float root = std::sqrt(static_cast<float>(d.key_dim));

@@ -1,7 +1,8 @@
-// Recurrent layers: gated DeltaNet (Yang et al. 2024, "Gated Delta Networks"), Mamba 1 and 2 (Gu and Dao 2023 and 2024)
-// and LFM2's gated short convolution. All begin with a causal convolution over time. The first two then
-// advance a state per value head; Mamba's B, C and x are called keys, queries and values here. Every head, or run of
-// channels, processes the tokens in order, so the sums do not depend on the division of a prompt into passes.
+// Recurrent layers: gated DeltaNet (Yang et al. 2024, "Gated Delta Networks"), also with decays by channel (Kimi
+// Linear, 2025), Mamba 1 and 2 (Gu and Dao 2023 and 2024) and LFM2's gated short convolution. All begin with a causal
+// convolution over time. The first two then advance a state per value head; Mamba's B, C and x are called keys, queries
+// and values here. Every head, or run of channels, processes the tokens in order, so the sums do not depend on the
+// division of a prompt into passes.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ struct RecurrentScratch {
   std::vector<float> qkv;                     // [M][channels] projected; a single row is projected into the state
   std::vector<float> z;                       // [M][value_width] the gates, which the gated outputs replace
   std::vector<float> convolved;               // [mamba] [M][channels]
-  std::vector<float> narrow;                  // [mamba1] [M][step_rank]
+  std::vector<float> narrow, z_narrow;        // [M][step_rank] inputs of state_dt and state_z_wide
   std::vector<float> b;                       // [M][write_gates]
   std::vector<float> a;                       // [M][value_heads][decays]
   std::vector<float> query_scale, key_scale;  // [key_dim] constants

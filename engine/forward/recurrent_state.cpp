@@ -67,9 +67,10 @@ void apply_drafts_to_head(const Kernels& kernels, const RecurrentState& state, c
   const StateWrites d = state.draft_writes(layer.state_slot, value_head);
   const Recurrence& shape = state.shape;
   // The outputs are not used, so the keys serve as queries, too.
-  kernels.advance_state({state.drafts.held, shape.key_dim, shape.value_dim, d.keys, d.keys, d.values, d.decay, d.beta,
-                         scratch, shape.kind == RecurrenceKind::gated_delta, rates_of(shape, layer, value_head)},
-                        state.head(layer.state_slot, value_head));
+  kernels.advance_state(
+      {state.drafts.held, shape.key_dim, shape.value_dim, d.keys, d.keys, d.values, d.decay, d.beta, scratch,
+       shape.kind == RecurrenceKind::gated_delta, rates_of(shape, layer, value_head), shape.key_decays},
+      state.head(layer.state_slot, value_head));
 }
 
 void apply_drafts(const Kernels& kernels, std::span<const Layer> layers, int64_t position, RecurrentState* state) {

@@ -45,6 +45,7 @@ constexpr SizeRule kStates = [](Config c, LayerOf) { return c.recurrence.value_w
 constexpr SizeRule kStateHeads = [](Config c, LayerOf) {
   return c.recurrence.has_heads() && !c.recurrence.by_channel() ? c.recurrence.value_heads : 0;
 };
+constexpr SizeRule kStateSteps = [](Config c, LayerOf l) { return kStateHeads(c, l) * c.recurrence.decays(); };
 int64_t gates_of(Config c, RecurrenceKind kind) { return c.recurrence.kind == kind ? c.recurrence.write_gates() : 0; }
 constexpr SizeRule kConvGates = [](Config c, LayerOf) { return gates_of(c, RecurrenceKind::short_conv); };
 constexpr SizeRule kDeltaHeads = [](Config c, LayerOf) { return gates_of(c, RecurrenceKind::gated_delta); };
@@ -184,9 +185,13 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::state_v, "state_v", P::recurrence, S::qkv, first, kStates, kHidden, {}, kStateBias},
     {M::state_z, "state_z", P::recurrence, S::qkv, first, kLateOut, kHidden, kStateZOrder, kStateBias},
     {M::state_b, "state_b", P::recurrence, S::qkv, first, kDeltaHeads, kHidden, kStateBOrder, kStateBias},
-    {M::state_a, "state_a", P::recurrence, S::qkv, first, kStateHeads, kHidden, kStateAOrder, kStateBias, &O::state_a},
+    {M::state_a, "state_a", P::recurrence, S::qkv, first, kStateSteps, kHidden, kStateAOrder, kStateBias, &O::state_a},
+    {M::state_a_narrow, "state_a_narrow", P::recurrence, S::qkv, first, kStepRank, kHidden},
+    {M::state_z_narrow, "state_z_narrow", P::recurrence, S::qkv, first, kStepRank, kHidden},
     {M::state_narrow, "state_x", P::recurrence, S::state_x, first, kStepRank, kStates},
     {M::state_keys, "state_x", P::recurrence, S::state_x, first, kKeysQueries, kStates},
+    {M::state_z_wide, "state_z_wide", P::recurrence, S::state_x, first, kStates, kStepRank},
+    {M::state_dt, "state_a_wide", P::recurrence, S::state_dt, first, kStateSteps, kStepRank},
     {M::state_dt, "state_dt", P::recurrence, S::state_dt, first, kSteps, kStepRank, {}, kHasBias},
     {M::state_out, "state_out", P::recurrence, S::state_out, panels, kHidden, kStates, {}, kOutBias, {}, &O::state_out},
     {M::gate, "gate", P::mlp, S::gate_up, panels, kMlp, kHidden, {}, kMlpBias, {}, &O::gate},
@@ -214,7 +219,7 @@ constexpr VectorRow kVectorRows[] = {
     {V::attention_norm, "attention_norm", ".weight", P::mixer, kFirstNorm, F::norm},
     {V::state_conv, "state_conv", ".weight", P::recurrence, kConvolution, F::convolution, 0.5f},
     {V::state_rate, "state_rate", "", P::recurrence, kStateHeads, F::logarithm, 0.2f},
-    {V::state_step, "state_step", "", P::recurrence, kStateHeads, F::plain, 0.1f},
+    {V::state_step, "state_step", "", P::recurrence, kStateSteps, F::plain, 0.1f},
     {V::state_rate, "state_rate", "", P::recurrence, kRates, F::rates, 0.2f},
     {V::state_dt_norm, "state_dt_norm", ".weight", P::recurrence, kStepRank, F::plain},
     {V::state_k_norm, "state_k_norm", ".weight", P::recurrence, kStateKey, F::plain},

@@ -18,8 +18,9 @@ namespace pinion {
 // The stages of a pass, in their order. Profiles and traces have one entry per stage. A layer has only the stages of
 // its tensors: o if it has attention, state_out if it has a recurrent state. q_latent and kv_latent project the latents
 // of DeepSeek's attention. An `_input` stage merges or norms the input of the next matrix, then quantises or packs it.
-// state_x and state_dt project Mamba 1's keys and steps. The router stage chooses experts and, for several tokens,
-// groups them by expert. altup and laurel belong to Gemma 3n, layer_gate and layer_out to Gemma 3n and 4.
+// state_x and state_dt project Mamba 1's keys and steps, or Kimi's gates and decays, from narrow vectors. The router
+// stage chooses experts and, for several tokens, groups them by expert. altup and laurel belong to Gemma 3n, layer_gate
+// and layer_out to Gemma 3n and 4.
 enum class Stage : uint8_t {
   embed,
   altup,
@@ -78,8 +79,10 @@ enum class MatrixRole : uint8_t {
   state_k,
   state_v,
   state_z,
-  state_b,  // write strength; short_conv: gates of the convolution's inputs
-  state_a,  // decay rate; mamba2: step size
+  state_b,         // write strength; short_conv: gates of the convolution's inputs
+  state_a,         // decay rate; mamba2: step size
+  state_a_narrow,  // input of state_dt
+  state_z_narrow,  // input of state_z_wide
   laurel_left,
   latent_q,
   latent_k,
@@ -87,6 +90,7 @@ enum class MatrixRole : uint8_t {
   laurel_right,
   state_narrow,
   state_keys,  // and queries
+  state_z_wide,
   state_dt,
   o,
   state_out,

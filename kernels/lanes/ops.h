@@ -121,29 +121,32 @@ void convolve(const float* const* rows, const Convolution& c, int64_t n, float* 
 // fma, and with 128 keys the second pass over them hits the L1 cache.
 constexpr int kStateBlocks = Lanes::kWide > 1 ? 4 : 2;
 
-// Advances B blocks, from column v on, through all steps.
-template <int B>
+// Advances B blocks, from column v on, through all steps. ByKey: StateSteps::key_decays.
+template <int B, bool ByKey>
 void advance_blocks(const StateSteps& s, int64_t v, float* state) {
   const int64_t block = s.key_dim * kLanes;
   for (int64_t t = 0; t < s.count; ++t) {
     const float* q = s.q + t * s.key_dim;
     const float* k = s.k + t * s.key_dim;
-    const Lanes decay = Lanes::broadcast(s.decay[t]);
+    const float* decays = s.decay + t * (ByKey ? s.key_dim : 1);
+    Lanes decay = Lanes::broadcast(ByKey ? 1.0f : *decays);
     const Lanes beta = Lanes::broadcast(s.beta[t]);
     Lanes sum[B], change[B];
     unrolled<B>([&](auto b) { sum[b] = Lanes::broadcast(0.0f); });
     for (int64_t i = 0; s.delta_rule && i < s.key_dim; ++i) {
-      const Lanes key = Lanes::broadcast(k[i]);
+      const Lanes key = Lanes::broadcast(ByKey ? k[i] * decays[i] : k[i]);
       unrolled<B>([&](auto b) { sum[b] = Lanes::fma(key, Lanes::load(state + b * block + i * kLanes), sum[b]); });
     }
     unrolled<B>([&](auto b) {
       const int64_t column = v + b * kLanes;
       const Lanes value = load_partial(s.v + t * s.value_dim + column, s.value_dim - column);
-      change[b] = Lanes::mul(s.delta_rule ? Lanes::sub(value, Lanes::mul(sum[b], decay)) : value, beta);
+      const Lanes known = ByKey ? sum[b] : Lanes::mul(sum[b], decay);
+      change[b] = Lanes::mul(s.delta_rule ? Lanes::sub(value, known) : value, beta);
       sum[b] = Lanes::broadcast(0.0f);
     });
     for (int64_t i = 0; i < s.key_dim; ++i) {
       const Lanes key = Lanes::broadcast(k[i]), query = Lanes::broadcast(q[i]);
+      if constexpr (ByKey) decay = Lanes::broadcast(decays[i]);
       // All loads before all stores: if blocks are a multiple of 4096 bytes apart, a load waits for an earlier store.
       Lanes next[B];
       unrolled<B>([&](auto b) {
@@ -180,13 +183,27 @@ void advance_by_rates(const StateSteps& s, int64_t v, float* state) {
   }
 }
 
-void advance_state(const StateSteps& s, float* state) {
+template <bool ByKey>
+void advance_columns(const StateSteps& s, float* state) {
   int64_t v = 0;
-  for (; s.rates && v < s.value_dim; v += kLanes) advance_by_rates(s, v, state + v * s.key_dim);
   for (; v + kStateBlocks * kLanes <= s.value_dim; v += kStateBlocks * kLanes) {
-    advance_blocks<kStateBlocks>(s, v, state + v * s.key_dim);
+    advance_blocks<kStateBlocks, ByKey>(s, v, state + v * s.key_dim);
   }
-  for (; v < s.value_dim; v += kLanes) advance_blocks<1>(s, v, state + v * s.key_dim);
+  for (; v < s.value_dim; v += kLanes) advance_blocks<1, ByKey>(s, v, state + v * s.key_dim);
+}
+
+void advance_state(const StateSteps& s, float* state) {
+  if (!s.rates) return s.key_decays ? advance_columns<true>(s, state) : advance_columns<false>(s, state);
+  for (int64_t v = 0; v < s.value_dim; v += kLanes) advance_by_rates(s, v, state + v * s.key_dim);
+}
+
+void decay(const float* x, int64_t n, float rate, float bound, float* out) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const Lanes in = load_partial(x + i, n - i);
+    const Lanes power = bound < 0.0f ? times_sigmoid(Lanes::broadcast(bound), Lanes::mul(in, Lanes::broadcast(rate)))
+                                     : Lanes::mul(softplus(in), Lanes::broadcast(-rate));
+    store_partial(exp_lanes(power), out + i, n - i);
+  }
 }
 
 int64_t argmax(const float* x, int64_t n) {
@@ -304,6 +321,7 @@ constexpr Kernels lanes_table(Kernels table) {
   table.sigmoid_mul = sigmoid_mul;
   table.convolve = convolve;
   table.advance_state = advance_state;
+  table.decay = decay;
   table.make_query = make_query;
   table.attend = attend;
   table.merge_attention = merge_attention;

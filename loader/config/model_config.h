@@ -120,7 +120,9 @@ struct Recurrence {
   bool conv_bias = false;         // of the convolution
   bool proj_bias = false;         // of the matrices before it
   bool out_bias = false;          // of the matrix after it
-  int64_t step_rank = 0;          // [mamba1] width from which the steps are projected
+  bool key_decays = false;        // [gated_delta] keys decay by channel, and output gates are sigmoids (Kimi Linear)
+  float decay_bound = 0.0f;       // [key_decays] see Kernels::decay
+  int64_t step_rank = 0;          // [mamba1] width from which the steps are projected; [key_decays] also gates
   float norm_eps = 0.0f;          // [mamba1] of the norms of steps, keys and queries
   bool unit_norms = false;        // [mamba1] these norms have no weights
   bool norm_before_gate = false;  // [mamba2] the norm precedes the gate
@@ -136,7 +138,7 @@ struct Recurrence {
   // Channels of the convolution: q, k, v of all heads; mamba2: v, k, q; mamba1: v, of which it computes k and q.
   int64_t channels() const { return (by_channel() ? 0 : 2 * key_width()) + value_width(); }
   // Decays or steps of a head for one token, and floats of its state: [value_dim / 16, rounded up][key_dim][16].
-  int64_t decays() const { return by_channel() ? value_dim : 1; }
+  int64_t decays() const { return by_channel() ? value_dim : key_decays ? key_dim : 1; }
   int64_t head_floats() const { return (value_dim + 15) / 16 * 16 * key_dim; }
   float input_scale(int64_t channel) const {
     if (kind != RecurrenceKind::mamba2 || channel < value_width()) return value_scale;

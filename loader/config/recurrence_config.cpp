@@ -23,6 +23,17 @@ void read_heads(JsonFields& file, ModelConfig* out) {
   check_channels(file, "linear_num_value_heads", r);
 }
 
+// Kimi's heads are alike; in some models they are as many as those of attention.
+void read_kimi_heads(JsonFields& file, ModelConfig* out) {
+  Recurrence& r = out->recurrence;
+  r.key_heads = r.value_heads = file.integer("num_heads", out->layer[0].heads, 1, kMaxK);
+  r.key_dim = r.value_dim = file.integer("head_dim", {}, 1, kMaxHeadDim);
+  r.taps = file.integer("short_conv_kernel_size", {}, 1, kMaxConvTaps);
+  const double bound = file.number("kda_lower_bound", 0.0, -100.0, -1e-3);
+  if (file.boolean("kda_safe_gate", false)) r.decay_bound = static_cast<float>(bound);
+  check_channels(file, "num_heads", r);
+}
+
 void read_short_conv(JsonFields& file, ModelConfig* out) {
   Recurrence& r = out->recurrence;
   r.value_heads = 1;
@@ -108,6 +119,7 @@ struct KindTraits {
 };
 constexpr KindTraits kKinds[] = {
     {"gated_delta", RecurrenceKind::gated_delta, read_heads},
+    {"kimi_delta", RecurrenceKind::gated_delta, read_kimi_heads},
     {"short_conv", RecurrenceKind::short_conv, read_short_conv},
     {"mamba2", RecurrenceKind::mamba2, read_mamba},
     {"mamba1", RecurrenceKind::mamba1, read_mamba},
@@ -161,13 +173,13 @@ void read_layer_types(const std::vector<std::string>& known, const std::vector<s
   }
 }
 
-// Without layer_types: full_attn_idxs lists the attention layers, or every full_attention_interval-th layer is one, by
-// default the last of each interval.
+// Without layer_types: full_attn_idxs (or full_attn_layers, from 1 on) lists the attention layers, or every
+// full_attention_interval-th layer is one, by default the last of each interval.
 void read_layer_rule(const std::vector<int64_t>& attending, int64_t interval, int64_t offset, JsonFields& file,
                      ModelConfig* out) {
-  if (attending.empty() && out->recurrence.kind == RecurrenceKind::mamba2) {
-    return file.fail("layer_types", "missing field");
-  }
+  const Recurrence& r = out->recurrence;
+  const bool needs_list = r.kind == RecurrenceKind::mamba2 || (r.key_decays && !file.has("full_attention_interval"));
+  if (attending.empty() && needs_list) return file.fail("layer_types", "missing field");
   for (int64_t i = 0; i < out->layers; ++i) {
     const bool is_listed = std::ranges::find(attending, i) != attending.end();
     out->layer[i].attends = attending.empty() ? i % interval == offset : is_listed;
@@ -186,12 +198,16 @@ void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const auto traits = std::ranges::find(kKinds, name, &KindTraits::name);
   if (traits == std::end(kKinds)) return family.fail("recurrence", "unknown kind", {}, brief(name));
   out->recurrence.kind = traits->kind;
+  out->recurrence.key_decays = name == "kimi_delta";
   out->recurrence.by_key_head = rule.boolean("by_key_head", false);
   out->recurrence.tiled_heads = rule.boolean("tiled_heads", false);
   out->recurrence.negative_rates = rule.boolean("negative_rates", false);
   out->recurrence.unit_norms = rule.boolean("unit_norms", false);
   const std::vector<std::string> known = rule.texts("layer_types"), types = layer_types(file);
-  const std::vector<int64_t> attending = file.integers("full_attn_idxs", 0, kMaxLayers);
+  std::vector<int64_t> attending = file.integers("full_attn_idxs", 0, kMaxLayers);
+  for (const int64_t i : file.integers("full_attn_layers", 1, kMaxLayers)) attending.push_back(i - 1);
+  const int64_t others = std::ssize(file.integers("kda_layers", 1, kMaxLayers));
+  if (others > 0) has_length(file, "kda_layers", out->layers - std::ssize(attending), others);
   const int64_t interval = file.integer("full_attention_interval", 1, 1, kMaxLayers);
   const int64_t offset = file.integer("attn_layer_offset", interval - 1, 0, interval - 1);
   const bool is_alone = rule.boolean("alone", false);
@@ -211,6 +227,7 @@ void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
   if (file.error || unused) return;
   if (attention_layers(*out) == 0 && !is_alone) return file.fail("layer_types", "no attention layer");
   traits->read(file, out);
+  if (rule.boolean("low_rank", false)) out->recurrence.step_rank = out->recurrence.key_dim;
 }
 
 }  // namespace pinion

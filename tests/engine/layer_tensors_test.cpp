@@ -246,7 +246,8 @@ TEST(LayerTensors, MapToDistinctMembers) {
                            "families/gpt2",
                            "families/bloom",
                            "families/lfm3",
-                           "families/laguna"}) {
+                           "families/laguna",
+                           "families/kimi_linear"}) {
     std::unique_ptr<Model> model;
     const std::string folder = PINION_TEST_DATA "/" + std::string(name);
     ASSERT_EQ(load_model(folder, {.quant = Quant::w8a8}, &model).message(), "");

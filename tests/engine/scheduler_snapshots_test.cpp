@@ -162,8 +162,8 @@ TEST(SchedulerSnapshotsSoak, EveryRecurrentFamily) {
   const int64_t passes = asked ? std::atoll(asked) : 50;
   Team team({-1});
   std::mt19937 random(37);
-  for (const char* family :
-       {"qwen3_5", "qwen3_next", "lfm2", "granite_hybrid", "falcon_h1", "nemotron_h", "mamba", "jamba"}) {
+  for (const char* family : {"qwen3_5", "qwen3_next", "lfm2", "granite_hybrid", "falcon_h1", "nemotron_h", "mamba",
+                             "jamba", "kimi_linear"}) {
     SCOPED_TRACE(family);
     const auto model = load_long(family);
     std::unique_ptr<Session> session;

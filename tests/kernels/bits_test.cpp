@@ -208,17 +208,27 @@ Result convolved_without_activation(const Kernels& k, Random& random) {
   return result;
 }
 
-Result advanced_by(bool delta_rule, const Kernels& k, Random& random) {
+Result advanced_by(bool delta_rule, bool key_decays, const Kernels& k, Random& random) {
   const std::vector<float> q = random.floats(9 * 30), key = random.floats(9 * 30, -0.2f, 0.2f),
-                           decay = random.floats(9, 0, 1), beta = random.floats(9, 0, 1);
+                           decay = random.floats(key_decays ? 9 * 30 : 9, 0, 1), beta = random.floats(9, 0, 1);
   std::vector<float> v = random.floats(9 * 40), state(48 * 30);
-  k.advance_state({9, 30, 40, q.data(), key.data(), v.data(), decay.data(), beta.data(), v.data(), delta_rule},
-                  state.data());
+  k.advance_state(
+      {9, 30, 40, q.data(), key.data(), v.data(), decay.data(), beta.data(), v.data(), delta_rule, nullptr, key_decays},
+      state.data());
   append(v, state);
   return {.floats = v};
 }
-Result advanced(const Kernels& k, Random& random) { return advanced_by(true, k, random); }
-Result advanced_without_delta_rule(const Kernels& k, Random& random) { return advanced_by(false, k, random); }
+Result advanced(const Kernels& k, Random& random) { return advanced_by(true, false, k, random); }
+Result advanced_without_delta_rule(const Kernels& k, Random& random) { return advanced_by(false, false, k, random); }
+Result advanced_by_key(const Kernels& k, Random& random) { return advanced_by(true, true, k, random); }
+
+Result decayed(const Kernels& k, Random& random) {
+  const std::vector<float> x = random.floats(50, -20, 20);
+  Result result = {.floats = std::vector<float>(100)};
+  k.decay(x.data(), 50, 0.3f, 0.0f, result.floats.data());
+  k.decay(x.data(), 50, 0.3f, -5.0f, result.floats.data() + 50);
+  return result;
+}
 
 // Results of the portable functions; doubles as pairs of integers.
 Result portable_numbers(const Kernels&, Random& random) {
@@ -271,6 +281,8 @@ constexpr Golden kGolden[] = {
     {"convolve with a bias", convolved_without_activation, 0xb6c7f087cd717c80u},
     {"advance_state", advanced, 0x81e8b58979372015u},
     {"advance_state without the delta rule", advanced_without_delta_rule, 0xbb7d10add93fba17u},
+    {"advance_state with decays of keys", advanced_by_key, 0x9425f26693ce2a70u},
+    {"decay", decayed, 0xfa798dabc2f613c9u},
     {"the portable functions", portable_numbers, 0x51d78d08c4fca143u},
 };
 

@@ -74,22 +74,24 @@ struct Rule {
   int64_t count, key_dim, value_dim;
   std::vector<float> q, k, v, decay, beta;
   std::vector<float> state;
+  bool key_decays = false;
   bool delta_rule = true;
 
   int64_t columns() const { return round_up(value_dim, 16); }
   float& at(int64_t i, int64_t j) { return state[(j / 16 * key_dim + i) * 16 + j % 16]; }
 };
 
-Rule random_rule(Random& random, int64_t count, int64_t key_dim, int64_t value_dim) {
+Rule random_rule(Random& random, int64_t count, int64_t key_dim, int64_t value_dim, bool key_decays) {
   Rule r = {.count = count,
             .key_dim = key_dim,
             .value_dim = value_dim,
             .q = random.floats(count * key_dim),
             .k = random.floats(count * key_dim, -0.3f, 0.3f),
             .v = random.floats(count * value_dim),
-            .decay = random.floats(count, 0.5f, 1),
+            .decay = random.floats(key_decays ? count * key_dim : count, 0.5f, 1),
             .beta = random.floats(count, 0, 1),
-            .state = {}};
+            .state = {},
+            .key_decays = key_decays};
   r.state.resize(r.columns() * key_dim);
   for (int64_t i = 0; i < key_dim; ++i) {
     for (int64_t j = 0; j < value_dim; ++j) r.at(i, j) = random.uniform(-1, 1);
@@ -103,14 +105,17 @@ Result by_contract(Rule r) {
   for (int64_t t = 0; t < r.count; ++t) {
     const float* q = r.q.data() + t * r.key_dim;
     const float* k = r.k.data() + t * r.key_dim;
-    const float decay = r.decay[t];
+    const auto decay = [&](int64_t i) { return r.key_decays ? r.decay[t * r.key_dim + i] : r.decay[t]; };
     for (int64_t j = 0; j < r.value_dim; ++j) {
       float stored = 0, out = 0;
-      for (int64_t i = 0; i < r.key_dim; ++i) stored = std::fma(k[i], r.at(i, j), stored);
-      const float prediction = stored * decay, value = r.v[t * r.value_dim + j];
+      for (int64_t i = 0; i < r.key_dim; ++i) {
+        const float decayed = k[i] * decay(i);
+        stored = std::fma(r.key_decays ? decayed : k[i], r.at(i, j), stored);
+      }
+      const float prediction = r.key_decays ? stored : stored * decay(0), value = r.v[t * r.value_dim + j];
       const float change = (r.delta_rule ? value - prediction : value) * r.beta[t];
       for (int64_t i = 0; i < r.key_dim; ++i) {
-        const float decayed = r.at(i, j) * decay;
+        const float decayed = r.at(i, j) * decay(i);
         r.at(i, j) = std::fma(k[i], change, decayed);
         out = std::fma(q[i], r.at(i, j), out);
       }
@@ -129,7 +134,8 @@ Result run_rule(const Rule& r, int64_t pass, bool in_place, const Kernels& kerne
   for (int64_t t = 0; t < r.count; t += pass) {
     kernels.advance_state(
         {std::min(pass, r.count - t), r.key_dim, r.value_dim, q.data + t * r.key_dim, k.data + t * r.key_dim,
-         v.data + t * r.value_dim, decay.data + t, beta.data + t, to + t * r.value_dim, r.delta_rule},
+         v.data + t * r.value_dim, decay.data + t * (r.key_decays ? r.key_dim : 1), beta.data + t, to + t * r.value_dim,
+         r.delta_rule, nullptr, r.key_decays},
         state.data);
   }
   Result result = {.floats = in_place ? v.copy() : out.copy()};
@@ -141,7 +147,7 @@ TEST(AdvanceState, DefinitionForEveryCutOfTheTokens) {
   Random random;
   for (int64_t key_dim : {1, 12, 128}) {
     for (int64_t value_dim : {1, 16, 20, 64, 100, 128}) {
-      Rule rule = random_rule(random, 5, key_dim, value_dim);
+      Rule rule = random_rule(random, 5, key_dim, value_dim, value_dim == 100 || value_dim == 64);
       rule.delta_rule = value_dim != 20 && value_dim != 128;
       const Result expected = by_contract(rule);
       for (int64_t pass : {1, 2, 5}) {
@@ -158,7 +164,7 @@ TEST(AdvanceState, DefinitionForEveryCutOfTheTokens) {
 TEST(AdvanceState, RatesForEveryElement) {
   Random random;
   for (int64_t value_dim : {16, 64, 80}) {
-    Rule rule = random_rule(random, 5, 12, value_dim);
+    Rule rule = random_rule(random, 5, 12, value_dim, false);
     const std::vector<float> steps = random.floats(5 * value_dim, -8, 4), rates = random.floats(value_dim * 12, 0, 3);
     const auto run = [&](const Kernels& kernels, Edge edge) {
       const Guarded<float> q(rule.q, edge), k(rule.k, edge), v(rule.v, edge), step(steps, edge), rate(rates, edge);
@@ -199,6 +205,41 @@ TEST(AdvanceState, HandWorked) {
   EXPECT_EQ(state[0], 2.5f);
   EXPECT_EQ(state[16], 3.5f);
   EXPECT_EQ(out[1], 6);
+}
+
+// Each channel of the keys decays by itself; a change replaces the part of the value that is left.
+TEST(AdvanceState, HandWorkedDecaysOfKeys) {
+  const std::vector<float> q = {1, 1, 1, 1}, k = {1, 0, 1, 1}, v = {4, 10}, decay = {1, 1, 0.5f, 0.25f},
+                           beta = {1, 0.5f};
+  std::vector<float> state(2 * 16), out(2);
+  scalar_kernels().advance_state(
+      {2, 2, 1, q.data(), k.data(), v.data(), decay.data(), beta.data(), out.data(), true, nullptr, true},
+      state.data());
+  EXPECT_EQ(out[0], 4);
+  EXPECT_EQ(state[0], 6) << "2 left, and half of 10 - 2";
+  EXPECT_EQ(state[16], 4);
+  EXPECT_EQ(out[1], 10);
+}
+
+TEST(Decay, OfRatesAndBounds) {
+  Random random;
+  for (const int64_t n : {1, 16, 37}) {
+    for (const float bound : {0.0f, -5.0f}) {
+      std::vector<float> x = random.floats(n, -30, 30);
+      x[0] = 100;
+      const auto run = [&](const Kernels& kernels, Edge edge) {
+        const Guarded<float> values(x, edge);
+        kernels.decay(values.data, n, 0.75f, bound, values.data);
+        return Result{.floats = values.copy()};
+      };
+      const Result result = run_on_all_tables("decay", run);
+      for (int64_t i = 0; i < n; ++i) {
+        const double in{x[i]},
+            power = bound < 0 ? bound / (1 + std::exp(-0.75 * in)) : -0.75 * std::log1p(std::exp(in));
+        EXPECT_NEAR(result.floats[i], std::exp(power), 2e-6 * std::exp(power)) << in;
+      }
+    }
+  }
 }
 
 // Without the delta rule, the second value of a key is added to the decayed first one.

@@ -98,7 +98,7 @@ TEST(Tables, HaveNoNullEntries) {
     EXPECT_TRUE(k->gemm_f32 && k->epilogue_s32 && k->epilogue_f32 && k->to_bf16 && k->to_float && k->silu_mul)
         << k->name;
     EXPECT_TRUE(k->rotate && k->unrotate && k->make_query_s8 && k->attend_s8 && k->sigmoid_mul && k->convolve &&
-                k->advance_state)
+                k->advance_state && k->decay)
         << k->name;
     EXPECT_TRUE(k->rms_norm && k->layer_norm && k->rope && k->make_query && k->attend && k->merge_attention &&
                 k->argmax)

@@ -292,6 +292,7 @@ TEST(State, IsPreserved) {
     expect_preserved(name + "sigmoid_mul", t->sigmoid_mul, x.data(), w.data(), 50, out.data());
     expect_preserved(name + "convolve", t->convolve, inputs, &convolution, 50, out.data());
     expect_preserved(name + "advance_state", t->advance_state, &steps, memory.data());
+    expect_preserved(name + "decay", t->decay, x.data(), 50, 0.5f, -5.0f, out.data());
     expect_preserved(name + "argmax", t->argmax, x.data(), 50);
   }
 }

@@ -47,7 +47,7 @@ TEST(ModelConfig, AllFamiliesAreReadable) {
     // Some families with recurrent layers have no default for layer_types.
     Json common = Json::object();
     if (description.contains("recurrence")) common["layer_types"] = Json::array_t(4, "full_attention");
-    if (description.contains("latent_attention")) common = {{"num_key_value_heads", 8}, {"num_experts_per_tok", 2}};
+    if (description.contains("latent_attention")) common["num_key_value_heads"] = 8, common["num_experts_per_tok"] = 2;
     if (description.contains("rotary_dims")) common["rotary_dim"] = 8;  // the default is wider than these heads
     for (const Json& architecture : description["architectures"]) {
       Json json = small(architecture.get<std::string>().c_str(), common.dump().c_str());

@@ -326,5 +326,30 @@ TEST(Jamba, LayersByPeriods) {
   EXPECT_EQ(by_layer(read(R"({"num_experts": 1})", jamba), &LayerConfig::has_experts), Layers(5, false));
 }
 
+// The lists of layers count from 1, and the sizes of the states are in an object of their own.
+TEST(KimiLinear, LayersFromOneOn) {
+  const char* kimi = R"({"architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear", "hidden_size": 48,
+      "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 4, "head_dim": 12, "num_experts": 8,
+      "linear_attn_config": {"full_attn_layers": [2], "kda_layers": [1, 3, 4], "head_dim": 16, "num_heads": 3,
+      "short_conv_kernel_size": 5}})";
+  const ModelConfig config = read("{}", kimi);
+  EXPECT_EQ(by_layer(config, &LayerConfig::attends), (Layers{false, true, false, false}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::has_experts), (Layers{false, true, true, true}));
+  EXPECT_EQ(config.layer[1].rope, kNoRope);
+  const Recurrence& r = config.recurrence;
+  EXPECT_EQ((std::vector<int64_t>{r.key_heads, r.value_heads, r.key_dim, r.value_dim, r.taps, r.decays(), r.step_rank}),
+            (std::vector<int64_t>{3, 3, 16, 16, 5, 16, 16}));
+  const char* types = R"({"linear_attn_config": null, "linear_head_dim": 20, "linear_num_heads": 2, "layer_types":
+      ["full_attention", "full_attention", "linear_attention", "linear_attention"], "linear_conv_kernel_dim": 3})";
+  const ModelConfig listed = read(types, kimi);
+  EXPECT_EQ(by_layer(listed, &LayerConfig::attends), (Layers{true, true, false, false}));
+  EXPECT_EQ(listed.recurrence.key_width(), 40);
+  EXPECT_EQ(message(R"({"linear_attn_config": {"full_attn_layers": [2], "kda_layers": [1, 3]}})", kimi),
+            "config.json: kda_layers: wrong length: want 3, have 2");
+  EXPECT_EQ(message(R"({"linear_attn_config": {}})", kimi), "config.json: layer_types: missing field");
+  EXPECT_EQ(message(R"({"mla_use_nope": false})", kimi),
+            "config.json: mla_use_nope: not supported: want true, have false");
+}
+
 }  // namespace
 }  // namespace pinion

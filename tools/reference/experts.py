@@ -49,6 +49,11 @@ FILE_NAMES = {
         ".mlp.gate.e_score_correction_bias": ".mlp.experts.e_score_correction_bias",
         ".mlp.shared_experts.": ".mlp.shared_expert.",
     },
+    "kimi_linear": {
+        ".forget_gate.": ".",
+        ".mlp.gate.": ".block_sparse_moe.gate.",
+        ".mlp.shared_experts.": ".block_sparse_moe.shared_experts.",
+    },
     "lara_mini": {
         ".in_proj_qkv.": ".in_proj.",
         ".in_proj_z.": ".in_proj.",
@@ -75,6 +80,7 @@ FILE_NAMES = {
 STACKED_IN_FILES = ("granitemoe", "granitemoehybrid", "granitemoeshared")
 TRANSPOSED_IN_FILES = ("qwen3_vl_moe",)
 TRANSPOSED_MATRICES = ("gpt2",)
+SPLIT_CONVOLUTIONS = ("kimi_linear",)  # of q, k and v, which have as many channels each
 FUSED_IN_FILES = (
     "gpt_oss",
     "qwen3_5_moe_text",
@@ -100,6 +106,9 @@ def name_in_file(name: str, model_type: str) -> str:
         if model_type == "aria_text":
             name = re.sub(r"\.experts\.gate_up_proj(\.weight)?$", ".experts.fc1.weight", name)
             name = re.sub(r"\.experts\.down_proj(\.weight)?$", ".experts.fc2.weight", name)
+    if model_type == "kimi_linear" and (expert := re.search(r"\.mlp\.experts\.(\d+)\.(gate|up|down)_proj\.", name)):
+        matrix = {"gate": "w1", "up": "w3", "down": "w2"}[expert[2]]
+        return name.replace(expert[0], f".block_sparse_moe.experts.{expert[1]}.{matrix}.")
     for ours, published in FILE_NAMES.get(model_type, {}).items():
         name = name.replace(ours, published)
     return name

@@ -21,7 +21,7 @@ from transformers import AutoConfig
 from transformers.utils import logging
 
 from case import Case
-from experts import FUSED_IN_FILES, TRANSPOSED_IN_FILES, TRANSPOSED_MATRICES, name_in_file, split_experts
+from experts import FUSED_IN_FILES, SPLIT_CONVOLUTIONS, TRANSPOSED_IN_FILES, TRANSPOSED_MATRICES, name_in_file, split_experts
 from families import CASES
 from int_quantized import code_tensors, quantise_tensors
 import mtp
@@ -156,6 +156,10 @@ def random_tensors(folder: pathlib.Path, case: Case, seed: int) -> dict[str, tor
         if case.config["model_type"] in TRANSPOSED_MATRICES and ".c_" in name and tensor.ndim == 2:
             tensor = tensor.T.contiguous()
         stored = in_file(name, case)  # q, k and v may share a tensor there
+        if case.config["model_type"] in SPLIT_CONVOLUTIONS and name.endswith("conv1d.weight"):
+            for part, weight in zip("qkv", tensor.chunk(3)):
+                tensors[stored.replace("conv1d", f"{part}_conv1d")] = weight.contiguous()
+            continue
         tensors[stored] = torch.cat((tensors[stored], tensor)) if stored in tensors else tensor
     if case.ternary:
         for name, tensor in tensors.items():

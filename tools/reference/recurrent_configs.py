@@ -1,6 +1,7 @@
 """Configs of tiny models, as in configs.py: of families whose layers keep a state of fixed size."""
 
 from configs import LLAMA, QWEN3_5, spelled_new
+from latent_configs import DEEPSEEK_V3
 from layer_norm_configs import without
 from newer_configs import GRANITE_MOE_HYBRID
 
@@ -301,4 +302,56 @@ JAMBA_DENSE = without(JAMBA, "mamba_inner_layernorms", "torch_dtype") | {
     "num_experts_per_tok": 1,
     "num_hidden_layers": 2,
     "tie_word_embeddings": True,
+}
+KIMI_LINEAR = without(
+    DEEPSEEK_V3, "attention_bias", "attention_dropout", "aux_loss_alpha", "ep_size", "max_position_embeddings", "n_group",
+    "n_routed_experts", "n_shared_experts", "norm_topk_prob", "num_experts_per_tok", "rope_scaling", "scoring_func",
+    "seq_aux", "topk_method",
+) | {
+    "architectures": ["KimiLinearForCausalLM"],
+    "first_k_dense_replace": 1,
+    "head_dim": 18,
+    "hidden_size": 32,
+    "intermediate_size": 44,
+    "kv_lora_rank": 24,
+    "linear_attn_config": {
+        "full_attn_layers": [2],
+        "head_dim": 20,
+        "kda_layers": [1, 3],
+        "num_heads": 3,
+        "short_conv_kernel_size": 4,
+    },
+    "mla_use_nope": True,
+    "model_max_length": 2560,
+    "model_type": "kimi_linear",
+    "moe_intermediate_size": 12,
+    "moe_renormalize": True,
+    "moe_router_activation_func": "sigmoid",
+    "num_expert_group": 1,
+    "num_experts": 4,
+    "num_experts_per_token": 2,
+    "num_hidden_layers": 3,
+    "num_shared_experts": 1,
+    "pad_token_id": 0,
+    "q_lora_rank": None,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": None,
+    "routed_scaling_factor": 2.446,
+    "topk_group": 1,
+    "use_grouped_topk": True,
+}
+# As transformers writes it.
+KIMI_LINEAR_TYPES = without(KIMI_LINEAR, "first_k_dense_replace", "linear_attn_config", "torch_dtype") | {
+    "dtype": "bfloat16",
+    "head_dim": 8,
+    "layer_types": ["full_attention", "linear_attention"],
+    "linear_conv_kernel_dim": 3,
+    "linear_head_dim": 16,
+    "linear_num_heads": 4,
+    "mlp_layer_types": ["dense", "sparse"],
+    "num_expert_group": 3,
+    "num_experts": 9,
+    "num_hidden_layers": 2,
+    "q_lora_rank": 20,
+    "topk_group": 2,
 }

@@ -9,6 +9,8 @@ from recurrent_configs import (
     GRANITE_HYBRID_MOE,
     JAMBA,
     JAMBA_DENSE,
+    KIMI_LINEAR,
+    KIMI_LINEAR_TYPES,
     LFM2,
     LFM2_LAYER_TYPES,
     LFM2_MOE,
@@ -86,4 +88,13 @@ RECURRENT_CASES = {
         JAMBA, long_prompt=200, notes="Layer 1 attends, without positions; layers 0 and 2 are Mamba 1 and have experts."
     ),
     "jamba_dense": Case(JAMBA_DENSE, long_prompt=200, notes="One expert is an mlp; biases of all but the convolution."),
+    "kimi_linear": Case(
+        KIMI_LINEAR,
+        long_prompt=200,
+        notes="Two layers have a state whose keys decay by channel, one latent attention without positions. Decays and gates "
+        "come from narrow vectors. The long prompt takes transformers four chunks of 64.",
+    ),
+    "kimi_linear_types": Case(
+        KIMI_LINEAR_TYPES, long_prompt=200, notes="Lists of layers as transformers writes them; queries from a latent."
+    ),
 }

@@ -31,8 +31,11 @@ ONLY_EAGER = (
     "mpt",
 )
 # Routers that are linear layers in transformers; AltUp's has two matrices of a few numbers behind it. Mamba 1's keys and
-# steps are exact, too.
-ROUTERS = ("mlp.gate.wg", ".mlp.router", "shared_expert_gate", ".altup.", ".router.proj", ".x_proj", ".dt_proj")
+# steps are exact, too, and Kimi's decays and gates of narrow vectors.
+ROUTERS = (
+    "mlp.gate.wg", ".mlp.router", "shared_expert_gate", ".altup.", ".router.proj", ".x_proj", ".dt_proj", ".f_b_proj",
+    ".g_b_proj",
+)
 
 
 def quantise_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
