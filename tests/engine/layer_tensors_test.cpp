@@ -247,7 +247,8 @@ TEST(LayerTensors, MapToDistinctMembers) {
                            "families/bloom",
                            "families/lfm3",
                            "families/laguna",
-                           "families/kimi_linear"}) {
+                           "families/kimi_linear",
+                           "families/bailing_hybrid"}) {
     std::unique_ptr<Model> model;
     const std::string folder = PINION_TEST_DATA "/" + std::string(name);
     ASSERT_EQ(load_model(folder, {.quant = Quant::w8a8}, &model).message(), "");

@@ -351,5 +351,25 @@ TEST(KimiLinear, LayersFromOneOn) {
             "config.json: mla_use_nope: not supported: want true, have false");
 }
 
+// The last layer of each group attends; head_dim is that of the states.
+TEST(BailingHybrid, GroupsAndBounds) {
+  const char* bailing = R"({"architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_hybrid",
+      "hidden_size": 48, "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 5, "head_dim": 12,
+      "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "layer_group_size": 2, "num_experts": 8, "n_group": 2,
+      "topk_group": 1, "num_experts_per_tok": 2, "partial_rotary_factor": 0.5})";
+  const ModelConfig config = read("{}", bailing);
+  EXPECT_EQ(config.family, "bailing_hybrid");
+  EXPECT_EQ(by_layer(config, &LayerConfig::attends), (Layers{false, true, false, true, false}));
+  const Recurrence& r = config.recurrence;
+  EXPECT_EQ((std::vector<int64_t>{r.key_heads, r.value_heads, r.key_dim, r.taps, r.step_rank}),
+            (std::vector<int64_t>{4, 4, 12, 4, 0}));
+  EXPECT_EQ(r.decay_bound, -5);
+  EXPECT_EQ(read(R"({"kda_safe_gate": false})", bailing).recurrence.decay_bound, 0);
+  EXPECT_EQ(config.ropes[0].dims, 8) << "all of the elements that may be rotated";
+  EXPECT_TRUE(config.gate_by_head && config.rope_interleaved);
+  EXPECT_EQ(message(R"({"no_kda_lora": false})", bailing),
+            "config.json: no_kda_lora: not supported: want true, have false");
+}
+
 }  // namespace
 }  // namespace pinion

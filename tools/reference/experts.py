@@ -49,6 +49,13 @@ FILE_NAMES = {
         ".mlp.gate.e_score_correction_bias": ".mlp.experts.e_score_correction_bias",
         ".mlp.shared_experts.": ".mlp.shared_expert.",
     },
+    "bailing_hybrid": {
+        "model.embed_tokens": "model.word_embeddings",
+        ".forget_gate.": ".",
+        ".self_attn.o_proj.": ".attention.dense.",
+        ".self_attn.": ".attention.",
+        ".gate.e_score_correction_bias": ".gate.expert_bias",
+    },
     "kimi_linear": {
         ".forget_gate.": ".",
         ".mlp.gate.": ".block_sparse_moe.gate.",
@@ -80,7 +87,7 @@ FILE_NAMES = {
 STACKED_IN_FILES = ("granitemoe", "granitemoehybrid", "granitemoeshared")
 TRANSPOSED_IN_FILES = ("qwen3_vl_moe",)
 TRANSPOSED_MATRICES = ("gpt2",)
-SPLIT_CONVOLUTIONS = ("kimi_linear",)  # of q, k and v, which have as many channels each
+SPLIT_CONVOLUTIONS = ("bailing_hybrid", "kimi_linear")  # of q, k and v, which have as many channels each
 FUSED_IN_FILES = (
     "gpt_oss",
     "qwen3_5_moe_text",

@@ -2,6 +2,7 @@
 
 from case import Case
 from recurrent_configs import (
+    BAILING_HYBRID,
     FALCON_H1,
     FALCON_H1_NORM,
     FALCON_MAMBA,
@@ -96,5 +97,12 @@ RECURRENT_CASES = {
     ),
     "kimi_linear_types": Case(
         KIMI_LINEAR_TYPES, long_prompt=200, notes="Lists of layers as transformers writes them; queries from a latent."
+    ),
+    "bailing_hybrid": Case(
+        BAILING_HYBRID,
+        long_prompt=200,
+        beside=("model.layers.3.eh_proj.weight",),
+        notes="As kimi_linear, with bounded decays and without narrow vectors. Latent attention has rope and a gate for each "
+        "head. A layer that predicts a second token is there, of zeros.",
     ),
 }
