@@ -126,7 +126,8 @@ const Product& product_of(const Matrix& w) {
     case Format::w4:
     case Format::w4z:
     case Format::w2:
-    case Format::mxfp4: break;
+    case Format::mxfp4:
+    case Format::w4n: break;
   }
   return kGroupedProduct;
 }

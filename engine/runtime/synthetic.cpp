@@ -53,10 +53,10 @@ void fill_scales(const int8_t* codes, int64_t k, float* scale, int32_t* column_s
   for (int64_t i = 0; i < padded_k(k) * kPanelColumns; ++i) column_sum[i / 4 % kPanelColumns] += codes[i];
 }
 
-// Records of w4, w4z or mxfp4, in which every nibble is a valid code, or of w2, whose codes are 0 to 2.
+// Records of w4, w4n, w4z or mxfp4, in which every nibble is a valid code, or of w2, whose codes are 0 to 2.
 template <Format F>
 void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
-  const std::vector<f16> scales(kPanelColumns, to_f16(F == Format::w2 ? 16.0f : 4.0f));
+  const std::vector<f16> scales(kPanelColumns, to_f16(F == Format::w2 ? 16.0f : F == Format::w4n ? 0.25f : 4.0f));
   for (int64_t at = 0; at < bytes; at += record_bytes(F)) {
     random_bytes(panel + at, code_bytes(F), seed + static_cast<uint64_t>(at), [](uint64_t eight) {
       return F == Format::w2 ? eight & ~((eight & 0x5555555555555555u) << 1) : eight;  // 3 becomes 1
@@ -73,7 +73,8 @@ constexpr Fill kFills[] = {random_bf16,
                            random_records<Format::w4>,
                            random_records<Format::w4z>,
                            random_records<Format::w2>,
-                           random_records<Format::mxfp4>};
+                           random_records<Format::mxfp4>,
+                           random_records<Format::w4n>};
 static_assert(std::size(kFills) == std::size(kFormats));
 
 // Fills a matrix whose memory is assigned.

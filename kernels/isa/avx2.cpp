@@ -72,6 +72,7 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 
 // See rows_x86.h.
 struct Dot {
+  static constexpr int kLevelZero = 0;
   struct Weights {
     __m256i w, magnitude;
   };
@@ -82,11 +83,11 @@ struct Dot {
   static __m256i add(__m256i sum, const Weights& w, __m256i x) { return add_products(sum, x, w.w, w.magnitude); }
   static __m256i start(const int8_t* /*a*/, int64_t /*k*/) { return _mm256_setzero_si256(); }
   // Pairs of products of a group are added in 16 bits: for w4 eight, at most 30480, for w2 thirty-two, at most 24384.
-  // Eight pairs of levels do not fit.
+  // Levels are signed, and one pair of them can be 32258.
   template <bool IsLevels = false>
   static __m256i add_codes(__m256i sum, __m256i w, __m256i x) {
-    const __m256i pairs = _mm256_maddubs_epi16(w, x);
-    return IsLevels ? _mm256_add_epi32(sum, fold(pairs)) : _mm256_add_epi16(sum, pairs);
+    if constexpr (IsLevels) return add_products(sum, w, x, _mm256_abs_epi8(x));
+    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
   }
   template <bool IsLevels = false>
   static __m256i total(__m256i sum) {

@@ -21,6 +21,7 @@ namespace {
 
 // See rows_x86.h.
 struct Dot {
+  static constexpr int kLevelZero = 128;  // the first operand is unsigned
   using Weights = __m512i;
   static Weights load(const int8_t* from) { return Register::flip(Register::load(from)); }
   static __m512i add(__m512i sum, Weights w, __m512i x) { return _mm512_dpbusd_epi32(sum, w, x); }

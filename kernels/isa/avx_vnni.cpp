@@ -22,6 +22,7 @@ __m256i sum_times_128(const int8_t* a, int64_t k) {
 
 // See rows_x86.h.
 struct Dot {
+  static constexpr int kLevelZero = 128;  // the first operand is unsigned
   using Weights = __m256i;
   static Weights load(const int8_t* from) { return Register::flip(Register::load(from)); }
   static __m256i add(__m256i sum, Weights w, __m256i x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }

@@ -47,7 +47,7 @@ template <class Record, int R>
   uint8x16_t codes = vreinterpretq_u8_s8(line);
   if constexpr (R > 0) codes = vshrq_n_u8(codes, R * Record::kBits);
   if constexpr (R + 1 < Record::kRows) codes = vandq_u8(codes, vdupq_n_u8(Record::kMask));
-  if constexpr (Record::kHasLevels) codes = vqtbl1q_u8(vld1q_u8(kMxfp4Levels), codes);
+  if constexpr (Record::kHasLevels) return vqtbl1q_s8(vld1q_s8(Record::kLevels), codes);
   return vreinterpretq_s8_u8(codes);
 }
 

@@ -119,11 +119,18 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
-// Adds the four sums of each column; each argument holds two columns.
-int32x4_t fold(int16x8_t left, int16x8_t right) { return vpaddq_s32(vpaddlq_s16(left), vpaddlq_s16(right)); }
+// Adds the four sums of each column to its total, and clears them; left and right hold two columns each.
+[[gnu::always_inline]] inline void add_folded(int32x4_t* total, int16x8_t* left, int16x8_t* right) {
+  *total = vaddq_s32(*total, vpaddq_s32(vpaddlq_s16(*left), vpaddlq_s16(*right)));
+  *left = *right = vdupq_n_s16(0);
+}
 
-// acc [R][64] += R unpacked rows by a record. x: codes of the group. The products of a group are added in 16 bits per
-// lane: for w4 eight, at most 15240 (levels 24384), for w2 thirty-two, at most 12192.
+// Codes of four k whose products are added in 16 bits: all of a group (of w4 eight, at most 15240, of w2 thirty-two, at
+// most 12192), but two of levels, at most 32258.
+template <class Record>
+constexpr int64_t kFoldedFours = Record::kHasLevels ? 2 : Record::kK / 4;
+
+// acc [R][64] += R unpacked rows by a record. x: codes of the group.
 template <class Record, int R>
 void multiply_record(const int8_t* x, int64_t lda, const std::byte* record, float* acc) {
   constexpr int kVectors = 4;
@@ -132,8 +139,13 @@ void multiply_record(const int8_t* x, int64_t lda, const std::byte* record, floa
   for (int64_t c = 0; c < kPanelColumns; c += 4 * kVectors) {
     int16x8_t left[R][kVectors];
     int16x8_t right[R][kVectors];
-    unrolled<R, kVectors>([&](auto r, auto v) { left[r][v] = right[r][v] = vdupq_n_s16(0); });
+    int32x4_t total[R][kVectors];
+    unrolled<R, kVectors>([&](auto r, auto v) {
+      left[r][v] = right[r][v] = vdupq_n_s16(0);
+      total[r][v] = initial_sums<Record>(x_sum[r]);
+    });
     for (int64_t line = 0; line < Record::kLines; ++line) {
+      constexpr int64_t kFoldedLines = kFoldedFours<Record> / Record::kRows;
       int8x16_t four[Record::kRows][R];
       unrolled<Record::kRows>([&](auto i) {
         const int8_t* codes = x + (line * Record::kRows + i) * 4;
@@ -150,12 +162,12 @@ void multiply_record(const int8_t* x, int64_t lda, const std::byte* record, floa
           });
         });
       });
+      if ((line + 1) % kFoldedLines == 0) {
+        unrolled<R, kVectors>([&](auto r, auto v) { add_folded(&total[r][v], &left[r][v], &right[r][v]); });
+      }
     }
-    unrolled<R>([&](auto r) {
-      const auto sum = [&](int v) { return vaddq_s32(fold(left[r][v], right[r][v]), initial_sums<Record>(x_sum[r])); };
-      unrolled<kVectors / 2>([&](auto v) {
-        scale_group<Record>(sum(2 * v), sum(2 * v + 1), x_sum[r], record, c + v * 8, acc + r * kPanelColumns);
-      });
+    unrolled<R, kVectors / 2>([&](auto r, auto v) {
+      scale_group<Record>(total[r][2 * v], total[r][2 * v + 1], x_sum[r], record, c + v * 8, acc + r * kPanelColumns);
     });
   }
 }
@@ -184,8 +196,8 @@ void rows_grouped(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel
   rows_grouped<int64_t>(a, lda, rows, first, panels, acc);
 }
 
-// acc (+)= R rows by V vectors of 4 columns of a slice, from `column` on. 16 bits suffice: |w| <= 15, so eight products
-// of w4 are at most 15240; thirty-two products of w2 are at most 8128. row_sums [groups][R]: sums of the rows' codes.
+// acc (+)= R rows by V vectors of 4 columns of a slice, from `column` on. row_sums [groups][R]: sums of the rows'
+// codes.
 template <int R, int V, class Slice>
 void grouped_tile(const RowTile& tile, const Slice& slice, const float (*row_sums)[R], int64_t column, bool accumulate,
                   float* acc) {
@@ -194,8 +206,12 @@ void grouped_tile(const RowTile& tile, const Slice& slice, const float (*row_sum
   for (int64_t g = 0; g < slice.groups; ++g) {
     int16x8_t left[R][V];
     int16x8_t right[R][V];
-    unrolled<R, V>([&](auto r, auto v) { left[r][v] = right[r][v] = vdupq_n_s16(0); });
-    for (int64_t i = 0; i < Slice::kK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+    int32x4_t total[R][V];
+    unrolled<R, V>([&](auto r, auto v) {
+      left[r][v] = right[r][v] = vdupq_n_s16(0);
+      total[r][v] = vdupq_n_s32(0);
+    });
+    for (int64_t four = 0; four < Slice::kK / 4; ++four, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
       int8x16_t x[R];
       unrolled<R>([&](auto r) { x[r] = four_codes(a + r * 4); });
       unrolled<V>([&](auto v) {
@@ -205,11 +221,14 @@ void grouped_tile(const RowTile& tile, const Slice& slice, const float (*row_sum
           right[r][v] = vmlal_high_s8(right[r][v], w, x[r]);
         });
       });
+      if ((four + 1) % kFoldedFours<Slice> == 0) {
+        unrolled<R, V>([&](auto r, auto v) { add_folded(&total[r][v], &left[r][v], &right[r][v]); });
+      }
     }
     unrolled<V>([&](auto v) {
       const float32x4_t scale = vld1q_f32(slice.scales + g * kPanelColumns + column + v * 4);
       unrolled<R>([&](auto r) {
-        float32x4_t exact = vcvtq_f32_s32(fold(left[r][v], right[r][v]));
+        float32x4_t exact = vcvtq_f32_s32(total[r][v]);
         if constexpr (Slice::kHasZeros) {
           const float32x4_t zero = vld1q_f32(slice.zero_points + g * kPanelColumns + column + v * 4);
           exact = vfmsq_n_f32(exact, zero, row_sums[g][r]);

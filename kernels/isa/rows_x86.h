@@ -76,18 +76,33 @@ void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, in
   Register::store(Register::fma(sum, scale, total), acc);
 }
 
-// Codes from row R of a line.
-template <class Record, int R>
+// Levels of a format as the operand of Dot::add_codes, which are kLevelZero above the weights.
+template <class Dot, class Record>
+struct LevelTable {
+  alignas(16) int8_t levels[16];
+  constexpr LevelTable() : levels() {
+    for (int i = 0; i < 16; ++i) levels[i] = static_cast<int8_t>(Record::kLevels[i] + Dot::kLevelZero);
+  }
+};
+
+// Codes or levels from row R of a line.
+template <class Dot, class Record, int R>
 [[gnu::always_inline]] inline Ints row_of_line(Ints line) {
   const Ints codes = Register::bits<R * Record::kBits, Record::kMask>(line);
-  return Record::kHasLevels ? Register::lookup(kMxfp4Levels, codes) : codes;
+  if constexpr (Record::kHasLevels) {
+    static constexpr LevelTable<Dot, Record> kTable;
+    return Register::lookup(kTable.levels, codes);
+  }
+  return codes;
 }
 
 // The excess of sum(code * x) over sum(weight * x) for a group, in every lane: zero * sum(x). If each column has its
 // own zero point, sum(x) / kZeroSteps.
 template <class Dot, class Record>
 [[gnu::always_inline]] inline Floats group_excess(const int8_t* x) {
-  const Floats sum = Register::to_floats(Dot::template sum_of<Record::kK>(Record::kHasZeros ? 1 : Record::kZero, x));
+  constexpr int kZero = Record::kHasLevels ? Dot::kLevelZero : Record::kZero;
+  if constexpr (kZero == 0 && !Record::kHasZeros) return Register::broadcast(0.0f);
+  const Floats sum = Register::to_floats(Dot::template sum_of<Record::kK>(Record::kHasZeros ? 1 : kZero, x));
   return Record::kHasZeros ? sum * Register::broadcast(1.0f / kZeroSteps) : sum;
 }
 
@@ -135,7 +150,7 @@ template <class Dot, class Access, class Record>
           unrolled<kVectors>([&](auto v) {
             const Ints codes = Register::load(record + line * 256 + v * kVectorBytes);
             unrolled<Record::kRows>([&](auto i) {
-              sum[v] = Dot::template add_codes<Record::kHasLevels>(sum[v], row_of_line<Record, i>(codes), four[i]);
+              sum[v] = Dot::template add_codes<Record::kHasLevels>(sum[v], row_of_line<Dot, Record, i>(codes), four[i]);
             });
           });
         }
@@ -167,7 +182,7 @@ template <class Dot, class Record, int R>
       const std::byte* codes = record + line * 256 + c * 4;
       const Ints lines[2] = {Register::load(codes), Register::load(codes + kVectorBytes)};
       unrolled<Record::kRows>([&](auto i) {
-        const Ints w[2] = {row_of_line<Record, i>(lines[0]), row_of_line<Record, i>(lines[1])};
+        const Ints w[2] = {row_of_line<Dot, Record, i>(lines[0]), row_of_line<Dot, Record, i>(lines[1])};
         unrolled<R>([&](auto r) {
           const Ints four = four_codes(x + r * lda + (line * Record::kRows + i) * 4);
           unrolled<2>([&](auto v) { sum[r][v] = Dot::template add_codes<Record::kHasLevels>(sum[r][v], w[v], four); });

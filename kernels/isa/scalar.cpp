@@ -44,7 +44,7 @@ float grouped_sum(const GroupedPanel& panel, int64_t c, F code) {
     for (int64_t i = 0; i < traits.group_k; ++i) {
       const int all = static_cast<int>(record[code_offset(panel.format, i, c)]);
       const int weight = all >> code_shift(panel.format, i) & ((1 << traits.bits) - 1);
-      group_sum += code(k + i) * (kZeroSteps * (traits.has_levels ? kMxfp4Levels[weight] : weight) - zero);
+      group_sum += code(k + i) * (kZeroSteps * (traits.levels ? traits.levels[weight] : weight) - zero);
     }
     f16 scale;
     __builtin_memcpy(&scale, scales + c * 2, sizeof scale);

@@ -21,14 +21,13 @@ template <int V>
 struct CodeTable {
   uint32_t entries[16];
 };
-constexpr CodeTable code_table(int zero, int steps, bool has_levels) {
+constexpr CodeTable code_table(int zero, int steps, const int8_t* levels) {
   CodeTable table = {};
-  for (int i = 0; i < 16; ++i)
-    table.entries[i] = static_cast<uint8_t>(((has_levels ? kMxfp4Levels[i] : i) - zero) * steps);
+  for (int i = 0; i < 16; ++i) table.entries[i] = static_cast<uint8_t>(((levels ? levels[i] : i) - zero) * steps);
   return table;
 }
 template <class Record>
-constexpr CodeTable kCodeTable = code_table(Record::kZero, Record::kHasZeros ? kZeroSteps : 1, Record::kHasLevels);
+constexpr CodeTable kCodeTable = code_table(Record::kZero, Record::kHasZeros ? kZeroSteps : 1, Record::kLevels);
 
 // The weights of a line: two rows of four k of w4, four of w2. The lookup yields the rows of each byte in turn, and UZP
 // separates them. Without it the two rows of w4 would take four instructions: masks, a shift and subtractions.

@@ -112,6 +112,14 @@ struct Lanes {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a.lo), 23)),
             _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a.hi), 23))};
   }
+  // Codes of four bits become levels, `count` of them, a multiple of 64.
+  static void look_up(const int8_t* levels, int8_t* codes, int64_t count) {
+    const __m256i all = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(levels)));
+    for (int64_t i = 0; i < count; i += 32) {
+      auto* at = reinterpret_cast<__m256i*>(codes + i);
+      _mm256_storeu_si256(at, _mm256_shuffle_epi8(all, _mm256_loadu_si256(at)));
+    }
+  }
 };
 
 // One register, for the integer kernels (isa/rows_x86.h). Dot: see there.
@@ -140,7 +148,7 @@ struct Register {
     return _mm256_and_si256(x, bytes(Mask));
   }
   // table[code] of every byte, a code of 4 bits.
-  static Ints lookup(const uint8_t (&table)[16], Ints codes) {
+  static Ints lookup(const int8_t* table, Ints codes) {
     const auto all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(all), codes);
   }

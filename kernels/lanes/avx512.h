@@ -78,6 +78,13 @@ struct Lanes {
   static Lanes shift_to_exponent(Lanes a) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a.v), 23))};
   }
+  // Codes of four bits become levels, `count` of them, a multiple of 64.
+  static void look_up(const int8_t* levels, int8_t* codes, int64_t count) {
+    const __m512i all = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(levels)));
+    for (int64_t i = 0; i < count; i += 64) {
+      _mm512_storeu_si512(codes + i, _mm512_shuffle_epi8(all, _mm512_loadu_si512(codes + i)));
+    }
+  }
 };
 
 // As in avx2.h.
@@ -108,7 +115,7 @@ struct Register {
     if constexpr (Shift > 0) x = _mm512_srli_epi16(x, Shift);
     return _mm512_and_si512(x, bytes(Mask));
   }
-  static Ints lookup(const uint8_t (&table)[16], Ints codes) {
+  static Ints lookup(const int8_t* table, Ints codes) {
     const auto all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(all), codes);
   }

@@ -16,7 +16,8 @@ constexpr int64_t kExpandedK = 128;  // k of a slice: four groups of w4, one of 
 
 // Up to kMaxGroups groups of a panel as bytes, and their scales as floats. Zipped: eight k of a column are side by
 // side, as SMMLA reads them; else the layout is that of w8. Signed: the zero points are subtracted, for w4z from
-// kZeroSteps times the codes, and the scales are divided by kZeroSteps; else the codes are unchanged.
+// kZeroSteps times the codes, and the scales are divided by kZeroSteps; else the codes are unchanged. Levels are looked
+// up and need neither.
 template <class Record, bool Zipped, bool Signed = true>
 struct ExpandedSlice {
   static constexpr int64_t kK = Record::kK;  // k of a group
@@ -42,23 +43,14 @@ struct ExpandedSlice {
     for (int64_t c = 0; kSteps > 1 && c < kPanelColumns; ++c) to_scale[c] *= 1.0f / kSteps;
     uint32_t zero_points[kPanelColumns];  // repeated in every byte
     for (int64_t c = 0; c < kPanelColumns; ++c) zero_points[c] = Signed ? 0x01010101u * zero_of(record, c) : 0;
-    int8_t* to = codes + group * kK * kPanelColumns;
+    int8_t *const numbers = codes + group * kK * kPanelColumns, *to = numbers;
     for (int64_t line = 0; line < Record::kLines; ++line, record += 4 * kPanelColumns) {
       unrolled<Record::kRows / 2>([&](auto pair) {
         expand_pair<pair * 2 * Record::kBits>(record, zero_points, to);
         to += 8 * kPanelColumns;
       });
     }
-  }
-
-  // Four codes as numbers, by arithmetic that compilers vectorise: levels are 12 plus or minus a magnitude, which is
-  // the code's three low bits m up to 4, then m + 1, m + 2 and m + 5.
-  static uint32_t numbers_of(uint32_t codes) {
-    if constexpr (!Record::kHasLevels) return codes * kSteps;
-    constexpr uint32_t kOnes = 0x01010101u;
-    const uint32_t above = codes & (codes >> 2 & kOnes) * 3;
-    const uint32_t magnitude = (codes & 7 * kOnes) + above + (above & above >> 1 & kOnes) * 2;
-    return 12 * kOnes + magnitude - 2 * (magnitude & (codes >> 3 & kOnes) * 15);
+    if constexpr (kHasLevels) Lanes::look_up(Record::kLevels, numbers, kK * kPanelColumns);
   }
 
   // Expands two rows of four k of a line. Shift: lowest bit of the first row's codes.
@@ -68,8 +60,8 @@ struct ExpandedSlice {
     for (int64_t c = 0; c < kPanelColumns; ++c) {
       uint32_t all;
       __builtin_memcpy(&all, line + c * 4, sizeof all);
-      const uint32_t low = numbers_of(all >> Shift & kMask);
-      const uint32_t high = numbers_of(all >> (Shift + Record::kBits) & kMask);
+      const uint32_t low = (all >> Shift & kMask) * kSteps;
+      const uint32_t high = (all >> (Shift + Record::kBits) & kMask) * kSteps;
       const uint32_t first = ((low | kNoBorrow) - zero_points[c]) ^ kNoBorrow;
       const uint32_t second = ((high | kNoBorrow) - zero_points[c]) ^ kNoBorrow;
       __builtin_memcpy(to + c * (Zipped ? 8 : 4), &first, sizeof first);

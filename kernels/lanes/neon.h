@@ -133,6 +133,13 @@ struct Lanes {
   static Lanes shift_to_exponent(Lanes a) {
     return generate([&](int i) { return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(a.v[i]), 23)); });
   }
+  // Codes of four bits become levels, `count` of them, a multiple of 64.
+  static void look_up(const int8_t* levels, int8_t* codes, int64_t count) {
+    const int8x16_t all = vld1q_s8(levels);
+    for (int64_t i = 0; i < count; i += 16) {
+      vst1q_s8(codes + i, vqtbl1q_s8(all, vreinterpretq_u8_s8(vld1q_s8(codes + i))));
+    }
+  }
 };
 
 }  // namespace

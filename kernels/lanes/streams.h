@@ -20,7 +20,8 @@ struct RecordOf {
   static constexpr Format kFormat = F;
   static constexpr bool kHasZeros = traits_of(F).has_zero_points;
   static constexpr int kZero = traits_of(F).zero;
-  static constexpr bool kHasLevels = traits_of(F).has_levels;
+  static constexpr const int8_t* kLevels = traits_of(F).levels;
+  static constexpr bool kHasLevels = kLevels != nullptr;
   static constexpr int kBits = traits_of(F).bits;
   static constexpr int kMask = (1 << kBits) - 1;
   static constexpr int kRows = 8 / kBits;
@@ -35,6 +36,7 @@ template <class F>
 [[gnu::always_inline]] inline auto with_record(Format format, F f) {
   if (format == Format::w2) return f(RecordOf<Format::w2>());
   if (format == Format::mxfp4) return f(RecordOf<Format::mxfp4>());
+  if (format == Format::w4n) return f(RecordOf<Format::w4n>());
   if (format == Format::w4z) return f(RecordOf<Format::w4z>());
   return f(RecordOf<Format::w4>());
 }

@@ -74,7 +74,7 @@ struct RowReader {
   // The reason for a NaN in the row, if the file shows one. May be empty.
   std::function<Error(int64_t row)> explain_nan;
   bool scattered = false;  // the numbers of a row are spread over the whole source
-  // If w4, w4z or mxfp4 can keep the codes: appends the same rows as codes. Returns the first invalid row, or -1.
+  // If w4, w4z, mxfp4 or w4n can keep the codes: appends the same rows as codes. Returns the first invalid row, or -1.
   std::function<int64_t(int64_t first, int64_t count, W4Rows* rows)> read_w4 = {};
 };
 
@@ -169,7 +169,7 @@ int64_t pack_floats(Format format, const RowStrip& strip, float* values, int64_t
 // Packs int8 codes [rows][k] unchanged, with their scales [rows].
 void pack_w8_codes(const RowStrip& strip, const int8_t* codes, const float* scales);
 
-// Packs 4-bit codes unchanged, as w4z, as mxfp4 or, if all zero points are 8, as w4.
+// Packs 4-bit codes unchanged, as w4z, as mxfp4 or w4n or, if all zero points are 8, as w4.
 void pack_w4_codes(Format format, const RowStrip& strip, const W4Rows& rows);
 
 // Weights of kGroupK codes of a file: scale * code + minimum.
@@ -177,7 +177,7 @@ struct W4Block {
   float scale, minimum;
 };
 
-// Appends a row of such blocks, with codes [kGroupK * blocks], to rows of w4z or mxfp4 (minimum 0). Codes are kept,
+// Appends a row of such blocks, with codes [kGroupK * blocks], to rows of w4z or of levels (minimum 0). Codes are kept,
 // scales are rounded to f16 (for each row times a power of two), and zero points to steps. A block whose zero point is
 // negative or above kMaxZero is quantised again.
 void append_w4_row(std::span<const W4Block> blocks, const uint8_t* codes, W4Rows* rows);

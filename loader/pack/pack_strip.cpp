@@ -188,7 +188,7 @@ using FloatPacker = int64_t (*)(const RowStrip& strip, const float* values, cons
 
 // By Format.
 constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4<Format::w4>, pack_w4<Format::w4z>,
-                                         pack_w2,   nullptr};
+                                         pack_w2,   nullptr, pack_w4<Format::w4n>};
 static_assert(std::size(kFloatPackers) == std::size(kFormats));
 
 }  // namespace
@@ -244,7 +244,7 @@ void append_w4_row(std::span<const W4Block> blocks, const uint8_t* codes, W4Rows
   const float scale = largest >= 0x1p-100f ? std::ldexp(1.0f, std::ilogb(largest) - kTopExponent) : 1.0f;
   rows->scales.push_back(scale);
   for (const auto& [block_scale, minimum] : blocks) {
-    const float steps = std::nearbyint(-minimum / block_scale * kZeroSteps);
+    const float steps = minimum == 0.0f ? 0.0f : std::nearbyint(-minimum / block_scale * kZeroSteps);
     if (steps >= 0 && steps <= kZeroSteps * kMaxZero) {
       std::copy_n(codes, kGroupK, std::back_inserter(rows->codes));
       rows->group_scales.push_back(to_f16(block_scale / scale));

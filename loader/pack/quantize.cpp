@@ -1,6 +1,7 @@
 #include "loader/pack/quantize.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -36,16 +37,34 @@ Four load(const float* p) {
   return value;
 }
 
+// The numbers whose codes are stored: integers, or the levels of a format.
 struct CodeRange {
-  float low, high, zero;  // stored codes are `zero` above these
+  float low, high, zero;  // stored codes are `zero` above the integers
+  bool has_levels = false;
+
+  float number(uint8_t code) const { return has_levels ? kW4nLevels[code] : static_cast<float>(code) - zero; }
 };
 constexpr CodeRange kW4Range = {-8, 7, 8}, kW4zRange = {0, 15, 0}, kW8Range = {-127, 127, kW8Zero};
+constexpr CodeRange kW4nRange = {kW4nLevels[0], kW4nLevels[15], 0, true};
 
-// round_half_even(x), clipped. Adding and subtracting 1.5 * 2^23 rounds.
+// The code of the level that is nearest to low + i.
+constexpr auto kNearestCodes = [] {
+  std::array<uint8_t, static_cast<size_t>(kW4nRange.high - kW4nRange.low) + 1> codes = {};
+  for (int i = 0, code = 0; i < static_cast<int>(codes.size()); ++i) {
+    while (code < 15 && 2 * (i + kW4nLevels[0]) > kW4nLevels[code] + kW4nLevels[code + 1]) ++code;
+    codes[i] = static_cast<uint8_t>(code);
+  }
+  return codes;
+}();
+uint8_t nearest_code(float integer) { return kNearestCodes[static_cast<size_t>(integer - kW4nRange.low)]; }
+
+// The nearest number: round_half_even(x), clipped, or a level. Adding and subtracting 1.5 * 2^23 rounds.
 Four rounded(Four x, CodeRange range) {
   const Four rounder = broadcast(12582912.0f);
   const Four limited = smaller(broadcast(range.high), larger(broadcast(range.low), x));
-  return limited + rounder - rounder;
+  Four number = limited + rounder - rounder;
+  for (int i = 0; range.has_levels && i < kLanes; ++i) number[i] = kW4nLevels[nearest_code(number[i])];
+  return number;
 }
 
 Four inverse_of(Four scale) {
@@ -97,17 +116,23 @@ Four largest_weight(const Four* w) {
   return high > -low ? high : low;
 }
 
-// Candidates c for the scale: the largest weight becomes -c, then a code from -8 to 7. The last three clip it.
-constexpr float kCandidates[] = {8.0f, 7.0f, 7.5f, -7.0f, -7.5f, -8.0f, 8.6f, 9.3f};
-constexpr size_t kNotClipping = 5;
+// Candidates c for the scale: the largest weight becomes -c, then a number of the range. The last ones clip it.
+struct Candidates {
+  std::span<const float> all;
+  size_t not_clipping;
+};
+constexpr float kW4Scales[] = {8.0f, 7.0f, 7.5f, -7.0f, -7.5f, -8.0f, 8.6f, 9.3f};
+constexpr float kW4nScales[] = {127.0f, 119.0f, 110.0f, -113.0f, 137.0f, -123.0f};
+constexpr Candidates kW4Candidates = {kW4Scales, 5}, kW4nCandidates = {kW4nScales, 4};
 
-Four find_scale(const Four* w, bool may_clip) {
+Four find_scale(const Four* w, bool may_clip, CodeRange range = kW4Range) {
   // A better scale must win by more than rounding noise, so that exactly representable weights keep their scale.
   constexpr float kMargin = 1.000001f;
   const Four inverse = inverse_of(largest_weight(w));
   Four best_gain = {}, scale = {};
-  for (const float code : std::span(kCandidates).first(may_clip ? std::size(kCandidates) : kNotClipping)) {
-    const Fit tried = fit(w, inverse * broadcast(-code));
+  const auto [all, not_clipping] = range.has_levels ? kW4nCandidates : kW4Candidates;
+  for (const float code : all.first(may_clip ? all.size() : not_clipping)) {
+    const Fit tried = fit(w, inverse * broadcast(-code), Four(), range);
     const auto is_better = tried.gain() > best_gain * broadcast(kMargin);
     scale = is_better ? tried.best_scale() : scale;
     best_gain = is_better ? tried.gain() : best_gain;
@@ -115,8 +140,8 @@ Four find_scale(const Four* w, bool may_clip) {
   // The fitted scale moves some weights to other codes, which in turn fit another scale.
   scale = to_half_and_back(scale);
   if (!may_clip) return scale;
-  const Four refined = to_half_and_back(fit(w, inverse_of(scale)).best_scale());
-  return squared_error(w, {refined, Four()}, kW4Range) < squared_error(w, {scale, Four()}, kW4Range) ? refined : scale;
+  const Four refined = to_half_and_back(fit(w, inverse_of(scale), Four(), range).best_scale());
+  return squared_error(w, {refined, Four()}, range) < squared_error(w, {scale, Four()}, range) ? refined : scale;
 }
 
 // Fits a scale and a zero point, in steps, to the codes of a grid with this inverse of the scale.
@@ -164,11 +189,11 @@ struct Grids {
 
 Grids find_grids(W4Group* group, Format format, bool may_clip) {
   const bool has_zeros = format == Format::w4z;
-  Grids grids = {has_zeros ? kW4zRange : kW4Range};
+  Grids grids = {has_zeros ? kW4zRange : format == Format::w4n ? kW4nRange : kW4Range};
   for (int64_t first = 0; first < kW4Columns; first += kLanes) {
     Four w[kGroupK];
     for (int64_t i = 0; i < kGroupK; ++i) w[i] = load(group->weights[i] + first);
-    const Grid grid = has_zeros ? find_grid(w, may_clip) : Grid{find_scale(w, may_clip), Four()};
+    const Grid grid = has_zeros ? find_grid(w, may_clip) : Grid{find_scale(w, may_clip, grids.range), Four()};
     for (int c = 0; c < kLanes; ++c) {
       grids.scales[first + c] = grid.scale[c], grids.zeros[first + c] = grid.zero[c];
       group->scales[first + c] = to_f16(grid.scale[c]);
@@ -184,7 +209,10 @@ void find_codes(W4Group* group, const Grids& grids, int64_t begin, int64_t count
     const Four inverse = inverse_of(load(grids.scales + first)), zero = load(grids.zeros + first);
     for (int64_t i = begin; i < begin + count; ++i) {
       const Four q = rounded(load(group->weights[i] + first) * inverse + zero, grids.range);
-      for (int c = 0; c < kLanes; ++c) group->codes[i][first + c] = static_cast<uint8_t>(q[c] + grids.range.zero);
+      for (int c = 0; c < kLanes; ++c) {
+        group->codes[i][first + c] =
+            grids.range.has_levels ? nearest_code(q[c]) : static_cast<uint8_t>(q[c] + grids.range.zero);
+      }
     }
   }
 }
@@ -327,8 +355,8 @@ void FeedbackRows::quantise(int64_t k, Format format, bool may_clip, const float
     for (int64_t r = 0; r < kW4Columns; ++r) group->weights[i][r] = exact[i][r] + correction[i * kW4Columns + r];
     find_codes(group, grids, i, 1);
     for (int64_t r = 0; r < kW4Columns; ++r) {
-      const float code = static_cast<float>(group->codes[i][r]) - grids.range.zero;
-      error[r] = exact[i][r] - (code - grids.zeros[r]) * grids.scales[r];
+      const float number = grids.range.number(group->codes[i][r]);
+      error[r] = exact[i][r] - (number - grids.zeros[r]) * grids.scales[r];
       errors_[r / tile_rows_ * tile_rows_ * feedback_.k + (k + i) * tile_rows_ + r % tile_rows_] = error[r];
     }
     const float* factors = feedback_.panel(panel) + (k + i) * kPanel;

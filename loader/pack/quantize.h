@@ -1,4 +1,4 @@
-// Codes and scales from floats (layouts: kernels/layout.h): w4 and w4z by a search for the scales and zero points,
+// Codes and scales from floats (layouts: kernels/layout.h): w4, w4n and w4z by a search for the scales and zero points,
 // optionally with error feedback; w2 for weights that are ternary already.
 #pragma once
 
@@ -12,22 +12,22 @@
 
 namespace pinion {
 
-// --- w4 and w4z: for each group the scale, and zero point, whose codes leave about the least squared error.
+// --- w4, w4n and w4z: for each group the scale, and zero point, whose codes leave about the least squared error.
 
 // Columns quantised together: one in each vector lane, so sums along a group have the same order on every machine.
 constexpr int64_t kW4Columns = 16;
 
 struct W4Group {
   float weights[kGroupK][kW4Columns];  // at most 4 in magnitude, somewhat more after corrections
-  uint8_t codes[kGroupK][kW4Columns];  // weight = (code - 8) * scale; w4z: (code - zero_point / kZeroSteps) * scale
+  uint8_t codes[kGroupK][kW4Columns];  // weight = (code - 8) * scale; w4n: level; w4z: code - zero_point / kZeroSteps
   f16 scales[kW4Columns];
   uint8_t zero_points[kW4Columns];  // w4z only
 };
 
-// Codes and scales from the weights. Tries scales that map the largest weight to code 0, 1 or 15, each refined by a
-// least-squares fit. With may_clip also smaller scales, which clip the largest weight. Clipping suits rotated weights,
-// whose squared error decides. Without rotation the few large weights often meet the large inputs, and clipping them
-// costs more than it gains (tools/quality_report).
+// Codes and scales from the weights. Tries scales that map the largest weight to the first or last codes, each refined
+// by a least-squares fit. With may_clip also smaller scales, which clip the largest weight. Clipping suits rotated
+// weights, whose squared error decides. Without rotation the few large weights often meet the large inputs, and
+// clipping them costs more than it gains (tools/quality_report).
 //
 // w4z tries ranges around that of the weights, each refined by a least-squares fit of scale and zero point, and the
 // scale of w4 with the zero point 8, so that no group's error is above w4's.

@@ -67,15 +67,10 @@ Result four_bit_matmul(const Kernels& k, Random& random) {
   return result;
 }
 
-Result ternary_matmul(const Kernels& k, Random& random) {
+template <Format F>
+Result grouped_matmul(const Kernels& k, Random& random) {
   Result result;
-  multiply_groups(k, random, Format::w2, &result);
-  return result;
-}
-
-Result mxfp4_matmul(const Kernels& k, Random& random) {
-  Result result;
-  multiply_groups(k, random, Format::mxfp4, &result);
+  multiply_groups(k, random, F, &result);
   return result;
 }
 
@@ -261,8 +256,9 @@ constexpr Golden kGolden[] = {
     {"gemm_s8", int8_matmul, 0x8e207ab7eedcea33u},
     {"gemv_s8", int8_row, 0x800bd8995315adaau},
     {"gemv_grouped and gemm_grouped of w4", four_bit_matmul, 0x51a4b4f50beea7b8u},
-    {"gemv_grouped and gemm_grouped of w2", ternary_matmul, 0x11a99b416a31b1c0u},
-    {"gemv_grouped and gemm_grouped of mxfp4", mxfp4_matmul, 0x45c5f6f93c2a9dd5u},
+    {"gemv_grouped and gemm_grouped of w2", grouped_matmul<Format::w2>, 0x11a99b416a31b1c0u},
+    {"gemv_grouped and gemm_grouped of mxfp4", grouped_matmul<Format::mxfp4>, 0x45c5f6f93c2a9dd5u},
+    {"gemv_grouped and gemm_grouped of w4n", grouped_matmul<Format::w4n>, 0xaf48e311ffa579e8u},
     {"gemm_bf16", bf16_matmul, 0x226a3a29e9005685u},
     {"epilogue_s32", dequantized, 0x345d91ea34d6a572u},
     {"silu_mul", activated, 0xceac31c1c308bd80u},

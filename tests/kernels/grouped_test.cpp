@@ -9,10 +9,11 @@
 namespace pinion {
 namespace {
 
-constexpr Format kGroupedFormats[] = {Format::w4, Format::w4z, Format::w2, Format::mxfp4};
+constexpr Format kGroupedFormats[] = {Format::w4, Format::w4z, Format::w2, Format::mxfp4, Format::w4n};
 
-// Twice the E2M1 numbers of mxfp4's codes.
+// Twice the E2M1 numbers of mxfp4's codes, and IQ4_NL's levels.
 constexpr int kDoubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+constexpr int kNonLinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 // a [rows][k], codes [k][64], zeros (times kZeroSteps) and scales [k / group][64]
 struct Case {
@@ -24,7 +25,7 @@ struct Case {
 
   int number(int64_t row, int64_t n) const {
     const int code = codes[static_cast<size_t>(row * 64 + n)];
-    return format == Format::mxfp4 ? kDoubled[code] + 12 : code;
+    return format == Format::mxfp4 ? kDoubled[code] : format == Format::w4n ? kNonLinear[code] : code;
   }
   int64_t group() const { return format == Format::w2 ? 128 : 32; }
   std::string name() const {
@@ -159,17 +160,21 @@ TEST(Grouped, HandWorked) {
   }
 }
 
-// Every E2M1 number in each nibble, by both formulas of levels (a table and arithmetic).
+// Every level in each nibble.
+void expect_level(Format format, int64_t code, int level) {
+  Case c = {7, 64, format, std::vector<int8_t>(7 * 64), std::vector<int>(64 * 64), std::vector<int>(128), {}};
+  c.scales = std::vector<f16>(128, to_f16(0.5f));
+  for (int64_t n = 0; n < 64; ++n) c.codes[at(3, n, 64)] = c.codes[at(60, n, 64)] = static_cast<int>((code + n) % 16);
+  for (int64_t r = 0; r < 7; ++r) c.a[at(r, 3, 64)] = static_cast<int8_t>(r + 1), c.a[at(r, 60, 64)] = -100;
+  const std::vector<float> acc = expect_contract("levels", c);
+  EXPECT_EQ(acc[0], static_cast<float>(-99 * level) * 0.5f);
+  EXPECT_EQ(acc[6 * 64], static_cast<float>(-93 * level) * 0.5f);
+}
+
 TEST(Grouped, EveryLevel) {
   for (int64_t code = 0; code < 16; ++code) {
-    Case c = {7, 64, Format::mxfp4, std::vector<int8_t>(7 * 64), std::vector<int>(64 * 64), std::vector<int>(128, 96),
-              {}};
-    c.scales = std::vector<f16>(128, to_f16(0.5f));
-    for (int64_t n = 0; n < 64; ++n) c.codes[at(3, n, 64)] = c.codes[at(60, n, 64)] = static_cast<int>((code + n) % 16);
-    for (int64_t r = 0; r < 7; ++r) c.a[at(r, 3, 64)] = static_cast<int8_t>(r + 1), c.a[at(r, 60, 64)] = -100;
-    const std::vector<float> acc = expect_contract("levels", c);
-    EXPECT_EQ(acc[0], static_cast<float>(-99 * kDoubled[code]) * 0.5f);
-    EXPECT_EQ(acc[6 * 64], static_cast<float>(-93 * kDoubled[code]) * 0.5f);
+    expect_level(Format::mxfp4, code, kDoubled[code]);
+    expect_level(Format::w4n, code, kNonLinear[code]);
   }
 }
 
@@ -221,7 +226,7 @@ TEST(Grouped, EveryRowCount) {
   Random random;
   for (int64_t rows = 1; rows <= 70; rows += rows < 16 ? 1 : kStride) {
     expect_contract("random", random_case(random, rows, 3, w4_format(rows % 2 == 0)));
-    for (const Format format : {Format::w2, Format::mxfp4}) {
+    for (const Format format : {Format::w2, Format::mxfp4, Format::w4n}) {
       expect_contract("random", random_case(random, rows, 1 + rows % 2, format));
     }
   }
@@ -258,7 +263,8 @@ TEST(Grouped, ExtremeCodes) {
   for (const int zero : {0, 1, 63, kZeroSteps * kMaxZero - 1, kZeroSteps * kMaxZero}) check(Format::w4z, zero, 15);
   check(Format::w4, 8 * kZeroSteps, 15);
   check(Format::w2, kZeroSteps, 3);
-  check(Format::mxfp4, 12 * kZeroSteps, 7, 15);
+  check(Format::mxfp4, 0, 7, 15);
+  check(Format::w4n, 0, 15, 0);
 }
 
 TEST(Grouped, EveryScale) {

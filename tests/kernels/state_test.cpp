@@ -211,8 +211,11 @@ TEST(State, IsPreserved) {
                         .low = -1,
                         .high = 1};
   const auto* records = reinterpret_cast<const std::byte*>(weights.data());  // arbitrary bytes
-  const GroupedPanel panels[] = {
-      {records, k, Format::w4}, {records, k, Format::w4z}, {records, k, Format::w2}, {records, k, Format::mxfp4}};
+  const GroupedPanel panels[] = {{records, k, Format::w4},
+                                 {records, k, Format::w4z},
+                                 {records, k, Format::w2},
+                                 {records, k, Format::mxfp4},
+                                 {records, k, Format::w4n}};
   const std::vector<float> cache = random.floats(2 * kKeyLanes * kHeadDim);
   std::vector<bf16> cache16;
   for (const float v : cache) cache16.push_back(to_operand(v));

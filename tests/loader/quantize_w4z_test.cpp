@@ -211,17 +211,18 @@ TEST(PackW4z, FloatsOfAnyShape) {
 
 TEST(W4Blocks, CodesStayAndZeroPointsAreRounded) {
   std::vector<uint8_t> codes;
-  for (int i = 0; i < 160; ++i) codes.push_back(static_cast<uint8_t>(i * 7 % 16));
+  for (int i = 0; i < 192; ++i) codes.push_back(static_cast<uint8_t>(i * 7 % 16));
   const float tiny = 0x1p-24f;  // f16's smallest
-  const W4Block blocks[] = {{0.25f, -2.0f}, {-0.5f, 4.0f}, {tiny, -8 * tiny}, {0.3f, -1.0f}, {0.25f, 0.0f}};
+  const W4Block blocks[] = {{0.25f, -2.0f}, {-0.5f, 4.0f}, {tiny, -8 * tiny},
+                            {0.3f, -1.0f},  {0.25f, 0.0f}, {0.0f, -0.0f}};
   W4Rows rows;
   append_w4_row(blocks, codes.data(), &rows);
   append_w4_row(blocks, codes.data(), &rows);
-  EXPECT_EQ(rows.codes.size(), 320u);
-  EXPECT_TRUE(std::equal(codes.begin(), codes.end(), rows.codes.begin() + 160));
-  EXPECT_EQ(rows.zero_points, (std::vector<uint8_t>{64, 64, 64, 27, 0, 64, 64, 64, 27, 0}));
+  EXPECT_EQ(rows.codes.size(), 384u);
+  EXPECT_TRUE(std::equal(codes.begin(), codes.end(), rows.codes.begin() + 192));
+  EXPECT_EQ(rows.zero_points, (std::vector<uint8_t>{64, 64, 64, 27, 0, 0, 64, 64, 64, 27, 0, 0}));
   ASSERT_EQ(rows.scales.size(), 2u);
-  for (size_t b : {0, 1, 2, 4}) EXPECT_EQ(to_float(rows.group_scales[b]) * rows.scales[1], blocks[b].scale) << b;
+  for (size_t b : {0, 1, 2, 4, 5}) EXPECT_EQ(to_float(rows.group_scales[b]) * rows.scales[1], blocks[b].scale) << b;
   EXPECT_NEAR(to_float(rows.group_scales[3]) * rows.scales[0], 0.3f, 0.3f / 2048);
 }
 
