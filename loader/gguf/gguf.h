@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "kernels/layout.h"
 #include "loader/checkpoint/safetensors.h"
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
@@ -54,9 +56,10 @@ struct BlockFormat {
   int64_t bytes = 0;     // of a block
   // out [count * elements]: the numbers of `count` blocks, as gguf-py's dequantize, bit for bit. Null without blocks.
   void (*read)(const std::byte* blocks, int64_t count, float* out) = nullptr;
-  // Codes of 4 bits with scales and minima for every kGroupK, which w4z or mxfp4 can keep: codes [count * elements],
-  // groups [count * elements / kGroupK]. Null for other types.
+  // Codes of 4 bits with scales and minima for every kGroupK, which `kept` can keep: codes [count * elements], groups
+  // [count * elements / kGroupK]. Null for other types.
   void (*read_codes)(const std::byte* blocks, int64_t count, uint8_t* codes, W4Block* groups) = nullptr;
+  std::optional<Format> kept = {};
 };
 
 // Null for the types of safetensors.h.

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <span>
 
 #include "kernels/half.h"
@@ -27,13 +28,9 @@ struct Scale {
   float scale, min;
 };
 
-using Levels = std::array<float, 16>;
+using Levels = int8_t[16];
 
 constexpr Levels kSigns = {-1, 1};
-constexpr Levels kNonLinear = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-
-// Twice kE2m1Numbers, since their scales are halved. Zero has no sign.
-constexpr Levels kDoubledE2m1 = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 // scale * (code - zero); the same with codes of 8 bits; the same + min; scale * level of the code.
 enum Kind { kPlain, kSigned, kMin, kLevels };
@@ -66,7 +63,7 @@ void decode(const uint8_t* block, float* out) {
       const int low = code_at<kLayout.low>(block, first, i), high = code_at<kLayout.high>(block, first, i);
       const int code = low | high << kLayout.low.bits;
       const int number = kLayout.kind == kSigned ? static_cast<int8_t>(code) : code - kLayout.zero;
-      const float level = kLayout.kind == kLevels ? (*kLayout.levels)[code] : static_cast<float>(number);
+      const auto level = static_cast<float>(kLayout.kind == kLevels ? (*kLayout.levels)[code] : number);
       out[first + i] = kLayout.kind == kMin ? scale * level + min : scale * level;
     }
   }
@@ -166,32 +163,29 @@ void take_codes(const std::byte* blocks, int64_t count, uint8_t* codes, W4Block*
 }
 
 template <int kElements, int kBytes, Scale (*kScale)(const uint8_t* block, int group), Layout kLayout>
-constexpr BlockFormat blocks(uint32_t id, std::string_view name) {
-  constexpr bool kIsMxfp4 = kLayout.levels == &kDoubledE2m1 && kElements == kGroupK;
-  constexpr bool kKeeps = kLayout.low.bits == 4 && kLayout.high.bits == 0 && (kLayout.kind != kLevels || kIsMxfp4);
+constexpr BlockFormat blocks(uint32_t id, std::string_view name, std::optional<Format> kept = {}) {
   constexpr auto kRead = read_blocks<kElements, kBytes, decode<kElements, kLayout, kScale>>;
-  BlockFormat format = {id, name, block_type(id), kElements, kBytes, kRead};
-  if constexpr (kKeeps) format.read_codes = take_codes<kElements, kBytes, kScale, kLayout>;
-  return format;
+  constexpr auto kReadCodes = take_codes<kElements, kBytes, kScale, kLayout>;
+  return {id, name, block_type(id), kElements, kBytes, kRead, kept ? kReadCodes : nullptr, kept};
 }
 
 constexpr BlockFormat kBlockTypes[] = {
-    blocks<32, 18, one_scale<0>, Layout{16, {2, 4, 16}, {}, 8}>(2, "Q4_0"),
-    blocks<32, 20, scale_and_min, Layout{16, {4, 4, 16}, {}, 0, kMin}>(3, "Q4_1"),
+    blocks<32, 18, one_scale<0>, Layout{16, {2, 4, 16}, {}, 8}>(2, "Q4_0", Format::w4),
+    blocks<32, 20, scale_and_min, Layout{16, {4, 4, 16}, {}, 0, kMin}>(3, "Q4_1", Format::w4z),
     blocks<32, 22, one_scale<0>, Layout{16, {6, 4, 16}, {2, 1}, 16}>(6, "Q5_0"),
     blocks<32, 24, scale_and_min, Layout{16, {8, 4, 16}, {4, 1}, 0, kMin}>(7, "Q5_1"),
     blocks<32, 34, one_scale<0>, Layout{32, {2, 8, 32}, {}, 0, kSigned}>(8, "Q8_0"),
     blocks<256, 84, q2_k_scale, Layout{16, {16, 2, 32}, {}, 0, kMin}>(10, "Q2_K"),
     blocks<256, 110, q3_k_scale, Layout{16, {32, 2, 32}, {0, 1, 32}, 4}>(11, "Q3_K"),
-    blocks<256, 144, k_scale, Layout{32, {16, 4, 32}, {}, 0, kMin}>(12, "Q4_K"),
+    blocks<256, 144, k_scale, Layout{32, {16, 4, 32}, {}, 0, kMin}>(12, "Q4_K", Format::w4z),
     blocks<256, 176, k_scale, Layout{32, {48, 4, 32}, {16, 1, 32}, 0, kMin}>(13, "Q5_K"),
     blocks<256, 210, q6_k_scale, Layout{16, {0, 4, 64}, {128, 2, 32}, 32}>(14, "Q6_K"),
-    blocks<32, 18, one_scale<0>, Layout{16, {2, 4, 16}, {}, 0, kLevels, &kNonLinear}>(20, "IQ4_NL"),
-    blocks<256, 136, iq4_xs_scale, Layout{16, {8, 4, 16}, {}, 0, kLevels, &kNonLinear}>(23, "IQ4_XS"),
+    blocks<32, 18, one_scale<0>, Layout{16, {2, 4, 16}, {}, 0, kLevels, &kW4nLevels}>(20, "IQ4_NL", Format::w4n),
+    blocks<256, 136, iq4_xs_scale, Layout{16, {8, 4, 16}, {}, 0, kLevels, &kW4nLevels}>(23, "IQ4_XS", Format::w4n),
     {34, "TQ1_0", block_type(34), 256, 54, read_blocks<256, 54, decode_tq1_0>},
     blocks<256, 66, one_scale<64>, Layout{32, {0, 2, 32}, {}, 1}>(35, "TQ2_0"),
-    blocks<32, 17, mxfp4_scale, Layout{16, {1, 4, 16}, {}, 0, kLevels, &kDoubledE2m1}>(39, "MXFP4"),
-    blocks<64, 36, nvfp4_scale, Layout{8, {4, 4, 8}, {}, 0, kLevels, &kDoubledE2m1}>(40, "NVFP4"),
+    blocks<32, 17, mxfp4_scale, Layout{16, {1, 4, 16}, {}, 0, kLevels, &kMxfp4Levels}>(39, "MXFP4", Format::mxfp4),
+    blocks<64, 36, nvfp4_scale, Layout{8, {4, 4, 8}, {}, 0, kLevels, &kMxfp4Levels}>(40, "NVFP4"),
     blocks<128, 18, one_scale<0>, Layout{32, {2, 1}, {}, 0, kLevels, &kSigns}>(41, "Q1_0"),
 };
 

@@ -261,8 +261,7 @@ std::string find_w4_format(const CodedMatrix& m, Format* out) {
 
 std::optional<Format> kept_format(DType dtype) {
   const BlockFormat* format = block_format(dtype);
-  if (!format || !format->read_codes) return {};
-  return dtype == DType::mxfp4 ? Format::mxfp4 : dtype == DType::q4_0 ? Format::w4 : Format::w4z;
+  return format ? format->kept : std::nullopt;
 }
 
 Error bind_linear(const Checkpoint& checkpoint, const std::optional<Quantization>& quantization,

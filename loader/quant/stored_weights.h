@@ -146,7 +146,8 @@ Error explain_nan(const CodedMatrix& matrix, int64_t row);
 // mapped files.
 std::string find_w4_format(const CodedMatrix& matrix, Format* out);
 
-// The format that keeps the codes of a GGUF type: w4 for Q4_0, w4z for types with minima, mxfp4. Others have none.
+// The format that keeps the codes of a GGUF type: w4 for Q4_0, w4z for types with minima, mxfp4, or w4n. Others have
+// none.
 std::optional<Format> kept_format(DType dtype);
 
 // The weight of a linear layer.

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,6 +20,7 @@
 #include "engine/runtime/runtime.h"
 #include "engine/session/session.h"
 #include "kernels/half.h"
+#include "loader/checkpoint/number_formats.h"
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
 #include "loader/gguf/gguf.h"
@@ -244,7 +248,8 @@ TEST(Gguf, CodesOfFourBitsStay) {
     format->read(tensor.data, blocks, values.data());
     for (int64_t i = 0; i < elements; ++i) {
       const W4Block& group = groups[i / kGroupK];
-      const int code = format->dtype == DType::mxfp4 ? kMxfp4Levels[codes[i]] - 12 : codes[i];
+      const int8_t* levels = traits_of(*format->kept).levels;
+      const int code = levels ? levels[codes[i]] : codes[i];
       const float exact = group.scale * static_cast<float>(code) + group.minimum;
       ASSERT_LE(codes[i], 15);
       if (!std::isfinite(values[i])) continue;
@@ -253,11 +258,82 @@ TEST(Gguf, CodesOfFourBitsStay) {
     }
     ++kept;
   }
-  EXPECT_EQ(kept, 4u);
+  EXPECT_EQ(kept, 6u);
   EXPECT_EQ(kept_format(DType::q4_0), Format::w4);
   EXPECT_EQ(kept_format(DType::q4_k), Format::w4z);
   EXPECT_EQ(kept_format(DType::mxfp4), Format::mxfp4);
-  EXPECT_EQ(kept_format(DType::q6_k), std::nullopt);
+  for (const uint32_t iq4 : {20, 23}) EXPECT_EQ(kept_format(ggml_type(iq4)->dtype), Format::w4n);
+  for (const uint32_t other : {14, 40}) EXPECT_EQ(kept_format(ggml_type(other)->dtype), std::nullopt);  // Q6_K, NVFP4
+}
+
+// Random blocks of IQ4_NL or, if k is a multiple of 256, IQ4_XS, some with scale 0.
+std::string random_iq4(std::mt19937& random, uint64_t rows, uint64_t k, bool has_scales_of_groups) {
+  std::string blocks;
+  const uint64_t block_bytes = has_scales_of_groups ? 136 : 18;
+  for (uint64_t block = 0; block < rows * k / (has_scales_of_groups ? 256 : 32); ++block) {
+    const float size = has_scales_of_groups ? 2e-5f : 5e-4f;
+    const float scale = block % 7 == 3 ? 0.0f : size * (static_cast<float>(random() % 100) - 50) / 50;
+    blocks += raw(to_f16(scale).bits);
+    for (uint64_t i = 2; i < block_bytes; ++i) blocks += static_cast<char>(random());
+  }
+  return blocks;
+}
+
+// A layer of IQ4_XS, whose down has rows that are too short for it. The packed levels and scales give the numbers of
+// the file: of IQ4_NL exactly, of IQ4_XS but for scales rounded to f16.
+TEST(Gguf, Iq4KeepsItsCodes) {
+  GgufWriter file = small_model("llama", 1, 256, 4);
+  file.add("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  std::mt19937 random(7);
+  for (size_t i = 0; i < file.data.size(); i += 4) {
+    file.data.replace(i, 4, raw(static_cast<float>(random() % 1000) / 500 - 1));
+  }
+  std::string ones;
+  for (int i = 0; i < 256; ++i) ones += raw(1.0f);
+  for (const char* norm : {"blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight"}) {
+    file.add_tensor(norm, {256}, 0, ones);
+  }
+  const std::tuple<const char*, uint64_t, MatrixRole> matrices[] = {
+      {"attn_q", 256, MatrixRole::q},     {"attn_k", 256, MatrixRole::k},      {"attn_v", 256, MatrixRole::v},
+      {"ffn_up", 64, MatrixRole::up},     {"attn_output", 256, MatrixRole::o}, {"ffn_gate", 64, MatrixRole::gate},
+      {"ffn_down", 256, MatrixRole::down}};
+  for (const auto& [name, rows, role] : matrices) {
+    const uint64_t k = role == MatrixRole::down ? 64 : 256;
+    file.add_tensor("blk.0." + std::string(name) + ".weight", {k, rows}, k == 64 ? 20 : 23,
+                    random_iq4(random, rows, k, k == 256));
+  }
+  const TempFolder folder;
+  const std::string path = folder.write("model.gguf", file.file());
+  EXPECT_EQ(default_quant(path), Quant::w4a8);
+  std::unique_ptr<Model> model;
+  ASSERT_EQ(load_model(path, {.quant = Quant::w4a8}, &model).message(), "");
+  std::vector<MappedFile> files;
+  GgufFile gguf;
+  ASSERT_EQ(open_gguf(path, &files, &gguf).message(), "");
+  for (const auto& [name, rows, role] : matrices) {
+    const Matrix& m = model->layers[0][role].weight;
+    ASSERT_EQ(m.format, Format::w4n) << name;
+    EXPECT_EQ(m.rotation, 1);
+    if (role == MatrixRole::q || role == MatrixRole::k) continue;  // the converter permutes their rows
+    const auto tensor = std::ranges::find(gguf.tensors, "blk.0." + std::string(name) + ".weight", &TensorView::name);
+    std::vector<float> numbers(m.n * m.k);
+    read_floats(*tensor, numbers.data());
+    for (int64_t i = 0; i < m.n * m.k; ++i) {
+      const int64_t n = i / m.k, k = i % m.k;
+      const std::byte* panel = panel_of(m, n / kPanelColumns);
+      const int code = std::to_integer<int>(panel[code_offset(m.format, k, n)]) >> code_shift(m.format, k) & 15;
+      f16 scale;
+      std::memcpy(&scale, panel + code_offset(m.format, k - k % 32, 0) + code_bytes(m.format) + n % kPanelColumns * 2,
+                  2);
+      const float weight = static_cast<float>(kW4nLevels[code]) * to_float(scale) * m.scale[n];
+      ASSERT_NEAR(weight, numbers[i], m.k == 64 ? 0 : std::abs(numbers[i]) / 2048) << name << " " << i;
+    }
+  }
+  std::vector<float> kept, exact;
+  logits_of(path, Quant::w4a8, {1, 3, 2}, &kept);
+  logits_of(path, Quant::none, {1, 3, 2}, &exact);
+  const float largest = std::abs(*std::ranges::max_element(exact, {}, [](float x) { return std::abs(x); }));
+  EXPECT_LT(largest_difference(kept, exact), 0.03f * largest);
 }
 
 TEST(Gguf, TheModeFollowsTheBitsOfTheFile) {
