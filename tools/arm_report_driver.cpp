@@ -89,8 +89,11 @@ int main(int argc, char** argv) {
   for (const Variant& variant : kernel_variants()) {
     if (variant.name != std::string_view(argv[1])) continue;
     const Kernels& kernels = variant.table();
-    const Format format = kernel.ends_with('8') ? Format::w8 : kernel.ends_with('4') ? Format::w4 : Format::w2;
-    if (kernel == "w8" || kernel == "w4" || kernel == "w2") {
+    const Format format = kernel.ends_with('8')   ? Format::w8
+                          : kernel.ends_with('4') ? Format::w4
+                          : kernel.ends_with('n') ? Format::w4n
+                                                  : Format::w2;
+    if (kernel == traits_of(format).name) {
       multiply(kernels, format, rows, k, count);
     } else if (kernel.starts_with("few") && rows <= kernels.few_rows) {
       multiply_few(kernels, format, rows, k, count);

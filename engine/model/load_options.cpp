@@ -25,7 +25,7 @@ Format format_of_mode(const LoadOptions& options, const std::string& name, bool 
   if (kept_by(options, name)) return Format::bf16;
   if (is_head && options.head) return *options.head;
   if (is_head && options.quant != Quant::none) return Format::w8;
-  constexpr Format kFormatOf[] = {Format::bf16, Format::w8, Format::w4, Format::w4z};  // by Quant
+  constexpr Format kFormatOf[] = {Format::bf16, Format::w8, Format::w4n, Format::w4z};  // by Quant
   return kFormatOf[static_cast<size_t>(options.quant)];
 }
 

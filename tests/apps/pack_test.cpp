@@ -222,10 +222,10 @@ std::string logits_of(const std::string& model, const std::vector<std::string>& 
 // per-layer embeddings, heads that are tied and stored.
 TEST(PackedModel, LogitsEqualThoseOfTheSource) {
   const std::vector<std::pair<std::string, std::string>> models = {
-      {"qwen3", "none"},           {"qwen3", "w8a8"},         {"gemma3n", "w4a8"},       {"qwen3_ternary", "w4a8"},
-      {"deepseek_v3", "w4a8"},     {"gpt_oss_mxfp4", "w8a8"}, {"qwen3_5_moe", "w4a8"},   {"llama_gptq", "w4a8"},
-      {"qwen3_moe_codes", "w8a8"}, {"glm4_moe_lite", "w8a8"}, {"falcon_h1", "w4a8"},     {"llama_fp8_tensors", "none"},
-      {"phi3_awq", "w4a8"},        {"bitnet", "w4a8"},        {"gpt_neox_codes", "w8a8"}};
+      {"qwen3", "none"},           {"qwen3", "w8a8"},         {"gemma3n", "w4a8"},        {"qwen3_ternary", "w4a8"},
+      {"deepseek_v3", "w4a8"},     {"gpt_oss_mxfp4", "w8a8"}, {"qwen3_5_moe", "w4a8"},    {"llama_gptq", "w4a8"},
+      {"qwen3_moe_codes", "w8a8"}, {"glm4_moe_lite", "w8a8"}, {"falcon_h1", "w4a8"},      {"llama_fp8_tensors", "none"},
+      {"phi3_awq", "w4a8"},        {"bitnet", "w4a8"},        {"gpt_neox_codes", "w8a8"}, {"kimi_linear", "w4a8"}};
   for (const auto& [family, quant] : models) {
     const Folder folder;
     const Outcome packed = pack_to(kFamilies + family, folder / "packed", {"--quant", quant});
@@ -382,10 +382,10 @@ TEST(PackedModel, DamageIsFound) {
   }
   expect_damage(whole.substr(0, whole.size() - 1), "download it again", true);
   std::string text = whole;
-  text.replace(text.find("version 2"), 9, "version 3");
+  text.replace(text.find("version 3"), 9, "version 4");
   expect_damage(text, "packed by pinion", true);
   text = whole;
-  text.replace(text.find("w4 ["), 2, "w8");
+  text.replace(text.find("w4n ["), 3, "w4z");
   expect_damage(text, "does not fit the packed matrices", true);
   text = whole;
   text.replace(text.find("norm.weight"), 11, "nirm.weight");

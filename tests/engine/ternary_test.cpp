@@ -47,14 +47,14 @@ void expect_formats(const LoadOptions& options, Format ternary, Format other) {
   each_matrix(*model, [&](const Matrix& m, const std::string& name) {
     const Format format = name == "model.layers.1.self_attn.v_proj" ? other : ternary;
     EXPECT_EQ(m.format, format) << name;
-    EXPECT_EQ(m.rotation, format == Format::w8 || format == Format::w4 ? 128 : 1) << name;
+    EXPECT_EQ(m.rotation, format == Format::w8 || format == Format::w4n ? 128 : 1) << name;
   });
   EXPECT_EQ(model->head.weight.format, options.quant == Quant::none ? Format::bf16 : Format::w8);
 }
 
 TEST(Ternary, DetectedInQuantisingModes) {
   expect_formats({.quant = Quant::w8a8}, Format::w2, Format::w8);
-  expect_formats({.quant = Quant::w4a8}, Format::w2, Format::w4);
+  expect_formats({.quant = Quant::w4a8}, Format::w2, Format::w4n);
   expect_formats({.quant = Quant::none}, Format::bf16, Format::bf16);
   expect_formats({.quant = Quant::w8a8, .ternary = false}, Format::w8, Format::w8);
   const auto kept = load({.quant = Quant::w8a8, .keep = {"layers.0.mlp.up_proj"}});

@@ -58,11 +58,11 @@ TEST(WeightFormat, FloatsBeside4BitCodesBecomeInt8) {
   EXPECT_TRUE(format(4, "m", int8_weight()).as_stored);
   EXPECT_EQ(format(4, "kept", float_weight()).format, Format::bf16);
   EXPECT_EQ(format(4, "head", float_weight()).format, Format::w8);
-  EXPECT_EQ(format(8, "m", float_weight()).format, Format::w4) << "no 4-bit codes in that file";
-  EXPECT_EQ(format(8, "m", int8_weight()).format, Format::w4);
+  EXPECT_EQ(format(8, "m", float_weight()).format, Format::w4n) << "no 4-bit codes in that file";
+  EXPECT_EQ(format(8, "m", int8_weight()).format, Format::w4n);
   EXPECT_FALSE(format(8, "m", int8_weight()).as_stored);
   ModelConfig plain;
-  EXPECT_EQ(packing_of(w4a8, plain, MatrixRole::q, "m", float_weight()).format, Format::w4);
+  EXPECT_EQ(packing_of(w4a8, plain, MatrixRole::q, "m", float_weight()).format, Format::w4n);
   EXPECT_EQ(packing_of(mode(Quant::w8a8), config_of(4), MatrixRole::q, "m", int8_weight()).as_stored, true);
   EXPECT_EQ(packing_of(mode(Quant::none), config_of(4), MatrixRole::q, "m", float_weight()).format, Format::bf16);
 }
@@ -179,12 +179,12 @@ TEST(FourBitFiles, SameBitsForAnyRun) {
 
 TEST(FourBitFiles, RequantisedCodesAreReported) {
   const auto model = load(kFamilies + "phi3_awq", mode(Quant::w4a8));
-  EXPECT_EQ(body_formats(*model), std::set{Format::w4});
+  EXPECT_EQ(body_formats(*model), std::set{Format::w4n});
   ASSERT_EQ(model->conversions.size(), 1u);
   const Conversion& one = model->conversions[0];
   EXPECT_EQ(one.from, "AWQ, 4 bits, groups of 4");
   EXPECT_EQ(one.requantised_because, "groups that are no multiple of 32");
-  EXPECT_EQ(one.to, Format::w4);
+  EXPECT_EQ(one.to, Format::w4n);
   EXPECT_EQ(one.module, "model.layers.0.self_attn.qkv_proj");
   EXPECT_EQ(one.modules, 8);
 }

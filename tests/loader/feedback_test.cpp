@@ -87,7 +87,8 @@ TEST(Feedback, ZeroInputs) {
 }
 
 // Quantises rows [kW4Columns][k] group by group, without feedback if that is null.
-std::vector<float> quantised(const std::vector<float>& w, int64_t k, const Feedback* feedback) {
+std::vector<float> quantised(const std::vector<float>& w, int64_t k, const Feedback* feedback,
+                             Format format = Format::w4) {
   std::vector<float> out(w.size());
   std::optional<FeedbackRows> rows;
   if (feedback) rows.emplace(*feedback);
@@ -97,13 +98,14 @@ std::vector<float> quantised(const std::vector<float>& w, int64_t k, const Feedb
       for (int64_t r = 0; r < kW4Columns; ++r) group.weights[i][r] = w[r * k + at + i];
     }
     if (rows) {
-      rows->quantise(at, Format::w4, true, nullptr, &group);
+      rows->quantise(at, format, true, nullptr, &group);
     } else {
-      quantize_w4(&group, Format::w4, true);
+      quantize_w4(&group, format, true);
     }
     for (int64_t i = 0; i < kGroupK; ++i) {
       for (int64_t r = 0; r < kW4Columns; ++r) {
-        out[r * k + at + i] = static_cast<float>(group.codes[i][r] - 8) * to_float(group.scales[r]);
+        const int code = group.codes[i][r], number = format == Format::w4n ? kW4nLevels[code] : code - 8;
+        out[r * k + at + i] = static_cast<float>(number) * to_float(group.scales[r]);
       }
     }
   }

@@ -183,7 +183,7 @@ TEST(Pack, InterleavedPanels) {
   const Source a = make_source(DType::f32, kN, kK, values);
   std::ranges::reverse(values);
   const Source b = make_source(DType::f32, kN, kK, values);
-  for (const Format format : {Format::bf16, Format::w8, Format::w4}) {
+  for (const Format format : {Format::bf16, Format::w8, Format::w4, Format::w4n}) {
     Matrix matrices[3];
     const PackJob jobs[] = {{.source = a.view, .format = format, .out = &matrices[0], .interleaved = 2},
                             {.source = b.view, .format = format, .out = &matrices[1], .interleaved = 2},

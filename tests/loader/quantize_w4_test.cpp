@@ -27,17 +27,18 @@ float normal(Random& random) {
 }
 
 // Column 0 has these weights, the others zeros.
-W4Group quantised(const std::vector<float>& weights) {
+W4Group quantised(const std::vector<float>& weights, Format format = Format::w4) {
   W4Group group = {};
   for (size_t i = 0; i < weights.size(); ++i) group.weights[i][0] = weights[i];
-  quantize_w4(&group, Format::w4, true);
+  quantize_w4(&group, format, true);
   return group;
 }
 
-std::vector<float> restored(const W4Group& group, size_t column = 0) {
+std::vector<float> restored(const W4Group& group, size_t column = 0, Format format = Format::w4) {
   std::vector<float> weights;
   for (const auto& codes : group.codes) {
-    weights.push_back(static_cast<float>(codes[column] - 8) * to_float(group.scales[column]));
+    const int number = format == Format::w4n ? kW4nLevels[codes[column]] : codes[column] - 8;
+    weights.push_back(static_cast<float>(number) * to_float(group.scales[column]));
   }
   return weights;
 }
@@ -106,6 +107,46 @@ TEST(QuantizeW4, SearchReducesTheError) {
     }
   }
   EXPECT_LT(found, 0.9 * plain);
+}
+
+TEST(QuantizeW4, LevelsStay) {
+  std::vector<float> weights;
+  for (int i = 0; i < 32; ++i) weights.push_back(static_cast<float>(kW4nLevels[i * 5 % 16]) / 64);
+  W4Group group = quantised(weights, Format::w4n);
+  for (int i = 0; i < 32; ++i) EXPECT_EQ(group.codes[i][0], i * 5 % 16) << i;
+  EXPECT_EQ(restored(group, 0, Format::w4n), weights);
+  EXPECT_EQ(group.scales[15].bits, 0);
+  for (float& w : weights) w = -w;
+  group = quantised(weights, Format::w4n);
+  EXPECT_EQ(to_float(group.scales[0]), -1.0f / 64);
+  EXPECT_EQ(restored(group, 0, Format::w4n), weights);
+}
+
+// Each weight has the nearest level, and the error of normally distributed ones is below w4's.
+TEST(QuantizeW4, LevelsAreTheNearest) {
+  Random random;
+  double levels = 0, steps = 0;
+  for (int i = 0; i < 300; ++i) {
+    W4Group group;
+    for (auto& row : group.weights) {
+      for (float& w : row) w = normal(random) * 0.5f;
+    }
+    quantize_w4(&group, Format::w4n, i % 2 == 0);
+    for (size_t c = 0; c < kW4Columns; ++c) {
+      const std::vector<float> weights = restored(group, c, Format::w4n);
+      levels += squared_error(group, c, weights);
+      const float scale = to_float(group.scales[c]);
+      for (size_t k = 0; k < weights.size(); ++k) {
+        const float distance = std::abs(group.weights[k][c] - weights[k]);
+        for (const int8_t level : kW4nLevels) {  // half a step of the levels decides
+          EXPECT_LE(distance, std::abs(group.weights[k][c] - level * scale) + 1.01f * std::abs(scale));
+        }
+      }
+    }
+    quantize_w4(&group, Format::w4, i % 2 == 0);
+    for (size_t c = 0; c < kW4Columns; ++c) steps += squared_error(group, c, restored(group, c));
+  }
+  EXPECT_LT(levels, 0.85 * steps);
 }
 
 // Without clipping the largest weight is off by half a step at most; with clipping it may be off by more.
