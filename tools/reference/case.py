@@ -28,6 +28,7 @@ class Case:
     norm_mean: float = 1.0  # of the norms' weights; Gemma stores them less one
     published_names: dict[str, str] | None = None  # of tensors beside a vision model, where transformers changed them
     mtp: bool = False  # the file has a layer that predicts one token more
+    absent: tuple[str, ...] = ()  # parts of names of tensors that the file lacks
     beside: tuple[str, ...] = ()  # tensors of other models that lie in the file too, of zeros
 
 

@@ -39,6 +39,8 @@ FILE_NAMES = {
         ".self_attn.k_norm.": ".attention.key_layernorm.",
         ".gate.e_score_correction_bias": ".gate.expert_bias",
     },
+    "axk1": {".mlp.post_mlp_layernorm.": ".post_mlp_layernorm."},
+    "mimo_v2_flash": {".self_attn.sinks": ".self_attn.attention_sink_bias"},
     "flint": {".self_attn.sinks": ".self_attn.softmax_offset"},
     "kolibri1": {
         ".mlp.gate.e_score_correction_bias": ".moe.router.expert_bias",
@@ -95,7 +97,9 @@ FUSED_IN_FILES = (
     "granitemoe_swa",
     "mistral4",
     "aria_text",
+    "dbrx",
     "lara_mini",
+    "llama4_text",
     *TRANSPOSED_IN_FILES,
     *STACKED_IN_FILES,
 )
@@ -103,6 +107,10 @@ FUSED_IN_FILES = (
 
 def name_in_file(name: str, model_type: str) -> str:
     """The file's name of a parameter of a model whose experts were split."""
+    if model_type == "dbrx":
+        for part, published in (("gate", "w1"), ("up", "v1"), ("down", "w2")):
+            name = re.sub(rf"experts\.\d+\.{part}_proj", f"experts.mlp.{published}", name)
+        return name
     if model_type in STACKED_IN_FILES:
         name = re.sub(r"moe\.experts\.(\d+\.)?(gate_up|gate|up)_proj(\.weight)?$", "moe.input_linear.weight", name)
         name = re.sub(r"moe\.experts\.(\d+\.)?down_proj(\.weight)?$", "moe.output_linear.weight", name)
@@ -138,10 +146,13 @@ class Expert(nn.Module):
 
 
 def expert_of(fused: nn.Module, e: int) -> Expert:
+    if type(fused).__name__ == "DbrxExperts":
+        gate, up, down = (w.view(fused.num_experts, -1, w.shape[1])[e] for w in (fused.mlp.w1, fused.mlp.v1, fused.mlp.w2))
+        return Expert(linear(gate), linear(up), linear(down.T))
     if not hasattr(fused, "gate_up_proj"):  # Nemotron-H
         return Expert(None, linear(fused.up_proj[e]), linear(fused.down_proj[e]))
     gate_up, down = fused.gate_up_proj[e], fused.down_proj[e]
-    if type(fused).__name__ == "AriaExperts":  # stored transposed
+    if type(fused).__name__ in ("AriaExperts", "Llama4TextExperts"):  # stored transposed
         gate_up, down = gate_up.T, down.T
     if not hasattr(fused, "gate_up_proj_bias"):
         gate, up = gate_up.chunk(2)
@@ -155,15 +166,24 @@ class SplitExperts(nn.ModuleList):
     """In place of a layer's fused experts."""
 
     def __init__(self, fused: nn.Module) -> None:
-        super().__init__(expert_of(fused, e) for e in range(len(fused.down_proj)))
-        if not hasattr(fused, "gate_up_proj"):
+        count = fused.num_experts if hasattr(fused, "num_experts") else len(fused.down_proj)
+        super().__init__(expert_of(fused, e) for e in range(count))
+        if type(fused).__name__ == "DbrxExperts":
+            self.activate = lambda gate, up: fused.mlp.activation_fn(gate) * up
+        elif not hasattr(fused, "gate_up_proj"):
             self.activate = lambda gate, up: fused.act_fn(up)
         elif hasattr(fused, "gate_up_proj_bias"):  # gpt-oss
             self.activate = lambda gate, up: fused._apply_gate(torch.stack((gate, up), -1).flatten(-2))
         else:
             self.activate = lambda gate, up: fused.act_fn(gate) * up
 
-    def forward(self, x: torch.Tensor, index: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, index: torch.Tensor | None = None, weights: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        if index is None:  # Llama 4: each expert has an equal share of the rows, already weighted
+            index = torch.arange(len(self)).repeat_interleave(len(x) // len(self))[:, None]
+            weights = torch.ones(len(x), 1)
+        shape, x = x.shape, x.flatten(0, -2)
         out = torch.zeros_like(x)
         for e, expert in enumerate(self):
             rows, place = torch.where(index == e)
@@ -172,7 +192,7 @@ class SplitExperts(nn.ModuleList):
             gate = expert.gate_proj(x[rows]) if hasattr(expert, "gate_proj") else None
             activated = self.activate(gate, expert.up_proj(x[rows]))
             out.index_add_(0, rows, weights[rows, place, None].to(x.dtype) * expert.down_proj(activated))
-        return out
+        return out.view(shape)
 
 
 def split_experts(model: nn.Module) -> nn.Module:
@@ -181,6 +201,6 @@ def split_experts(model: nn.Module) -> nn.Module:
         if type(module).__name__ == "Conv1D":
             model.set_submodule(name, linear(module.weight.T, module.bias))
     for name, module in list(model.named_modules()):
-        if re.search(r"\.(mlp|block_sparse_moe|feed_forward|mixer|layers\.\d+)\.experts$", name):
+        if re.search(r"\.(mlp|block_sparse_moe|feed_forward|ffn|mixer|layers\.\d+)\.experts$", name):
             model.set_submodule(name, SplitExperts(module))
     return model

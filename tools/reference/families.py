@@ -52,6 +52,7 @@ from layer_norm_configs import (
     STARCODER2,
     STARCODER2_WINDOW,
 )
+from mixture_families import MIXTURE_CASES
 from newer_configs import (
     APERTUS,
     ARCEE,
@@ -393,4 +394,4 @@ PLAIN_CASES = {
         GPT_NEOX_SEQUENTIAL, long_prompt=200, jitter="embed_in", notes="gelu_fast is the one with tanh."
     ),
 }
-CASES = PLAIN_CASES | RECURRENT_CASES | LATENT_CASES | ALTUP_CASES | GEMMA4_CASES | FURTHER_CASES | POSITION_CASES | SLIDING_CASES | CODED_CASES
+CASES = PLAIN_CASES | RECURRENT_CASES | LATENT_CASES | ALTUP_CASES | GEMMA4_CASES | FURTHER_CASES | POSITION_CASES | SLIDING_CASES | MIXTURE_CASES | CODED_CASES

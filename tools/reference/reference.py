@@ -24,17 +24,17 @@ from int_quantized import code_tensors
 from stored_codes import decoded_weights, write_plain
 from ternary import is_ternary
 
-KEEP_HEAD = ("lm_head", "output_projection")
+KEEP_HEAD = ("lm_head", "embed_out", "output_projection")
 # Sinks, no other attention, or none.
 ONLY_EAGER = (
-    "bloom", "falcon_mamba", "flint", "got_ocr2", "gpt_oss", "gpt_neo", "granite_swa", "granitemoe_swa", "mamba", "mamba2",
-    "mpt",
+    "bloom", "falcon_mamba", "flint", "got_ocr2", "gpt_oss", "gpt_neo", "gpt_neox_japanese", "granite_swa", "granitemoe_swa",
+    "mamba", "mamba2", "mimo_v2_flash", "mpt",
 )
 # Routers that are linear layers in transformers; AltUp's has two matrices of a few numbers behind it. Mamba 1's keys and
 # steps are exact, too, and Kimi's decays and gates of narrow vectors.
 ROUTERS = (
-    "mlp.gate.wg", ".mlp.router", "shared_expert_gate", ".altup.", ".router.proj", ".x_proj", ".dt_proj", ".f_b_proj",
-    ".g_b_proj",
+    "mlp.gate.wg", ".mlp.router", ".feed_forward.router", "shared_expert_gate", ".altup.", ".router.proj", ".router.layer",
+    ".x_proj", ".dt_proj", ".f_b_proj", ".g_b_proj",
 )
 
 
@@ -93,9 +93,10 @@ def wide_rms_norm(norm: nn.Module, x: torch.Tensor) -> torch.Tensor:
     if hasattr(norm, "with_scale"):  # Gemma 3n's
         weight = norm.weight if norm.with_scale else 1
         return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.eps)
-    if hasattr(norm, "eps"):  # Gemma's, whose weights are stored less one
+    if hasattr(norm, "eps") and not type(norm).__name__.startswith("Llama4"):  # Gemma's, whose weights are stored less one
         return (1 + norm.weight) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.eps)
-    return norm.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
+    eps = norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
+    return norm.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
 
 
 def wide_layer_norm(norm: nn.Module, x: torch.Tensor) -> torch.Tensor:
