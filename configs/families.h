@@ -16,9 +16,12 @@ namespace pinion {
 //                                kVectorRows in engine/model/layer_tensors.cpp. A norm that is absent is not computed;
 //                                an mlp without a gate is down(activation(up(x)))
 //   qkv_bias, o_bias, mlp_bias   true, false or FIELD
-//   qk_norm                      none, heads, rotated_heads, all_heads or layer_norm_heads, see QkNorm
-//   windows                      none, all, from_layer, pattern, pattern_after_first, pattern_between or without_rope:
-//                                the layers with a sliding window, see loader/config/attention_config.cpp
+//   qk_norm                      none, heads, rotated_heads, all_heads, layer_norm_heads or layer_norm, see QkNorm.
+//                                Without q_norm and k_norm in modules, norms have no weights, and only in layers
+//                                with positional encoding
+//   windows                      none, all, from_layer, pattern, pattern_after_dense, pattern_but_first,
+//                                pattern_after_first, pattern_between, without_rope or chunks: the layers with a
+//                                window, see loader/config/attention_config.cpp
 //
 // Optional entries, sizes and fields:
 //   extends                      another family, from whose description this one differs (configs/models/README.md)
@@ -86,6 +89,7 @@ namespace pinion {
 //   rope                         false: no layer has positional encoding
 //   rope_if                      {field, is}: no layer has it unless the field has this value
 //   rotary_dims                  FIELD with the number of rotated elements, in place of partial_rotary_factor
+//   attention_temperature        true: layers without positional encoding scale queries by attn_scale and floor_scale
 //   layer_thetas                 true: layer_rope_theta may list a theta for each layer
 //   rope_reversed                true: heads are rotated by the negative angle
 //   rope_theta, partial_rotary_factor    FIELD, if they have other names
@@ -98,8 +102,9 @@ namespace pinion {
 //
 // Experts:
 //   experts
-//     layers                     the layers with experts: all, all_but_first, types_or_all_but_first, sparse_step (see
-//                                loader/config/experts_config.cpp) or by_type (the type moe of `recurrence`)
+//     layers                     the layers with experts: all, all_but_first, types_or_all_but_first, sparse_step,
+//                                listed_or_step (see loader/config/experts_config.cpp) or by_type (the type moe of
+//                                `recurrence`)
 //     dense_count                FIELD of all_but_first; default: first_k_dense_replace
 //     if                         FIELD that switches experts on
 //     optional                   true: num_local_experts may be 0
@@ -108,7 +113,8 @@ namespace pinion {
 //     shared_size                FIELD with the intermediate size of the expert that every token activates
 //     shared_count               FIELD with its size in experts. modules then have shared_gate, shared_up, shared_down,
 //                                and shared_weight if a sigmoid weighs its output
-//     normalised                 FIELD: the weights of the chosen experts sum to 1; default: they do
+//     normalised                 false or FIELD: the weights of the chosen experts sum to 1; default: they do
+//     scales_inputs              true: weights are factors of the experts' inputs instead of their outputs
 //     sigmoid                    true: scores are sigmoids
 //     scale                      FIELD with a factor of the weights
 //     jitter                     FIELD: SparseMixer; logits within twice this relative distance share a softmax

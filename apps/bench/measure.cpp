@@ -21,7 +21,7 @@ double cache_bytes(const ModelConfig& config, KvType kv_type, int64_t position) 
   int64_t kv = 0;
   for (const LayerConfig& layer : config.layer) {
     const int64_t width = std::max(layer.head_dim, layer.value_dim);
-    const int64_t positions = layer.window > 0 ? std::min(layer.window, position + 1) : position + 1;
+    const int64_t positions = position + 1 - layer.first_seen(position);
     if (layer.attends) kv += positions * layer.kv_heads * 2 * (width * element_bytes + scale_bytes);
   }
   return static_cast<double>(kv + 2 * recurrent_state_of(config).bytes());

@@ -12,11 +12,6 @@ constexpr int64_t kAttentionRows = 60;
 
 int64_t chunk_of(int64_t position) { return position / kAttentionChunk; }
 
-// The first position that the token at `position` attends to.
-int64_t first_seen(const Layer& layer, int64_t position) {
-  return layer.window > 0 ? std::max<int64_t>(0, position + 1 - layer.window) : 0;
-}
-
 // One past the last position that it attends to. A pass has all tokens of a text whose tokens attend both ways.
 int64_t end_seen(const Pass& p, const Layer& layer, const Segment& segment, int64_t position) {
   if (!p.model.config.attends_both_ways) return position + 1;
@@ -27,7 +22,7 @@ int64_t end_seen(const Pass& p, const Layer& layer, const Segment& segment, int6
 AttentionSpan span_in(const Pass& p, const Layer& layer, int64_t position, int64_t end, int64_t chunk, int64_t head) {
   const int64_t start = chunk * kAttentionChunk;
   const std::vector<float>& slopes = p.model.config.score_slopes;
-  return {static_cast<int32_t>(std::max<int64_t>(0, first_seen(layer, position) - start)),
+  return {static_cast<int32_t>(std::max<int64_t>(0, layer.first_seen(position) - start)),
           static_cast<int32_t>(std::min<int64_t>(kAttentionChunk, end - start)), slopes.empty() ? 0.0f : slopes[head],
           static_cast<int32_t>(position - start)};
 }
@@ -86,7 +81,7 @@ void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const f
     const int64_t half = c.ropes[layer.rope].dims / 2;
     p.kernels.rope(out, angles.cos.data() + row * half, angles.sin.data() + row * half, half);
   }
-  if (c.qk_norm == QkNorm::rotated_heads) p.kernels.rms_norm(out, norms, layer.head_dim, c.norm_eps, out);
+  if (c.qk_norm == QkNorm::rotated_heads && norms) p.kernels.rms_norm(out, norms, layer.head_dim, c.norm_eps, out);
 }
 
 // The query of a row and head. In models with attention gates, the head's gate follows it.
@@ -201,7 +196,7 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
   const Segment& segment = p.segments.front();
   const int64_t position = segment.position;
   const int64_t d = segment.cache->layer(layer.slot).head_dim, group = layer.group();
-  const int64_t first_chunk = chunk_of(first_seen(layer, position));
+  const int64_t first_chunk = chunk_of(layer.first_seen(position));
   const int64_t chunks = chunk_of(position) - first_chunk + 1;
 
   std::fill(local.has_queries.begin(), local.has_queries.end(), false);
@@ -263,12 +258,12 @@ void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t
   const auto end = [&](int64_t row) { return end_seen(p, layer, segment, position(row)); };
 
   const int64_t last_chunk = chunk_of(end(last - 1) - 1);
-  for (int64_t chunk = chunk_of(first_seen(layer, position(first))); chunk <= last_chunk; ++chunk) {
+  for (int64_t chunk = chunk_of(layer.first_seen(position(first))); chunk <= last_chunk; ++chunk) {
     // Rows [from, to) attend to this chunk: it is behind earlier rows, and later rows' windows begin after it.
     int64_t from = first;
     while (chunk_of(end(from) - 1) < chunk) ++from;
     int64_t to = last;
-    while (chunk_of(first_seen(layer, position(to - 1))) > chunk) --to;
+    while (chunk_of(layer.first_seen(position(to - 1))) > chunk) --to;
     AttentionSpan spans[kAttentionRows];
     for (int64_t row = from; row < to; ++row) {
       spans[row - from] = span_in(p, layer, position(row), end(row), chunk, kv_head * group + row % group);
@@ -277,7 +272,7 @@ void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t
                  spans, local->scores.data(), local->next.from(0, d));
     // Rows before first_new have a state from earlier chunks; this chunk is the first one of the others.
     int64_t first_new = from;
-    while (first_new < to && chunk_of(first_seen(layer, position(first_new))) < chunk) ++first_new;
+    while (first_new < to && chunk_of(layer.first_seen(position(first_new))) < chunk) ++first_new;
     p.kernels.merge_attention(local->state.from(from - first, d), local->next.from(0, d), first_new - from, d);
     local->state.copy(first_new - first, local->next, first_new - from, to - first_new, d);
   }

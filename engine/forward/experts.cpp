@@ -163,6 +163,8 @@ void pack_tokens(const Pass& p, const Layer& layer, const ExpertInputs& inputs) 
       } else {
         std::copy_n(x, c.hidden_size, row);
       }
+      const float weight = c.experts.scales_inputs ? inputs.groups.weights[group.first + first + r] : 1.0f;
+      for (int64_t i = 0; weight != 1.0f && i < c.hidden_size; ++i) row[i] *= weight;
     }
     return out;
   });
@@ -239,8 +241,8 @@ void down(const Multiplier& m, const Pass& p, ExpertScratch& s, const Layer& lay
         for (int64_t r = 0; r < rows; ++r) {
           const int64_t entry = group.first + first + r;
           float* x = sums + groups.tokens[entry] * hidden + column;
-          const float* value = values + r * kPanelColumns;
-          for (int64_t at = 0; at < columns; ++at) x[at] += groups.weights[entry] * value[at];
+          const float *value = values + r * kPanelColumns, weight = c.experts.scales_inputs ? 1 : groups.weights[entry];
+          for (int64_t at = 0; at < columns; ++at) x[at] += weight * value[at];
         }
       });
     }
@@ -316,7 +318,7 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
   const ExpertInputs activated{m, groups, forms, inner};
   const auto row = [&](int64_t entry) { return p.activations.activation.data() + entry * inner; };
 
-  if (p.rows == 1) {
+  if (p.rows == 1 && !c.experts.scales_inputs) {
     in.quantize(y.values, 0);
     gate_and_up(begin_stage(worker, p, Stage::gate_up), p, layer, groups,
                 [&](int64_t) { return in.single(y.values, 0); });

@@ -129,7 +129,7 @@ void rope_angles(const RopeFrequencies& frequencies, int64_t position, float* co
 
 float query_scale(const Rope& rope, int64_t position) {
   if (rope.query_beta == 0.0) return 1.0f;
-  const auto lengths = static_cast<double>(position / rope.original_max_positions);
+  const auto lengths = static_cast<double>((position + rope.query_offset) / rope.original_max_positions);
   return static_cast<float>(1.0 + rope.query_beta * portable_log(1.0 + lengths));
 }
 

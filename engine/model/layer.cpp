@@ -48,8 +48,10 @@ void init_layer(const ModelConfig& config, int64_t index, Layer* out) {
   if (config.value_norm) out->v_norm = ones();
   if (!config.norm_weights) {
     for (const VectorRole role : {VectorRole::attention_norm, VectorRole::mlp_norm}) (*out)[role].weight = ones();
-    if (config.qk_norm != QkNorm::none) (*out)[VectorRole::q_norm].weight = (*out)[VectorRole::k_norm].weight = ones();
   }
+  const bool rotates = out->rope != kNoRope && config.ropes[out->rope].dims > 0;
+  const bool has_unit_norms = rotates && config.qk_norm != QkNorm::none && config.name("q_norm").empty();
+  if (has_unit_norms) (*out)[VectorRole::q_norm].weight = (*out)[VectorRole::k_norm].weight = ones();
   if (out->gate_sparsity > 0.0f) {
     out->gate_cut = static_cast<float>(normal_quantile(static_cast<double>(out->gate_sparsity)));
   }

@@ -152,6 +152,7 @@ void scale_latent_scores(ModelConfig* out) {
 //   pattern_between      all but the first two, the last, and every n-th from the second on (Flint)
 //   pattern_after_first  all but the first of every sliding_window_pattern (CWM)
 //   without_rope         layers without positional encoding (SmolLM3)
+//   chunks               layers with it, in chunks (Llama 4)
 // Next to layer_types the pattern is ignored and may have another form (EXAONE 4's "LLLG").
 std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const ModelConfig& config, bool enabled) {
   const int64_t first = rule == "from_layer" ? file.integer("max_window_layers", 0, 0, kMaxPositions) : 0;
@@ -168,8 +169,9 @@ std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const 
       if (rule == "pattern_between") sliding[i] = i >= 2 && i % period != 1 && i + 1 < config.layers;
       if (rule == "pattern_after_first") sliding[i] = i % period != 0;
       if (sliding[i] && !enabled) file.fail("sliding_window", "missing, but the family has sliding layers");
-      if (rule == "without_rope") sliding[i] = enabled && config.layer[i].rope == kNoRope;
-    } else if (types[i] == "sliding_attention" || types[i] == "local") {
+      const bool rotates = config.layer[i].rope != kNoRope;
+      if (rule == "without_rope" || rule == "chunks") sliding[i] = enabled && rotates == (rule == "chunks");
+    } else if (types[i] == (rule == "chunks" ? "chunked_attention" : "sliding_attention") || types[i] == "local") {
       sliding[i] = true;
       if (!enabled) file.fail("layer_types", "sliding layers without a window");
     } else if (types[i] != "full_attention" && types[i] != "global" && !config.layer[i].recurrent) {
@@ -201,13 +203,24 @@ void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig*
   if (!family.boolean("no_rope_layers", false)) return;
   std::vector<int64_t> with_rope = file.integers("no_rope_layers", 0, 1);
   const int64_t interval = file.integer("no_rope_layer_interval", {}, 1, kMaxLayers);
-  for (int64_t i = std::ssize(with_rope); i < out->layers && !file.has("no_rope_layers"); i++) {
+  for (int64_t i = with_rope.empty() ? 0 : out->layers; i < out->layers; i++) {
     with_rope.push_back((i + 1) % interval != 0);
   }
   if (std::ssize(with_rope) < out->layers) {
     return file.fail("no_rope_layers", "wrong length", std::to_string(out->layers), std::to_string(with_rope.size()));
   }
   for (int64_t i = 0; i < out->layers; i++) out->layer[i].rope = with_rope[i] ? 0 : kNoRope;
+}
+
+// Layers without positional encoding scale their queries (Llama 4): a rope of theirs, which rotates nothing, does it.
+void read_temperature(JsonFields& file, ModelConfig* out) {
+  Rope rope;
+  rope.query_offset = 1;
+  rope.query_beta = file.number("attn_scale", {}, 0.0, 1e3);
+  rope.original_max_positions = file.integer("floor_scale", {}, 1, kMaxPositions);
+  if (!file.boolean("attn_temperature_tuning")) return;
+  for (LayerConfig& layer : out->layer) layer.rope = layer.rope == kNoRope ? 1 : layer.rope;
+  out->ropes.push_back(std::move(rope));
 }
 
 // A theta for each layer (Granite 4.5); 0: no positional encoding.
@@ -318,6 +331,7 @@ void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
     add(scaling.object.empty() ? parameters : scaling);
   }
   if (family.boolean("layer_thetas", false)) read_layer_thetas(file, out);
+  if (family.boolean("attention_temperature", false)) read_temperature(file, out);
   scale_latent_scores(out);
 }
 
@@ -329,6 +343,7 @@ void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
   for (LayerConfig& layer : out->layer) {
     if (family.boolean("ropes_by_layer_type", false)) layer.rope = layer.window > 0;
     if (only_sliding_have_rope && layer.window == 0) layer.rope = kNoRope;
+    layer.chunked = family.text("windows") == "chunks";
   }
   if (family.boolean("full_layer_heads", false)) read_full_heads(file, out);
 }

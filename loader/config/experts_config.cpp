@@ -12,6 +12,7 @@ namespace {
 //   all_but_first             all but the first few
 //   types_or_all_but_first    mlp_layer_types lists them; if absent, all but the first few
 //   sparse_step               every n-th layer, except those in mlp_only_layers (Qwen) or out of a range (ERNIE)
+//   listed_or_step            moe_layers lists them; if absent, every n-th
 std::vector<bool> layers_with_experts(JsonFields& rules, JsonFields& file, int64_t layers) {
   const std::string rule = rules.text("layers");
   std::vector<bool> with(layers, true);
@@ -34,10 +35,13 @@ std::vector<bool> layers_with_experts(JsonFields& rules, JsonFields& file, int64
   const bool has_range = rules.boolean("has_range", false);
   const int64_t first = has_range ? file.integer("moe_layer_start_index", 0, 0, kMaxLayers) : 0;
   const int64_t last = has_range ? file.integer("moe_layer_end_index", -1, -1, kMaxLayers) : -1;  // -1: no limit
+  const bool is_listed = rule == "listed_or_step" && file.has("moe_layers");
   const std::vector<int64_t> without = file.integers("mlp_only_layers", 0, kMaxLayers);
+  const std::vector<int64_t> listed = is_listed ? file.integers("moe_layers", 0, kMaxLayers) : without;
   for (int64_t i = 0; i < layers; i++) {
     const bool in_range = i >= first && (last < 0 || i <= last);
-    with[i] = i % step == offset && in_range && std::ranges::find(without, i) == without.end();
+    const bool is_in = std::ranges::find(listed, i) != listed.end();
+    with[i] = is_listed ? is_in : i % step == offset && in_range && !is_in;
   }
   return with;
 }
@@ -139,8 +143,8 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   experts.router_bias = rules.boolean("router_bias", false);
   experts.fused = rules.boolean("fused", false);
   experts.stacked = rules.boolean("stacked", false);
-  const std::string normalised = rules.text("normalised", "");
-  experts.normalised = normalised.empty() || file.boolean(normalised);
+  experts.scales_inputs = rules.boolean("scales_inputs", false);
+  experts.normalised = !rules.has("normalised") || read_switch(rules, "normalised", file);
   if (!by_type) {
     const std::vector<bool> with = layers_with_experts(rules, file, out->layers);
     for (int64_t i = 0; i < out->layers; ++i) out->layer[i].has_experts = with[i];

@@ -26,7 +26,7 @@ enum class RopeKind : uint8_t { none, linear, dynamic, yarn, llama3, longrope, p
 struct Rope {
   RopeKind kind = RopeKind::none;
   double theta = 10000.0;
-  int64_t dims = 0;                    // rotated elements of a head, its first ones; even
+  int64_t dims = 0;                    // rotated elements of a head, its first ones; even; 0: only scales queries
   int64_t turning = 0;                 // [proportional] of `dims`: the frequencies of the others are 0
   double factor = 1.0;                 // [all but none] context extension
   int64_t original_max_positions = 0;  // [yarn, llama3, longrope] context length of pretraining
@@ -35,7 +35,9 @@ struct Rope {
   double mscale = 0.0, mscale_all_dim = 0.0;  // [yarn] 0: absent
   double beta_fast = 32.0, beta_slow = 1.0;   // [yarn]
   bool truncate = true;                       // [yarn] rounds the ends of the ramp to integers
-  double query_beta = 0.0;           // queries times 1 + beta * log(1 + floor(position / original_max_positions))
+  // Queries times 1 + beta * log(1 + floor((position + query_offset) / original_max_positions))
+  double query_beta = 0.0;
+  int64_t query_offset = 0;
   std::vector<double> short_factor;  // [longrope] [dims / 2] for sequences within original_max_positions
   std::vector<double> long_factor;   // [longrope] [dims / 2] for longer sequences
 };
@@ -86,11 +88,12 @@ struct ExpertsConfig {
   // of a group is the sum of its group_best highest scores.
   int64_t groups = 1, groups_kept = 1, group_best = 1;
   bool router_bias = false;
-  float near = 0.0f;     // SparseMixer: largest relative distance of logits that share a softmax; 0: other rules
-  bool fused = false;    // the experts of a layer share tensors, transposed (loader/quant/stored_weights.h)
-  bool halves = false;   // fused without biases, and gate's columns precede up's
-  bool stacked = false;  // the experts of a layer share tensors [experts, rows, inputs]
-  bool mxfp4 = false;    // fused experts are MXFP4 codes
+  float near = 0.0f;           // SparseMixer: largest relative distance of logits that share a softmax; 0: other rules
+  bool fused = false;          // the experts of a layer share tensors, transposed (loader/quant/stored_weights.h)
+  bool halves = false;         // fused without biases, and gate's columns precede up's
+  bool stacked = false;        // the experts of a layer share tensors [experts, rows, inputs]
+  bool scales_inputs = false;  // weights are factors of the experts' inputs; false: of their outputs
+  bool mxfp4 = false;          // fused experts are MXFP4 codes
 
   // Bytes (or parameters) of the experts that `tokens` tokens can activate, out of `all` bytes of all experts.
   int64_t max_active(int64_t all, int64_t tokens) const {
@@ -190,10 +193,16 @@ struct LayerConfig {
   bool values_are_keys = false;     // values are the keys before norm and rope; there is no v
   int64_t mlp_size = 0;             // intermediate size
   int64_t window = 0;               // positions that a token attends to, including its own; 0: all
+  bool chunked = false;             // instead, its chunk: the window begins at a multiple of its size
   int32_t rope = 0;                 // index in ModelConfig::ropes; kNoRope: no positional encoding
   int64_t kv_layer = kOwnKv;        // the earlier layer whose keys and values it reads
   float gate_sparsity = 0.0f;       // fraction of the gate's outputs to set to zero
 
+  // The first position that the token at `position` attends to.
+  int64_t first_seen(int64_t position) const {
+    if (chunked && window > 0) return position - position % window;
+    return window > 0 ? std::max<int64_t>(0, position + 1 - window) : 0;
+  }
   bool owns_kv() const { return kv_layer == kOwnKv; }
   int64_t group() const { return heads / kv_heads; }      // query heads of a kv head
   int64_t attended() const { return heads * value_dim; }  // width of the heads' outputs

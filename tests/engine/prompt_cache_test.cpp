@@ -204,13 +204,15 @@ TEST_P(PromptCacheTest, SameBytesOnEveryMachine) {
     const std::string name = file.filename();
     hash = hash_bytes(std::as_bytes(std::span(name)), hash);
   }
-  const std::map<std::string, std::string> expected = {
-      {"qwen3", "df34dba605130f5a"}, {"qwen3_5", "31404c6ca65a39ae"}, {"lfm2", "60c5e8cb4ff57cb9"}};
+  const std::map<std::string, std::string> expected = {{"qwen3", "df34dba605130f5a"},
+                                                       {"qwen3_5", "31404c6ca65a39ae"},
+                                                       {"lfm2", "60c5e8cb4ff57cb9"},
+                                                       {"llama4", "bbd78a568842e821"}};
   EXPECT_EQ(hash_text(hash), expected.at(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Recurrent, PromptCacheDamage, testing::Values("qwen3_5"));
-INSTANTIATE_TEST_SUITE_P(Families, PromptCacheTest, testing::Values("qwen3", "qwen3_5", "lfm2"));
+INSTANTIATE_TEST_SUITE_P(Families, PromptCacheTest, testing::Values("qwen3", "qwen3_5", "lfm2", "llama4"));
 
 }  // namespace
 }  // namespace pinion

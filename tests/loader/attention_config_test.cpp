@@ -31,6 +31,25 @@ TEST(SmolLM3, LayersWithoutRope) {
       << "transformers' Llama does not read it";
 }
 
+TEST(Llama4, ChunksWhereRopeIs) {
+  const char* as_scout = R"({"attention_chunk_size": 20, "no_rope_layers": [], "floor_scale": 16, "attn_scale": 0.3})";
+  const ModelConfig config = read("Llama4ForCausalLM", as_scout);
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{20, 20, 20, 0}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::rope), (Ropes{0, 0, 0, 1}));
+  EXPECT_EQ(config.layer[0].first_seen(39), 20);
+  EXPECT_EQ(config.layer[0].first_seen(40), 40);
+  EXPECT_EQ(config.ropes[1].dims, 0) << "only scales queries";
+  EXPECT_EQ(config.ropes[1].query_beta, 0.3);
+  const ModelConfig untuned = read("Llama4ForCausalLM", R"({"attn_temperature_tuning": false})");
+  EXPECT_EQ(by_layer(untuned, &LayerConfig::rope), (Ropes{0, 0, 0, kNoRope}));
+  EXPECT_EQ(read("Llama4ForCausalLM", R"({"attention_chunk_size": null})").layer[0].window, 0);
+  EXPECT_EQ(message("Llama4ForCausalLM", R"({"layer_types": ["sliding_attention", "full_attention", "full_attention",
+      "full_attention"]})"),
+            "config.json: layer_types: unknown layer type: \"sliding_attention\"");
+  EXPECT_EQ(message("Llama4ForCausalLM", R"({"is_causal": false})"),
+            "config.json: is_causal: not supported: want true, have false");
+}
+
 TEST(Phi3, FusedTensorsAndPartialRotation) {
   const ModelConfig config = read("Phi3ForCausalLM", R"({"partial_rotary_factor": 0.75, "sliding_window": 20})");
   EXPECT_EQ(config.name("q"), "model.layers.{}.self_attn.qkv_proj");

@@ -235,6 +235,17 @@ TEST(Glm4Moe, SigmoidRouting) {
             "config.json: mlp_only_layers: leaves no layer with experts");
 }
 
+TEST(Llama4, LayersWithExperts) {
+  const ModelConfig config = read("Llama4ForCausalLM", R"({"interleave_moe_layer_step": 2, "intermediate_size": 20})");
+  EXPECT_EQ(by_layer(config, &LayerConfig::has_experts), (std::vector<bool>{false, true, false, true}));
+  EXPECT_TRUE(config.experts.sigmoid && config.experts.scales_inputs && !config.experts.normalised);
+  EXPECT_EQ(config.experts.inner_size, 20);
+  EXPECT_EQ(config.experts.shared_size, 20);
+  EXPECT_EQ(config.layer[0].mlp_size, 16384) << "of dense layers";
+  const ModelConfig listed = read("Llama4ForCausalLM", R"({"moe_layers": [0, 3], "interleave_moe_layer_step": 2})");
+  EXPECT_EQ(by_layer(listed, &LayerConfig::has_experts), (std::vector<bool>{true, false, false, true}));
+}
+
 TEST(Qwen35Moe, AllLayersHaveExperts) {
   const ModelConfig config = read("Qwen3_5MoeForCausalLM", R"({"num_experts": 6, "num_experts_per_tok": 2,
       "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40, "mtp_num_hidden_layers": 1})");

@@ -340,7 +340,7 @@ TEST(ModelConfig, UnknownArchitectureSuggestsSimilarNames) {
                                                    : text.substr(begin.size(), text.size() - begin.size() - end.size());
   };
   EXPECT_EQ(perhaps("LlamaForCasualLM"),
-            ", perhaps LlamaForCausalLM, MllamaForCausalLM, MllamaForConditionalGeneration");
+            ", perhaps LlamaForCausalLM, Llama4ForCausalLM, Llama4ForConditionalGeneration");
   EXPECT_EQ(perhaps("Mistrl3ForCausalLM"),
             ", perhaps Mistral3ForConditionalGeneration, Mistral4ForCausalLM, MistralForCausalLM");
   EXPECT_EQ(perhaps("Qwen3OmniForCausalLM"), ", perhaps Qwen3ForCausalLM, Qwen3MoeForCausalLM, Qwen3NextForCausalLM");
