@@ -211,18 +211,18 @@ void add_shared(const Pass& p, const Choices& choices, int64_t column, int64_t c
   }
 }
 
-// Adds the experts' outputs to the residual stream, or to `branch` if a norm of their sum follows. A task adds all
-// experts to its columns in a fixed order: the shared expert first, then the others in ascending order.
+// Adds the experts' outputs to the residual stream, or to `branch` with sums_experts(). A task adds all experts to its
+// columns in a fixed order: the shared expert first, then the others in ascending order.
 template <class InputOf>
 void down(const Multiplier& m, const Pass& p, ExpertScratch& s, const Layer& layer, const Choices& choices,
           const ExpertGroups& groups, InputOf input_of) {
   const ModelConfig& c = p.model.config;
   const bool is_apart = layer[VectorRole::expert_norm].weight;
-  const bool is_normed = layer[VectorRole::mlp_out_norm].weight, has_shared = c.experts.shared_size > 0;
-  float* sums = is_apart ? s.sums.data() : is_normed ? p.activations.branch.data() : p.activations.x.data();
-  const bool clears = is_apart || (is_normed && !has_shared);
+  const bool is_summed = sums_experts(c, layer), has_shared = c.experts.shared_size > 0;
+  float* sums = is_apart ? s.sums.data() : is_summed ? p.activations.branch.data() : p.activations.x.data();
+  const bool clears = is_apart || (is_summed && !has_shared);
   const int64_t hidden = c.hidden_size;
-  const Epilogue scaled = {.alpha = is_normed ? 1.0f : c.branch_scale};
+  const Epilogue scaled = {.alpha = is_summed ? 1.0f : c.branch_scale};
   const Kernels& kernels = m.table();
   Tile tile;
   alignas(kAlignmentBytes) float values[kTileRows * kPanelColumns];

@@ -55,6 +55,11 @@ void group_by_expert(const Choices& choices, int64_t tokens, int64_t per_token, 
 
 // --- The layer
 
+// The experts' sum goes to Activations::branch, because it is normed, or because attention still reads the stream.
+inline bool sums_experts(const ModelConfig& config, const Layer& layer) {
+  return layer[VectorRole::mlp_out_norm].weight || (config.parallel_branches && layer.has_experts);
+}
+
 // Scratch of one worker.
 struct LocalExpertScratch {
   Choices choices;      // of a single token

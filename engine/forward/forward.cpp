@@ -108,13 +108,13 @@ void join_hidden(Worker& worker, const Pass& p) {
   project(m, both, {{&mtp.fc, p.activations.x.data()}});
 }
 
-// x = factor (x + scale norm(branch)).
+// x = factor (x + scale norm(branch)). Without weights there is no norm.
 void add_normed(Worker& worker, const Pass& p, const Vector& norm, float factor) {
   const ModelConfig& c = p.model.config;
   worker.for_each(p.rows, [&](int64_t row) {
     float* x = p.activations.x.data() + row * c.hidden_size;
     float* branch = p.activations.branch.data() + row * c.hidden_size;
-    normalize(p, norm, branch, branch);
+    if (norm.weight) normalize(p, norm, branch, branch);
     for (int64_t i = 0; i < c.hidden_size; ++i) x[i] = (x[i] + c.branch_scale * branch[i]) * factor;
   });
   worker.barrier();
@@ -203,6 +203,19 @@ void add_mlp_and_experts(Worker& worker, const Pass& p, Scratch& s, const Layer&
   add_normed(worker, p, layer[VectorRole::mlp_out_norm], factor_after_mlp(p, layer));
 }
 
+// Adds the shared expert and the experts to the stream, or sums them in `branch`.
+void add_mixture(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, const Input& y, int64_t index) {
+  if (layer[MatrixRole::up].rows.count == 0) trace_input(worker, p.trace, index, Stage::gate_up, y);
+  route(worker, p, s.experts, layer, y);
+  if (layer[MatrixRole::up].rows.count > 0) {  // the shared expert; its output stays in `branch` while others read x
+    activate(worker, p, layer, y, index);
+    const Input in = activated_input(worker, p, layer, index);
+    project(begin_stage(worker, p, Stage::down), in, {{&layer[MatrixRole::down], p.activations.branch.data()}},
+            {.alpha = sums_experts(p.model.config, layer) ? 1.0f : p.model.config.branch_scale});
+  }
+  add_experts(worker, p, s.experts, layer, y);
+}
+
 void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
   const bool is_apart = layer[VectorRole::expert_norm].weight;  // the router reads another input
   const Input y =
@@ -214,15 +227,7 @@ void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int6
     activate(worker, p, layer, y, index);
     return add_down(worker, p, layer, index);
   }
-  if (layer[MatrixRole::up].rows.count == 0) trace_input(worker, p.trace, index, Stage::gate_up, y);
-  route(worker, p, s.experts, layer, y);
-  if (layer[MatrixRole::up].rows.count > 0) {  // the shared expert; its output stays in `branch` while others read x
-    activate(worker, p, layer, y, index);
-    const Input in = activated_input(worker, p, layer, index);
-    project(begin_stage(worker, p, Stage::down), in, {{&layer[MatrixRole::down], p.activations.branch.data()}},
-            {.alpha = norm.weight ? 1.0f : p.model.config.branch_scale});
-  }
-  add_experts(worker, p, s.experts, layer, y);
+  add_mixture(worker, p, s, layer, y, index);
   if (norm.weight) add_normed(worker, p, norm, factor_after_mlp(p, layer));
 }
 
@@ -233,14 +238,14 @@ void add_parallel_branches(Worker& worker, const Pass& p, Scratch& s, const Laye
     activate(worker, p, layer, both, index);
     add_attention(worker, p, s, layer, both, index);
   } else {
-    const Multiplier m = begin_stage(worker, p, Stage::mlp_norm);
-    const InputForms forms = forms_of(layer, {Stage::gate_up});
-    activate(worker, p, layer, normalized(m, p, layer[VectorRole::mlp_norm], forms), index);
+    const Input y = normalized(begin_stage(worker, p, Stage::mlp_norm), p, layer[VectorRole::mlp_norm],
+                               forms_of(layer, {Stage::router, Stage::gate_up}));
+    layer.has_experts ? add_mixture(worker, p, s, layer, y, index) : activate(worker, p, layer, y, index);
     add_attention(worker, p, s, layer, attention_input(worker, p, layer), index);
   }
   trace_x(worker, p, {index, Stage::o});
   if (p.trace) worker.barrier();  // trace_x reads x, and for a single row down would change it without a barrier before
-  add_down(worker, p, layer, index);
+  layer.has_experts ? add_normed(worker, p, {}, 1.0f) : add_down(worker, p, layer, index);
 }
 
 // Writes the final norm of all rows to Pass::hidden. No barrier: only the caller of the pass reads it.
@@ -258,8 +263,8 @@ void make_activations(const Model& model, const Kernels& kernels, int64_t tokens
   const ModelConfig& c = model.config;
   Activations& s = *out;
   sizer->make(&s.x, tokens * c.hidden_size);
-  const bool has_out_norms = std::ranges::any_of(model.layers, [](const Layer& l) {
-    return l[VectorRole::attention_out_norm].weight || l[VectorRole::mlp_out_norm].weight;
+  const bool has_out_norms = std::ranges::any_of(model.layers, [&](const Layer& l) {
+    return l[VectorRole::attention_out_norm].weight || sums_experts(model.config, l);
   });
   if (has_out_norms || c.experts.shared_size > 0 || model.head_dense.rows.count > 0)
     sizer->make(&s.branch, tokens * c.hidden_size);

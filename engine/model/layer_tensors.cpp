@@ -201,12 +201,12 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::shared_weight, "shared_weight", P::experts, S::router, nothing, kOneIfShared, kHidden},
     {M::gate, "shared_gate", P::experts, S::gate_up, panels, kShared, kHidden, {}, kMlpBias},
     {M::up, "shared_up", P::experts, S::gate_up, panels, kShared, kHidden, {}, kMlpBias},
-    {M::down, "shared_down", P::experts, S::down, panels, kHidden, kShared, {}, kMlpBias, {}, &O::down},
+    {M::down, "shared_down", P::experts, S::down, panels, kHidden, kShared, {}, kMlpBias, {}, &O::experts},
     {M::layer_gate, "layer_gate", P::layer, S::layer_gate, nothing, kLayerInput, kHidden},
     {M::layer_out, "layer_out", P::layer, S::layer_out, nothing, kHidden, kLayerInput},
     {M::gate, "expert_gate", P::expert, S::gate_up, panels, kExpert, kHidden, {}, kMlpBias},
     {M::up, "expert_up", P::expert, S::gate_up, panels, kExpert, kHidden, {}, kMlpBias},
-    {M::down, "expert_down", P::expert, S::down, panels, kHidden, kExpert, {}, kMlpBias, {}, &O::down},
+    {M::down, "expert_down", P::expert, S::down, panels, kHidden, kExpert, {}, kMlpBias, {}, &O::experts},
     {M::layer_input, "layer_input", P::model, S::embed, nothing, kLayerInputs, kHidden, {}, {}, &O::layer_input},
     {M::altup_in, "altup_in", P::altup, S::embed, nothing, kHidden, kHidden},
     {M::altup_out, "altup_out", P::altup, S::altup, nothing, kHidden, kHidden},
@@ -381,10 +381,11 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
 
 int64_t vector_parameters(const ModelConfig& config) {
   int64_t count = config.layer_input.size;
+  const bool is_one_norm = config.parallel_branches && config.name("mlp_norm") == config.name("attention_norm");
   const int64_t norms = 1 + !config.name("embedding_norm").empty() + !config.name("head_norm").empty();
   if (config.norm_weights) count += norms * config.hidden_size * (config.norm_bias ? 2 : 1);
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    for (const VectorTensor& vector : layer_vectors(config, layer)) count += vector.n;
+    for (const VectorTensor& v : layer_vectors(config, layer)) count += is_one_norm && v.role == V::mlp_norm ? 0 : v.n;
   }
   return count;
 }

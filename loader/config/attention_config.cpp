@@ -149,6 +149,7 @@ void scale_latent_scores(ModelConfig* out) {
 // The layers with a sliding window, from layer_types or, if that is absent, from the family's rule:
 //   from_layer           layers from max_window_layers on (Qwen)
 //   pattern              all but every sliding_window_pattern-th (Gemma)
+//   pattern_after_dense  pattern, counted from the first layer with experts on (Cohere)
 //   pattern_between      all but the first two, the last, and every n-th from the second on (Flint)
 //   pattern_after_first  all but the first of every sliding_window_pattern (CWM)
 //   without_rope         layers without positional encoding (SmolLM3)
@@ -156,6 +157,7 @@ void scale_latent_scores(ModelConfig* out) {
 // Next to layer_types the pattern is ignored and may have another form (EXAONE 4's "LLLG").
 std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const ModelConfig& config, bool enabled) {
   const int64_t first = rule == "from_layer" ? file.integer("max_window_layers", 0, 0, kMaxPositions) : 0;
+  const int64_t dense = rule == "pattern_after_dense" ? file.integer("first_k_dense_replace", 0, 0, kMaxLayers) : 0;
   std::vector<bool> sliding(config.layers, false);
   const std::vector<std::string> types = file.texts("layer_types");
   const bool has_pattern = rule.starts_with("pattern");
@@ -165,7 +167,7 @@ std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const 
   for (int64_t i = 0; i < config.layers; i++) {
     if (types.empty()) {
       if (rule == "from_layer") sliding[i] = enabled && i >= first;
-      if (rule == "pattern") sliding[i] = (i + 1) % period != 0;
+      if (rule == "pattern" || rule == "pattern_after_dense") sliding[i] = i >= dense && (i + 1 - dense) % period != 0;
       if (rule == "pattern_between") sliding[i] = i >= 2 && i % period != 1 && i + 1 < config.layers;
       if (rule == "pattern_after_first") sliding[i] = i % period != 0;
       if (sliding[i] && !enabled) file.fail("sliding_window", "missing, but the family has sliding layers");

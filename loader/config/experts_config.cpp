@@ -131,6 +131,7 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const int64_t most_shared = kMaxK / std::max<int64_t>(1, experts.inner_size);
   if (!shared_size.empty()) experts.shared_size = file.integer(shared_size, {}, 0, kMaxK);
   if (!shared_count.empty()) experts.shared_size = experts.inner_size * file.integer(shared_count, {}, 0, most_shared);
+  if (experts.shared_size > 0) out->output_scales.experts = static_cast<float>(rules.number("sum_scale", 1.0));
   read_groups(rules, file, &experts);
   if (family.fields("modules").has("router_scale")) {
     out->output_scales.router = 1.0f / std::sqrt(static_cast<float>(out->hidden_size));
@@ -147,7 +148,11 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   experts.normalised = !rules.has("normalised") || read_switch(rules, "normalised", file);
   if (!by_type) {
     const std::vector<bool> with = layers_with_experts(rules, file, out->layers);
-    for (int64_t i = 0; i < out->layers; ++i) out->layer[i].has_experts = with[i];
+    const bool others_rotate = rules.boolean("others_rotate", false);
+    for (int64_t i = 0; i < out->layers; ++i) {
+      out->layer[i].has_experts = with[i];
+      if (others_rotate && !with[i]) out->layer[i].rope = 0;
+    }
   }
   if (!has_experts()) file.fail("mlp_only_layers", "leaves no layer with experts");
   if (!family.error) family.error = rules.error;

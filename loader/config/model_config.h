@@ -162,6 +162,7 @@ struct OutputScales {
   float qkv = 1.0f, key = 1.0f;  // k is multiplied by both
   float o = 1.0f, gate = 1.0f, down = 1.0f;
   float state_z = 1.0f, state_a = 1.0f, state_out = 1.0f;
+  float experts = 1.0f;      // of down of experts and the shared expert
   float layer_input = 1.0f;  // Gemma 3n: 1 / sqrt(hidden_size)
   float router = 1.0f;       // Gemma 4: the same
 };

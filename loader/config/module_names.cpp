@@ -18,10 +18,8 @@ void read_selection(JsonFields& family, TensorSelection* out) {
 void read_parallel_norm(JsonFields& family, ModelConfig* out) {
   if (!out->parallel_branches) return;
   if (const std::string& norm = out->name("parallel_mlp_norm"); !norm.empty()) out->names["mlp_norm"] = norm;
-  out->shared_norm = out->name("mlp_norm") == out->name("attention_norm");
-  if (recurrent_layers(*out) > 0 || out->experts.count > 0) {
-    family.fail("parallel_branches", "not supported beside experts or recurrent layers");
-  }
+  out->shared_norm = out->name("mlp_norm") == out->name("attention_norm") && out->experts.count == 0;
+  if (recurrent_layers(*out) > 0) family.fail("parallel_branches", "not supported beside recurrent layers");
 }
 
 // Some files have MTP layers after the model's own.

@@ -246,6 +246,22 @@ TEST(Llama4, LayersWithExperts) {
   EXPECT_EQ(by_layer(listed, &LayerConfig::has_experts), (std::vector<bool>{true, false, false, true}));
 }
 
+TEST(Cohere2Moe, DenseLayersSeeEverythingAndRotate) {
+  const char* as_dense = R"({"first_k_dense_replace": 2, "prefix_dense_intermediate_size": 40, "num_shared_experts": 1,
+      "sliding_window_pattern": 2, "rms_norm_eps": 1e-6})";
+  const ModelConfig config = read("Cohere2MoeForCausalLM", as_dense);
+  EXPECT_EQ(by_layer(config, &LayerConfig::has_experts), (std::vector<bool>{false, false, true, true}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (std::vector<int64_t>{0, 0, 4096, 0}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::rope), (std::vector<int32_t>{0, 0, 0, kNoRope}));
+  EXPECT_EQ(config.output_scales.experts, 0.5f) << "the average";
+  EXPECT_FALSE(config.layer_norm || config.shared_norm);
+  EXPECT_EQ(config.layer[0].mlp_size, 40);
+  const ModelConfig sum = read("Cohere2MoeForCausalLM", R"({"shared_expert_combination_strategy": "sum",
+      "num_shared_experts": 1, "expert_selection_fn": "sigmoid", "norm_topk_prob": false})");
+  EXPECT_EQ(sum.output_scales.experts, 1.0f);
+  EXPECT_TRUE(sum.layer_norm && sum.experts.sigmoid && !sum.experts.normalised);
+}
+
 TEST(Qwen35Moe, AllLayersHaveExperts) {
   const ModelConfig config = read("Qwen3_5MoeForCausalLM", R"({"num_experts": 6, "num_experts_per_tok": 2,
       "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40, "mtp_num_hidden_layers": 1})");
