@@ -64,14 +64,16 @@ namespace pinion {
 //                                -0.5; `times`, another {field, power}, is a second factor; `optional`: the
 //                                default applies if the field is null
 //   score_cap, logit_cap         FIELD
-//   output_scales                {qkv, key, o, gate_down, state_in, state_slices, state_out: FIELD}, see OutputScales.
-//                                gate_down is a list of two numbers, state_slices of five: the slices z, x, B, C and dt
-//                                of the output of state_in
+//   output_scales                {qkv, key, value, o, gate_down, state_in, state_slices, state_out: FIELD}, see
+//                                OutputScales. gate_down is a list of two numbers, state_slices of five: the slices
+//                                z, x, B, C and dt of the output of state_in
 //   head_bias                    true or FIELD: the head has a bias
 //
 // Attention:
 //   qkv_by_head                  true: q, k and v are one module that holds, for each kv head, its queries, k and v
 //   qkv_limit                    FIELD: q, k and v are clamped
+//   value_dim                    FIELD with the width of a head's values, if it is not head_dim
+//   sliding_kv_heads             factor of the number of kv heads in layers with a window
 //   attention_gate               true: q holds a gate next to each query. In modules: a matrix of the gates
 //   gate_by_head, gate_softplus  true: these are one gate for each head; softplus instead of sigmoids
 //   half_window                  true: the window is half of the field's number
@@ -86,6 +88,7 @@ namespace pinion {
 //   shared_kv                    FIELD with the number of layers, at the end, that read keys and values of earlier ones
 //   shared_kv_wide_mlp           FIELD: such layers have mlps of twice the size
 //   sinks                        (in modules) a tensor with one extra softmax score for each head
+//   sliding_sinks                true: only layers with a window have sinks
 //   rope                         false: no layer has positional encoding
 //   rope_if                      {field, is}: no layer has it unless the field has this value
 //   rotary_dims                  FIELD with the number of rotated elements, in place of partial_rotary_factor

@@ -17,7 +17,7 @@ constexpr SizeRule kFirstNorm = [](Config c, LayerOf l) {
 constexpr SizeRule kTwiceHidden = [](Config c, LayerOf) { return 2 * c.hidden_size; };
 constexpr SizeRule kVocabulary = [](Config c, LayerOf) { return c.vocab_size; };
 constexpr SizeRule kOne = [](Config, LayerOf) { return int64_t{1}; };
-constexpr SizeRule kHeads = [](Config, LayerOf l) { return l.heads; };
+constexpr SizeRule kSinks = [](Config, LayerOf l) { return l.has_sinks ? l.heads : 0; };
 constexpr SizeRule kAllHeads = [](Config, LayerOf l) { return l.heads * l.head_dim; };
 constexpr SizeRule kQueries = [](Config c, LayerOf l) {
   return c.latent.query_rank > 0 ? 0 : l.heads * c.query_stride(l);
@@ -25,7 +25,9 @@ constexpr SizeRule kQueries = [](Config c, LayerOf l) {
 constexpr SizeRule kKeys = [](Config c, LayerOf l) {
   return c.latent.rank > 0 || !l.owns_kv() ? 0 : l.kv_heads * l.head_dim;
 };
-constexpr SizeRule kValues = [](Config c, LayerOf l) { return l.values_are_keys ? 0 : kKeys(c, l); };
+constexpr SizeRule kValues = [](Config c, LayerOf l) {
+  return l.values_are_keys ? 0 : kKeys(c, l) / l.head_dim * l.value_dim;
+};
 constexpr SizeRule kAttended = [](Config, LayerOf l) { return l.attended(); };
 constexpr SizeRule kGates = [](Config c, LayerOf l) { return c.gate_by_head ? l.heads : l.attended(); };
 constexpr SizeRule kQueryRank = [](Config c, LayerOf) { return c.latent.query_rank; };
@@ -167,7 +169,7 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::latent_k_rope, "kv_a", P::attention, S::qkv, nothing, kLatentRope, kHidden, kLatentRopeOrder, kLatentBias},
     {M::q, "q", P::attention, S::qkv, kv_heads, kQueries, kHidden, kQueryOrder, kQkvBias, &O::qkv},
     {M::k, "k", P::attention, S::qkv, kv_heads, kKeys, kHidden, kKeyOrder, kQkvBias, &O::qkv, &O::key},
-    {M::v, "v", P::attention, S::qkv, kv_heads, kValues, kHidden, kValueOrder, kQkvBias, &O::qkv},
+    {M::v, "v", P::attention, S::qkv, kv_heads, kValues, kHidden, kValueOrder, kQkvBias, &O::qkv, &O::value},
     {M::attention_gate, "attention_gate", P::attention, S::qkv, kv_heads, kGates, kHidden},
     {M::latent_q, "q_b", P::attention, S::q_latent, kv_heads, kAllHeads, kQueryRank, kQueryOrder},
     {M::latent_k, "kv_b", P::attention, S::kv_latent, kv_heads, kLatentKeys, kLatentRank, kLatentKeyOrder},
@@ -230,7 +232,7 @@ constexpr VectorRow kVectorRows[] = {
     {V::k_norm, "k_norm", ".weight", P::attention, kKeyNorm, F::head_norm},
     {V::latent_q_norm, "q_a_norm", ".weight", P::attention, kQueryRank, F::plain},
     {V::latent_kv_norm, "kv_a_norm", ".weight", P::attention, kLatentRank, F::plain},
-    {V::sinks, "sinks", "", P::attention, kHeads, F::plain},
+    {V::sinks, "sinks", "", P::attention, kSinks, F::plain},
     {V::o_norm, "o_norm", ".weight", P::attention, kAllHeads, F::rms_norm},
     {V::attention_out_norm, "attention_out_norm", ".weight", P::mixer, kHidden, F::norm},
     {V::laurel_norm, "laurel_norm", ".weight", P::layer, kHidden, F::rms_norm},

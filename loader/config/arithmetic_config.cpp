@@ -89,7 +89,7 @@ constexpr double kMaxMultiplier = 1e9;
 
 float read_multiplier(JsonFields& rules, std::string_view name, JsonFields& file) {
   const std::string field = rules.text(name, "");
-  return field.empty() ? 1.0f : static_cast<float>(file.number(field, {}, -kMaxMultiplier, kMaxMultiplier));
+  return field.empty() ? 1.0f : static_cast<float>(file.number(field, 1.0, -kMaxMultiplier, kMaxMultiplier));
 }
 
 // A list with one number for each target, which keep their values if the field is absent.
@@ -178,6 +178,7 @@ void read_output_scales(JsonFields& family, JsonFields& file, ModelConfig* out) 
   Recurrence& state = out->recurrence;
   scales.qkv = read_multiplier(rules, "qkv", file);
   scales.key = read_multiplier(rules, "key", file);
+  scales.value = read_multiplier(rules, "value", file);
   scales.o = read_multiplier(rules, "o", file);
   read_multipliers(rules, "gate_down", file, {&scales.gate, &scales.down});
   const auto slices = {&scales.state_z, &state.value_scale, &state.key_scale, &state.query_scale, &scales.state_a};

@@ -150,6 +150,7 @@ void scale_latent_scores(ModelConfig* out) {
 //   from_layer           layers from max_window_layers on (Qwen)
 //   pattern              all but every sliding_window_pattern-th (Gemma)
 //   pattern_after_dense  pattern, counted from the first layer with experts on (Cohere)
+//   pattern_but_first    pattern, and not the first layer (MiMo)
 //   pattern_between      all but the first two, the last, and every n-th from the second on (Flint)
 //   pattern_after_first  all but the first of every sliding_window_pattern (CWM)
 //   without_rope         layers without positional encoding (SmolLM3)
@@ -168,6 +169,7 @@ std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const 
     if (types.empty()) {
       if (rule == "from_layer") sliding[i] = enabled && i >= first;
       if (rule == "pattern" || rule == "pattern_after_dense") sliding[i] = i >= dense && (i + 1 - dense) % period != 0;
+      if (rule == "pattern_but_first") sliding[i] = i > 0 && (i + 1) % period != 0;
       if (rule == "pattern_between") sliding[i] = i >= 2 && i % period != 1 && i + 1 < config.layers;
       if (rule == "pattern_after_first") sliding[i] = i % period != 0;
       if (sliding[i] && !enabled) file.fail("sliding_window", "missing, but the family has sliding layers");
@@ -346,6 +348,8 @@ void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
     if (family.boolean("ropes_by_layer_type", false)) layer.rope = layer.window > 0;
     if (only_sliding_have_rope && layer.window == 0) layer.rope = kNoRope;
     layer.chunked = family.text("windows") == "chunks";
+    layer.has_sinks = layer.window > 0 || !family.boolean("sliding_sinks", false);
+    if (layer.window > 0) layer.kv_heads *= family.integer("sliding_kv_heads", 1, 1, 64), check_heads(file, layer);
   }
   if (family.boolean("full_layer_heads", false)) read_full_heads(file, out);
 }

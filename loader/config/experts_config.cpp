@@ -138,7 +138,7 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   }
   experts.sigmoid = rules.boolean("sigmoid", false);
   const std::string scale = rules.text("scale", ""), jitter = rules.text("jitter", "");
-  if (!scale.empty()) experts.scale = static_cast<float>(file.number(scale, {}, 1e-6, 1e6));
+  if (!scale.empty()) experts.scale = static_cast<float>(file.number(scale, 1.0, 1e-6, 1e6));
   if (!jitter.empty()) experts.near = static_cast<float>(2.0 * file.number(jitter, {}, 1e-6, 1.0));
   experts.corrects_logits = rules.boolean("corrects_logits", false);
   experts.router_bias = rules.boolean("router_bias", false);

@@ -47,9 +47,10 @@ std::vector<std::string> assumed_sizes(const Json& defaults, const Json& given) 
   return names;
 }
 
-void read_head_dim(JsonFields& file, int64_t hidden_size, LayerConfig* out) {
+void read_head_dim(JsonFields& family, JsonFields& file, int64_t hidden_size, LayerConfig* out) {
   if (!file.has("head_dim")) check_divides(file, "num_attention_heads", out->heads, "hidden_size", hidden_size);
-  out->head_dim = out->value_dim = file.integer("head_dim", hidden_size / out->heads);
+  out->head_dim = file.integer("head_dim", hidden_size / out->heads);
+  out->value_dim = family.has("value_dim") ? file.integer(family.text("value_dim"), {}, 1, kMaxHeadDim) : out->head_dim;
 }
 
 // LFM2: the mlp's width is two thirds of the config's times a factor, rounded up to a multiple.
@@ -106,7 +107,7 @@ void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   layer.heads = file.integer("num_attention_heads", {}, 1, kMaxK);
   layer.kv_heads = file.integer(family.text("kv_heads", "num_key_value_heads"), layer.heads, 1, kMaxK);
   const bool is_latent = family.boolean("latent_attention", false);
-  is_latent ? read_latent(file, out, &layer) : read_head_dim(file, out->hidden_size, &layer);
+  is_latent ? read_latent(file, out, &layer) : read_head_dim(family, file, out->hidden_size, &layer);
   check_heads(file, layer);
   out->layer.assign(out->layers, layer);
   const std::string image_layers = family.text("image_layers", "");

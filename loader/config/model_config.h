@@ -159,7 +159,7 @@ struct Recurrence {
 
 // Factors of the outputs of some matrices (Falcon-H1).
 struct OutputScales {
-  float qkv = 1.0f, key = 1.0f;  // k is multiplied by both
+  float qkv = 1.0f, key = 1.0f, value = 1.0f;  // k and v are multiplied by both of theirs
   float o = 1.0f, gate = 1.0f, down = 1.0f;
   float state_z = 1.0f, state_a = 1.0f, state_out = 1.0f;
   float experts = 1.0f;      // of down of experts and the shared expert
@@ -190,7 +190,8 @@ struct LayerConfig {
   bool has_experts = false;         // instead of an mlp, except for the shared expert
   int64_t heads = 0, kv_heads = 0;  // kv_heads divides heads
   int64_t head_dim = 0;             // of queries and keys, even
-  int64_t value_dim = 0;            // of values; not head_dim in latent attention
+  int64_t value_dim = 0;            // of values; may differ from head_dim
+  bool has_sinks = true;            // if the family has sinks
   bool values_are_keys = false;     // values are the keys before norm and rope; there is no v
   int64_t mlp_size = 0;             // intermediate size
   int64_t window = 0;               // positions that a token attends to, including its own; 0: all

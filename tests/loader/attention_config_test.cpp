@@ -50,6 +50,25 @@ TEST(Llama4, ChunksWhereRopeIs) {
             "config.json: is_causal: not supported: want true, have false");
 }
 
+TEST(MiMoV2Flash, KvHeadsAndSinksByKindOfLayer) {
+  const char* as_published = R"({"num_hidden_layers": 6, "v_head_dim": 6, "sliding_window": 128, "n_routed_experts": 4,
+      "num_experts_per_tok": 2, "sliding_window_size": 128, "swa_rope_theta": 2000, "routed_scaling_factor": null})";
+  const ModelConfig config = read("MiMoV2FlashForCausalLM", as_published);
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{0, 129, 129, 129, 129, 0})) << "and the token itself";
+  EXPECT_EQ(config.layer[0].kv_heads, 4);
+  EXPECT_EQ(config.layer[1].kv_heads, 8);
+  EXPECT_TRUE(config.layer[1].has_sinks && !config.layer[0].has_sinks);
+  EXPECT_EQ(config.layer[0].value_dim, 6);
+  EXPECT_EQ(config.output_scales.value, 0.707f);
+  EXPECT_EQ(config.experts.scale, 1.0f);
+  EXPECT_EQ(config.ropes[1].theta, 2000.0);
+  EXPECT_EQ(config.ropes[0].dims, 2) << "0.334 of 8";
+  EXPECT_EQ(message("MiMoV2FlashForCausalLM", R"({"num_key_value_heads": 8})"),
+            "config.json: num_key_value_heads: does not divide num_attention_heads: 16 and 8");
+  EXPECT_EQ(message("MiMoV2FlashForCausalLM", R"({"sliding_window_size": 64})"),
+            "config.json: sliding_window_size: not supported: want 128, have 64");
+}
+
 TEST(Phi3, FusedTensorsAndPartialRotation) {
   const ModelConfig config = read("Phi3ForCausalLM", R"({"partial_rotary_factor": 0.75, "sliding_window": 20})");
   EXPECT_EQ(config.name("q"), "model.layers.{}.self_attn.qkv_proj");
