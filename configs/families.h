@@ -74,6 +74,7 @@ namespace pinion {
 //   qkv_limit                    FIELD: q, k and v are clamped
 //   value_dim                    FIELD with the width of a head's values, if it is not head_dim
 //   sliding_kv_heads             factor of the number of kv heads in layers with a window
+//   o_bias                       (in modules) the tensor of the bias of o, which only the last layer has
 //   attention_gate               true: q holds a gate next to each query. In modules: a matrix of the gates
 //   gate_by_head, gate_softplus  true: these are one gate for each head; softplus instead of sigmoids
 //   half_window                  true: the window is half of the field's number

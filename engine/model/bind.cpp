@@ -123,7 +123,9 @@ struct Binder : VectorReader {
     TensorView view;
     const ExpertsConfig& experts = model->config.experts;
     const bool is_shared = is_shared_expert(spec), is_fused = is_shared && experts.fused;
-    const std::string name = module + (is_fused ? "_bias" : ".bias");
+    const std::string& o_bias = model->config.name("o_bias");
+    const bool is_apart = spec.role == MatrixRole::o && !o_bias.empty();
+    const std::string name = is_apart ? module_name(o_bias, spec.layer) : module + (is_fused ? "_bias" : ".bias");
     if (Error e =
             is_shared ? bind(name, {experts.count, out->rows / experts.count}, &view) : bind(name, {out->rows}, &view))
       return e;

@@ -76,15 +76,17 @@ constexpr SizeRule kLayerOut = [](Config c, LayerOf) { return c.layer_input.size
 constexpr SizeRule kAltup = [](Config c, LayerOf) { return c.altup.inputs; };
 constexpr SizeRule kAltupPairs = [](Config c, LayerOf) { return c.altup.inputs * c.altup.inputs; };
 
-constexpr BiasRule kQkvBias = [](Config c) { return c.qkv_bias && c.latent.rank == 0; };
-constexpr BiasRule kLatentBias = [](Config c) { return c.qkv_bias; };
-constexpr BiasRule kHasBias = [](Config) { return true; };
-constexpr BiasRule kOBias = [](Config c) { return c.o_bias; };
-constexpr BiasRule kStateBias = [](Config c) { return c.recurrence.proj_bias; };
-constexpr BiasRule kOutBias = [](Config c) { return c.recurrence.out_bias; };
-constexpr BiasRule kMlpBias = [](Config c) { return c.mlp_bias; };
-constexpr BiasRule kRouterBias = [](Config c) { return c.experts.router_bias; };
-constexpr BiasRule kHeadBias = [](Config c) { return c.head_bias; };
+constexpr BiasRule kQkvBias = [](Config c, LayerOf) { return c.qkv_bias && c.latent.rank == 0; };
+constexpr BiasRule kLatentBias = [](Config c, LayerOf) { return c.qkv_bias; };
+constexpr BiasRule kHasBias = [](Config, LayerOf) { return true; };
+constexpr BiasRule kOBias = [](Config c, LayerOf l) {
+  return c.o_bias && (c.name("o_bias").empty() || &l == &c.layer.back());
+};
+constexpr BiasRule kStateBias = [](Config c, LayerOf) { return c.recurrence.proj_bias; };
+constexpr BiasRule kOutBias = [](Config c, LayerOf) { return c.recurrence.out_bias; };
+constexpr BiasRule kMlpBias = [](Config c, LayerOf) { return c.mlp_bias; };
+constexpr BiasRule kRouterBias = [](Config c, LayerOf) { return c.experts.router_bias; };
+constexpr BiasRule kHeadBias = [](Config c, LayerOf) { return c.head_bias; };
 
 // --- Row orders
 
@@ -287,9 +289,9 @@ void add(Config c, LayerOf l, const MatrixRow& row, int64_t index, int64_t exper
   const bool ends_branch = ends_attention || row.stage == Stage::down;
   if (ends_branch && c.name(ends_attention ? "attention_out_norm" : "mlp_out_norm").empty()) out *= c.branch_scale;
   if (row.role == MatrixRole::head) out *= c.logit_scale;
-  const bool has_bias = row.has_bias && row.has_bias(c), is_exact = row.stage == S::router || row.stage == S::state_x ||
-                                                                    row.stage == S::state_dt ||
-                                                                    row.role == M::head_dense;
+  const bool has_bias = row.has_bias && row.has_bias(c, l),
+             is_exact = row.stage == S::router || row.stage == S::state_x || row.stage == S::state_dt ||
+                        row.role == M::head_dense;
   const bool follows_gate = row.role == MatrixRole::up && !list->empty() && list->back().role == MatrixRole::gate;
   list->push_back({row.role, row.stage, pattern, index, n, k, has_bias, out, alpha, is_exact, expert,
                    follows_gate && l.gate_sparsity == 0.0f, row.order ? row.order(c, l) : RowOrder{}, row.divided_by});

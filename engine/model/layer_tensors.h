@@ -234,7 +234,7 @@ enum class Part : uint8_t {
 
 using SizeRule = int64_t (*)(const ModelConfig& config, const LayerConfig& layer);
 using OrderRule = RowOrder (*)(const ModelConfig& config, const LayerConfig& layer);
-using BiasRule = bool (*)(const ModelConfig& config);
+using BiasRule = bool (*)(const ModelConfig& config, const LayerConfig& layer);
 
 // A layer lacks a tensor if it lacks the part, if the family names no such module, or if a size is 0.
 struct MatrixRow {

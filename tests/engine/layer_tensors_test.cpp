@@ -169,7 +169,7 @@ TEST(LayerTensors, KeysOfTheFamilies) {
   std::set<std::string_view> unused,
       known = {"embedding",         "final_norm",         "layer_embedding", "layer_input_norm", "stacked_gate_up",
                "stacked_down",      "mtp_embedding_norm", "mtp_hidden_norm", "mtp_layer",        "mtp_norm",
-               "parallel_mlp_norm", "positions",          "embedding_norm",  "head_norm"};
+               "parallel_mlp_norm", "positions",          "embedding_norm",  "head_norm",        "o_bias"};
   for (const MatrixRow& row : matrix_rows()) known.insert(row.key);
   for (const VectorRow& row : vector_rows()) known.insert(row.key);
   unused = known;
