@@ -133,6 +133,7 @@ namespace pinion {
 //   router, expert_gate, expert_up, expert_down    (in modules)
 //   stacked_gate_up, stacked_down          (in modules) tensors as in `stacked`, without .weight; used if present, also
 //                                transposed
+//   experts_out_norm           (in modules) mlp_out_norm of layers with experts only
 //   expert_norm, expert_out_norm, shared_out_norm, router_scale, expert_scale    (in modules) experts beside an mlp,
 //                                which has the names of the shared expert: norms of both, weights of the norm of the
 //                                router's input, factors of the experts' weights

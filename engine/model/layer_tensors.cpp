@@ -258,6 +258,7 @@ constexpr VectorRow kVectorRows[] = {
     {V::xielu_eps, "xielu", ".eps", P::mlp, kXielu, F::scalar},
     {V::down_norm, "down_norm", ".weight", P::mlp, kMlp, F::rms_norm},
     {V::mlp_out_norm, "mlp_out_norm", ".weight", P::branch, kHidden, F::norm},
+    {V::mlp_out_norm, "experts_out_norm", ".weight", P::experts, kHidden, F::norm},
 };
 
 constexpr auto kStageRoles = [] {

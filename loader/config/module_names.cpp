@@ -32,16 +32,18 @@ void skip_extra_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
   }
 }
 
-// Files also store keys and values of layers that read those of another layer, and layers that attend to images only.
+// Files also store keys and values of layers that read those of another layer, layers that attend to images only, and
+// the norm of the experts' sum in layers without experts.
 void skip_unread(ModelConfig* out) {
   for (int64_t i = 0; i < out->layers; ++i) {
     const LayerConfig& layer = out->layer[i];
     const std::string norm = module_name(out->name("attention_norm"), i);
     const bool is_empty = !layer.attends && !layer.recurrent && !layer.has_mlp;
     if (is_empty) out->tensors.unread.push_back(norm.substr(0, norm.rfind('.') + 1));
-    for (const char* key : {"k", "v", "k_norm"}) {
+    for (const std::string_view key : {"k", "v", "k_norm", "experts_out_norm"}) {
       const std::string& module = out->name(key);
-      if (!out->layer[i].owns_kv() && !module.empty()) out->tensors.unread.push_back(module_name(module, i) + ".");
+      const bool is_read = key == "experts_out_norm" ? layer.has_experts : layer.owns_kv();
+      if (!is_read && !module.empty()) out->tensors.unread.push_back(module_name(module, i) + ".");
     }
   }
 }

@@ -160,7 +160,7 @@ TEST(LayerTensors, EveryRoleHasARow) {
   }
   std::set<VectorRole> vectors;
   for (const VectorRow& row : vector_rows()) vectors.insert(row.role);
-  EXPECT_EQ(vectors.size() + 1, vector_rows().size()) << "state_rate has two rows";
+  EXPECT_EQ(vectors.size() + 2, vector_rows().size()) << "state_rate and mlp_out_norm have two rows";
   EXPECT_EQ(vectors.size(), kVectorRoles);
 }
 
