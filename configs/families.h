@@ -126,6 +126,7 @@ namespace pinion {
 //                                for a group; field, is, else: only if the field has the value `is`, not `else`
 //     router_bias                true: the router has a bias
 //     fused                      true: the experts of a layer share tensors, see loader/quant/stored_weights.h
+//     flat                       true: gate, up and, transposed, down share NAME [experts * size, hidden] each
 //     others_rotate              true: layers without experts have positional encoding whatever rope_where_sliding says
 //     sum_scale                  factor of the sum of experts and shared expert; default: 1
 //     stacked                    true: the experts of a layer share NAME.weight [experts, 2 size, hidden], gate's rows

@@ -84,6 +84,13 @@ struct Binder : VectorReader {
       const bool is_gate_up = spec.role != MatrixRole::down;
       return bind_shared_experts(model->checkpoint, experts, module, is_gate_up, rows / experts.count, spec.k, out);
     }
+    if (model->config.experts.flat && spec.expert != kNoExpert) {
+      const int64_t experts = model->config.experts.count;
+      if (spec.role == MatrixRole::down)
+        return bind_columns(model->checkpoint, module, experts, rows / experts, spec.k, out);
+      out->tensors = {module};
+      return model->checkpoint.bind(module, {rows, spec.k}, &out->weight);
+    }
     if (spec.pattern == model->config.name("k_b")) {
       const int64_t heads = model->config.layer[spec.layer].heads;
       return bind_columns(model->checkpoint, module + ".weight", heads, rows / heads, spec.k, out);

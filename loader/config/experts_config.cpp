@@ -144,6 +144,7 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   experts.router_bias = rules.boolean("router_bias", false);
   experts.fused = rules.boolean("fused", false);
   experts.stacked = rules.boolean("stacked", false);
+  experts.flat = rules.boolean("flat", false);
   experts.scales_inputs = rules.boolean("scales_inputs", false);
   experts.normalised = !rules.has("normalised") || read_switch(rules, "normalised", file);
   if (!by_type) {

@@ -92,6 +92,7 @@ struct ExpertsConfig {
   bool fused = false;          // the experts of a layer share tensors, transposed (loader/quant/stored_weights.h)
   bool halves = false;         // fused without biases, and gate's columns precede up's
   bool stacked = false;        // the experts of a layer share tensors [experts, rows, inputs]
+  bool flat = false;           // gate, up and down, transposed, are NAME [experts * inner_size, hidden]
   bool scales_inputs = false;  // weights are factors of the experts' inputs; false: of their outputs
   bool mxfp4 = false;          // fused experts are MXFP4 codes
 

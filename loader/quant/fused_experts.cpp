@@ -68,9 +68,9 @@ Error bind_transposed(const Checkpoint& checkpoint, int64_t experts, const std::
   const std::string name = checkpoint.find(module + ".weight") ? module + ".weight" : module;
   out->tensors = {name};
   const TensorView* found = checkpoint.find(name);
-  const bool is_one = experts == 1 && found && found->shape.size() == 2;
-  if (Error e = is_one ? checkpoint.bind(name, {fused.k, fused.rows}, &out->weight)
-                       : checkpoint.bind(name, {experts, fused.k, fused.rows}, &out->weight)) {
+  const bool is_flat = found && found->shape.size() == 2;
+  if (Error e = is_flat ? checkpoint.bind(name, {experts * fused.k, fused.rows}, &out->weight)
+                        : checkpoint.bind(name, {experts, fused.k, fused.rows}, &out->weight)) {
     return e;
   }
   out->reader = {.stored_as = "columns", .read = {}, .explain_nan = {}, .scattered = true};
