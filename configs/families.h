@@ -71,6 +71,7 @@ namespace pinion {
 //
 // Attention:
 //   qkv_by_head                  true: q, k and v are one module that holds, for each kv head, its queries, k and v
+//   qkv_blocks                   number of blocks of heads for which that module holds queries, values and keys
 //   qkv_limit                    FIELD: q, k and v are clamped
 //   value_dim                    FIELD with the width of a head's values, if it is not head_dim
 //   sliding_kv_heads             factor of the number of kv heads in layers with a window

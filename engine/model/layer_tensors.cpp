@@ -102,22 +102,28 @@ RowOrder rotated(Config c, int64_t rows) {
 }
 
 // A tensor of q, k and v has, for each kv head, its queries, the key and the value. `count` of these from `first` on.
-RowOrder of_kv_head(LayerOf l, int64_t first, int64_t count) {
-  return rows_of_heads(l.kv_heads, first * l.head_dim, count * l.head_dim, (l.group() + 2) * l.head_dim);
+// CodeGen's has, for each block of heads, the queries, the values and the keys.
+RowOrder of_kv_head(Config c, LayerOf l, int64_t first, int64_t count) {
+  RowOrder order = rows_of_heads(l.kv_heads, first * l.head_dim, count * l.head_dim, (l.group() + 2) * l.head_dim);
+  if (c.qkv_blocks == 0) return order;
+  order.run = l.heads / c.qkv_blocks, order.step *= order.run;
+  order.first = (3 - first) % 3 * order.run * l.head_dim;
+  if (first < 2) order.pairs = c.ropes[0].dims / 2;
+  return order;
 }
 
 // In the files of latent attention, the rotated rows of a head come last; tail_rows moves them to the front.
 constexpr OrderRule kQueryOrder = [](Config c, LayerOf l) {
-  if (c.qkv_by_head) return of_kv_head(l, 0, l.group());
+  if (c.qkv_by_head) return of_kv_head(c, l, 0, l.group());
   RowOrder order = rotated(c, c.query_stride(l));
   if (c.latent.rank > 0) order.head_rows = l.head_dim, order.tail_rows = c.latent.rope_dims;
   return order;
 };
 constexpr OrderRule kKeyOrder = [](Config c, LayerOf l) {
-  return c.qkv_by_head ? of_kv_head(l, l.group(), 1) : rotated(c, l.head_dim);
+  return c.qkv_by_head ? of_kv_head(c, l, l.group(), 1) : rotated(c, l.head_dim);
 };
 constexpr OrderRule kValueOrder = [](Config c, LayerOf l) {
-  return c.qkv_by_head ? of_kv_head(l, l.group() + 1, 1) : RowOrder{};
+  return c.qkv_by_head ? of_kv_head(c, l, l.group() + 1, 1) : RowOrder{};
 };
 constexpr OrderRule kLatentRopeOrder = [](Config c, LayerOf) { return rotated(c, c.latent.rope_dims); };
 constexpr OrderRule kLatentKeyOrder = [](Config c, LayerOf l) {

@@ -109,6 +109,8 @@ void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const bool is_latent = family.boolean("latent_attention", false);
   is_latent ? read_latent(file, out, &layer) : read_head_dim(family, file, out->hidden_size, &layer);
   check_heads(file, layer);
+  out->qkv_blocks = family.integer("qkv_blocks", 0, 1, 64);
+  if (out->qkv_blocks > 0) check_divides(file, "qkv_blocks", out->qkv_blocks, "num_attention_heads", layer.heads);
   out->layer.assign(out->layers, layer);
   const std::string image_layers = family.text("image_layers", "");
   if (!image_layers.empty()) {

@@ -231,6 +231,7 @@ struct ModelConfig {
   bool tied_head = false;         // the head is the embedding
   bool has_head = true;           // false: a base model or a classifier, which embeds or scores texts only
   bool qkv_by_head = false;       // q, k and v share a tensor that holds them head by head
+  int64_t qkv_blocks = 0;         // that tensor holds them by so many blocks of heads; 0: by head
   float qkv_limit = 0.0f;         // q, k and v are clamped to +-limit behind the norms of whole rows; 0: no limit
   bool head_bias = false, qkv_bias = false, o_bias = false, mlp_bias = false;  // mlp: of gate, up and down
 

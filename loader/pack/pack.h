@@ -26,8 +26,10 @@ struct RowOrder {
   int64_t pairs = 0;      // rotated pairs, from the first packed row of each head; the rows after them keep their order
   int64_t tail_rows = 0;  // rows at the end of each head in the file that come first when packed, with the pairs
   int64_t rows = 0;       // of the matrix if it takes only some of the tensor's rows; 0: it takes all
-  int64_t step = 0;       // if some: tensor rows from one head to the next
+  int64_t step = 0;       // if some: tensor rows from one head, or run of heads, to the next
+  int64_t run = 1;        // if some: heads that follow one another
   int64_t first = 0;      // if some: the tensor row of the first head's first row
+  int64_t skipped = 0;    // if some: number of heads before the matrix's own
   // If not empty, the matrix is the concatenation of these, and `rows` is their sum.
   std::vector<RowOrder> sections = {};
 
@@ -40,7 +42,7 @@ struct RowOrder {
     if (!selects_rows() || count == rows) return *this;
     RowOrder order = *this;
     order.rows = count;
-    order.first += from / head_rows * step;
+    order.skipped += from / head_rows;
     return order;
   }
 
@@ -51,7 +53,8 @@ struct RowOrder {
       row -= section.rows;
     }
     if (is_identity()) return row;
-    const int64_t in_head = row % head_rows, head = selects_rows() ? row / head_rows * step + first : row - in_head;
+    const int64_t in_head = row % head_rows, index = row / head_rows + skipped;
+    const int64_t head = selects_rows() ? index / run * step + index % run * head_rows + first : row - in_head;
     int64_t at = in_head;
     if (in_head < 2 * pairs) at = in_head < pairs ? 2 * in_head : 2 * (in_head - pairs) + 1;
     return head + (at + head_rows - tail_rows) % head_rows;

@@ -52,7 +52,9 @@ std::string order_text(const RowOrder& order) {
   text = ", heads of " + std::to_string(order.head_rows) + " with " + std::to_string(order.pairs) + " pairs parted";
   if (order.tail_rows > 0) text += ", the last " + std::to_string(order.tail_rows) + " first";
   if (!order.selects_rows()) return text;
-  return text + ", from row " + std::to_string(order.first) + " on every " + std::to_string(order.step);
+  if (order.run > 1) text += ", in runs of " + std::to_string(order.run);
+  return text + ", from row " + std::to_string(order.first + order.skipped * order.step) + " on every " +
+         std::to_string(order.step);
 }
 
 // "w8 [1024, 3072], rotated in 1024"

@@ -81,6 +81,23 @@ TEST(LayerTensors, FusedQkvByHead) {
   }
 }
 
+// 4 heads of 2 in two blocks, each with its queries, values and keys; a slice of the last head.
+TEST(LayerTensors, FusedQkvByBlocks) {
+  ModelConfig c;
+  c.layers = 1, c.hidden_size = 8;
+  c.layer = {{.heads = 4, .kv_heads = 4, .head_dim = 2, .value_dim = 2, .mlp_size = 6}};
+  c.ropes.resize(1);
+  c.qkv_by_head = true, c.qkv_blocks = 2;
+  c.names = {{"q", "l.{}.qkv"}, {"k", "l.{}.qkv"}, {"v", "l.{}.qkv"}};
+  const std::vector<MatrixTensor> matrices = layer_matrices(c, 0);
+  const int64_t first[] = {0, 8, 4};  // q, k, v
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(matrices[i].order.file_row(3), first[i] + 3);
+    EXPECT_EQ(matrices[i].order.file_row(4), first[i] + 12) << "the second block";
+    EXPECT_EQ(matrices[i].order.slice(6, 2).file_row(1), first[i] + 15);
+  }
+}
+
 // 2 heads with 2 rotated and 4 unrotated elements of keys and 3 of values; latents of 5 and 7.
 TEST(LayerTensors, LatentAttention) {
   ModelConfig c;

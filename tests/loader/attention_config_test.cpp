@@ -69,6 +69,12 @@ TEST(MiMoV2Flash, KvHeadsAndSinksByKindOfLayer) {
             "config.json: sliding_window_size: not supported: want 128, have 64");
 }
 
+TEST(CodeGen, HeadsInFourBlocks) {
+  const char* heads = R"({"n_head": 6, "rotary_dim": 4, "num_key_value_heads": null})";
+  EXPECT_EQ(message("CodeGenForCausalLM", heads),
+            "config.json: qkv_blocks: does not divide num_attention_heads: 4 and 6");
+}
+
 TEST(Phi3, FusedTensorsAndPartialRotation) {
   const ModelConfig config = read("Phi3ForCausalLM", R"({"partial_rotary_factor": 0.75, "sliding_window": 20})");
   EXPECT_EQ(config.name("q"), "model.layers.{}.self_attn.qkv_proj");
