@@ -66,13 +66,15 @@ void limit_rows(Worker& worker, const Pass& p, AttentionScratch& s, const Layer&
 }
 
 // Norm and rope of one head, in the family's order. norms: the layer's q_norm or k_norm; index: of the head in q or k.
-void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const float* norms, int64_t index, int64_t row,
-                   float* out) {
+void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const Vector& norms, int64_t index,
+                   int64_t row, float* out) {
   const ModelConfig& c = p.model.config;
+  const float* weight = norms.weight;
   if (c.qk_norm == QkNorm::heads) {
-    p.kernels.rms_norm(head, norms, layer.head_dim, c.norm_eps, out);
-  } else if (c.qk_norm == QkNorm::layer_norm_heads) {
-    p.kernels.layer_norm(head, norms + index * layer.head_dim, nullptr, layer.head_dim, c.norm_eps, out);
+    p.kernels.rms_norm(head, weight, layer.head_dim, c.norm_eps, out);
+  } else if (c.qk_norm == QkNorm::layer_norm_heads || c.qk_norm == QkNorm::layer_norm) {
+    const int64_t first = c.qk_norm == QkNorm::layer_norm ? 0 : index * layer.head_dim;
+    p.kernels.layer_norm(head, weight + first, norms.bias, layer.head_dim, c.norm_eps, out);
   } else if (head != out) {
     std::copy_n(head, layer.head_dim, out);
   }
@@ -81,7 +83,7 @@ void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const f
     const int64_t half = c.ropes[layer.rope].dims / 2;
     p.kernels.rope(out, angles.cos.data() + row * half, angles.sin.data() + row * half, half);
   }
-  if (c.qk_norm == QkNorm::rotated_heads && norms) p.kernels.rms_norm(out, norms, layer.head_dim, c.norm_eps, out);
+  if (c.qk_norm == QkNorm::rotated_heads && weight) p.kernels.rms_norm(out, weight, layer.head_dim, c.norm_eps, out);
 }
 
 // The query of a row and head. In models with attention gates, the head's gate follows it.
@@ -106,7 +108,7 @@ void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, in
   const ModelConfig& c = p.model.config;
   const KvType type = cache_shape(p, layer).type;
   const int64_t d = cache_shape(p, layer).head_dim;
-  norm_and_rope(p, layer, query_of(p, s, layer, row, head), layer[VectorRole::q_norm].weight, head, row, out);
+  norm_and_rope(p, layer, query_of(p, s, layer, row, head), layer[VectorRole::q_norm], head, row, out);
   const float rope_scale = layer.rope == kNoRope ? 1.0f : p.activations.angles[layer.rope].query_scale[row];
   float scale = rope_scale * c.score_scale;
   if (type == KvType::q8) {
@@ -125,7 +127,7 @@ void make_key(const Pass& p, const AttentionScratch& s, const Layer& layer, int6
   const int64_t shared = c.latent.rope_dims, separate = layer.head_dim - shared;
   std::copy_n(s.latents.k_rope.data() + row * shared, shared, out);
   std::copy_n(s.k.data() + (row * layer.kv_heads + kv_head) * separate, separate, out + shared);
-  norm_and_rope(p, layer, out, layer[VectorRole::k_norm].weight, kv_head, row, out);
+  norm_and_rope(p, layer, out, layer[VectorRole::k_norm], kv_head, row, out);
 }
 
 // Writes the key and value of a token and kv head to its cache.

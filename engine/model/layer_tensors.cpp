@@ -384,7 +384,9 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
                     is_head_norm ? n / of.head_dim : rows, false,
                     is_head_norm ? rotated(config, of.head_dim) : RowOrder{}});
     const bool is_conv = row.form == F::convolution;
-    if (!(is_conv ? config.recurrence.conv_bias : row.form == F::norm && config.norm_bias)) continue;
+    const bool is_biased =
+        is_head_norm ? config.qk_norm == QkNorm::layer_norm : row.form == F::norm && config.norm_bias;
+    if (!(is_conv ? config.recurrence.conv_bias : is_biased)) continue;
     list.push_back({row.role, module + ".bias", is_conv ? config.recurrence.channels() : n, F::plain, 0.1f, 1, true});
   }
   return list;

@@ -23,7 +23,8 @@ constexpr NamedValue<QkNorm> kQkNorms[] = {{"none", QkNorm::none},
                                            {"heads", QkNorm::heads},
                                            {"rotated_heads", QkNorm::rotated_heads},
                                            {"all_heads", QkNorm::all_heads},
-                                           {"layer_norm_heads", QkNorm::layer_norm_heads}};
+                                           {"layer_norm_heads", QkNorm::layer_norm_heads},
+                                           {"layer_norm", QkNorm::layer_norm}};
 
 // The value of a name in such a table. `field` is the name's field in `file`.
 template <class T, size_t N>

@@ -49,6 +49,7 @@ enum class QkNorm : uint8_t {
   rotated_heads,     // RMSNorm over head_dim of each head, after the rotation
   all_heads,         // RMSNorm over all heads of q together, and of k, before the rotation
   layer_norm_heads,  // LayerNorm over head_dim, with separate weights for each head, before the rotation
+  layer_norm,        // LayerNorm over head_dim, with the same weights and biases for all heads, before the rotation
 };
 
 // Multi-head latent attention (DeepSeek-V2): keys and values are projected from one narrow latent vector. A head's key
