@@ -98,7 +98,7 @@ void expect_rows_grouped(const Kernels& table, const std::string& name, Random& 
 
 TEST(FewRows, Grouped) {
   for_each_access_pattern([](const Kernels& table, const std::string& name) {
-    for (const Format format : {Format::w4, Format::w4z, Format::w2, Format::mxfp4, Format::w4n}) {
+    for (const Format format : {Format::w4, Format::w4z, Format::w2, Format::w4n}) {
       for_each_case(table, traits_of(format).group_k,
                     [&](Random& random, const Case& c) { expect_rows_grouped(table, name, random, c, format); });
     }
