@@ -58,10 +58,11 @@ constexpr auto kNearestCodes = [] {
 }();
 uint8_t nearest_code(float integer) { return kNearestCodes[static_cast<size_t>(integer - kW4nRange.low)]; }
 
-// The nearest number: round_half_even(x), clipped, or a level. Adding and subtracting 1.5 * 2^23 rounds.
+// The nearest number: round_half_even(x), clipped, or a level. Adding and subtracting 1.5 * 2^23 rounds. The order of
+// the operands turns NaN (0 times the inverse of a tiny weight) into `low`, which has a code.
 Four rounded(Four x, CodeRange range) {
   const Four rounder = broadcast(12582912.0f);
-  const Four limited = smaller(broadcast(range.high), larger(broadcast(range.low), x));
+  const Four limited = smaller(larger(x, broadcast(range.low)), broadcast(range.high));
   Four number = limited + rounder - rounder;
   for (int i = 0; range.has_levels && i < kLanes; ++i) number[i] = kW4nLevels[nearest_code(number[i])];
   return number;

@@ -26,6 +26,14 @@ float normal(Random& random) {
   return sum;
 }
 
+W4Group random_group(Random& random) {
+  W4Group group;
+  for (auto& row : group.weights) {
+    for (float& w : row) w = normal(random) * 0.5f;
+  }
+  return group;
+}
+
 // Column 0 has these weights, the others zeros.
 W4Group quantised(const std::vector<float>& weights, Format format = Format::w4) {
   W4Group group = {};
@@ -96,10 +104,7 @@ TEST(QuantizeW4, SearchReducesTheError) {
   Random random;
   double found = 0, plain = 0;
   for (int i = 0; i < 1000; ++i) {
-    W4Group group;
-    for (auto& row : group.weights) {
-      for (float& w : row) w = normal(random) * 0.5f;
-    }
+    W4Group group = random_group(random);
     quantize_w4(&group, Format::w4, true);
     for (size_t c = 0; c < kW4Columns; ++c) {
       found += squared_error(group, c, restored(group, c));
@@ -122,15 +127,23 @@ TEST(QuantizeW4, LevelsStay) {
   EXPECT_EQ(restored(group, 0, Format::w4n), weights);
 }
 
+// The inverse of the largest weight is infinite, and infinity times 0 is no number.
+TEST(QuantizeW4, TinyWeightsBecomeZero) {
+  std::vector<float> weights(32);
+  weights[3] = 1e-40f, weights[4] = -2e-40f;
+  for (const Format format : {Format::w4, Format::w4n, Format::w4z}) {
+    const W4Group group = quantised(weights, format);
+    EXPECT_EQ(to_float(group.scales[0]), 0.0f) << traits_of(format).name;
+    for (const auto& codes : group.codes) EXPECT_LE(codes[0], 15);
+  }
+}
+
 // Each weight has the nearest level, and the error of normally distributed ones is below w4's.
 TEST(QuantizeW4, LevelsAreTheNearest) {
   Random random;
   double levels = 0, steps = 0;
   for (int i = 0; i < 300; ++i) {
-    W4Group group;
-    for (auto& row : group.weights) {
-      for (float& w : row) w = normal(random) * 0.5f;
-    }
+    W4Group group = random_group(random);
     quantize_w4(&group, Format::w4n, i % 2 == 0);
     for (size_t c = 0; c < kW4Columns; ++c) {
       const std::vector<float> weights = restored(group, c, Format::w4n);
@@ -154,10 +167,7 @@ TEST(QuantizeW4, LargestWeightIsClippedOnlyIfAllowed) {
   Random random;
   bool was_clipped = false;
   for (int i = 0; i < 200; ++i) {
-    W4Group group;
-    for (auto& row : group.weights) {
-      for (float& w : row) w = normal(random) * 0.5f;
-    }
+    W4Group group = random_group(random);
     for (const bool may_clip : {false, true}) {
       quantize_w4(&group, Format::w4, may_clip);
       for (size_t c = 0; c < kW4Columns; ++c) {
