@@ -75,7 +75,7 @@ json choice_of(const Server& server, json body, bool streams) {
   return {{"message", message}, {"finish_reason", reason}};
 }
 
-json request(int seed, const json& choice) {
+json seeded_request(int seed, const json& choice) {
   return {{"messages", kMessages},
           {"tools", kTools},
           {"tool_choice", choice},
@@ -92,7 +92,7 @@ TEST(ServeToolCalls, RequiredCallsFitTheirTools) {
     int whole = 0;
     for (int seed = 0; seed < 3; ++seed) {
       const json named = {{"type", "function"}, {"function", {{"name", "weather"}}}};
-      const json body = request(seed, seed % 2 ? json("required") : named);
+      const json body = seeded_request(seed, seed % 2 ? json("required") : named);
       const json choice = choice_of(server, body, false), streamed = choice_of(server, body, true);
       const json calls = choice["message"].value("tool_calls", json::array());
       ASSERT_EQ(streamed["message"]["tool_calls"].size(), calls.size()) << form;
@@ -160,7 +160,7 @@ TEST(ServeToolCalls, BegunCallsFitTheirTools) {
   Server server(model.path);
   int calls = 0;
   for (int seed = 0; seed < 4; ++seed) {
-    json body = request(seed, "auto");
+    json body = seeded_request(seed, "auto");
     body["logit_bias"] = {{std::to_string(mark), 9}};
     const json choice = choice_of(server, body, false), streamed = choice_of(server, body, true);
     EXPECT_EQ(streamed["message"]["content"],
@@ -192,7 +192,7 @@ TEST(ServeToolCalls, BareCallsFitTheirTools) {
     Server server(model.path);
     int calls = 0;
     for (int seed = 0; seed < 3; ++seed) {
-      json body = request(seed, "auto");
+      json body = seeded_request(seed, "auto");
       body["messages"].push_back({{"role", "assistant"}, {"content", begun}, {"prefix", true}});
       const json message = server.post("/v1/chat/completions", body)["choices"][0]["message"];
       for (const json& call : message.value("tool_calls", json::array())) {
@@ -208,7 +208,7 @@ TEST(ServeToolCalls, BareCallsFitTheirTools) {
 TEST(ServeToolCalls, WordsOfAnswersBeginNoCalls) {
   const Caller model("prefix calls with functools[{");
   Server server(model.path);
-  json body = request(1, "auto");
+  json body = seeded_request(1, "auto");
   body["continue_final_message"] = true;
   const auto reply = [&](const std::string& begun) {
     body["messages"] = {kMessages[0], {{"role", "assistant"}, {"content", begun}}};
@@ -224,7 +224,7 @@ TEST(ServeToolCalls, WordsOfAnswersBeginNoCalls) {
 TEST(ServeToolCalls, CutCallsAreNoCalls) {
   const Caller model(kForms[0]);
   Server server(model.path);
-  json body = request(1, "required");
+  json body = seeded_request(1, "required");
   body["max_tokens"] = 9;
   const json choice = choice_of(server, body, false);
   EXPECT_EQ(choice["finish_reason"], "length");
@@ -235,7 +235,7 @@ TEST(ServeToolCalls, CutCallsAreNoCalls) {
 TEST(ServeToolCalls, LooseToolsAreNamed) {
   const Caller model(kForms[0]);
   Server server(model.path);
-  json body = request(1, "required");
+  json body = seeded_request(1, "required");
   body["tools"] = json::array({tool("odd", {{"type", "object"}, {"contains", 1}, {"not", {{"required", {"a"}}}}})});
   const httplib::Result result = server.client().Post("/v1/chat/completions", body.dump(), "application/json");
   EXPECT_EQ(result->status, 200) << result->body;

@@ -4,18 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <filesystem>
 #include <numeric>
 
 #include "engine/session/session_image.h"
 #include "tests/engine/batch.h"
+#include "tests/engine/families.h"
 #include "tests/engine/one_result.h"
 #include "tests/temp_folder.h"
 
 namespace pinion {
 namespace {
 
-const std::string kFamilies = PINION_TEST_DATA "/families";
 const std::string kDemo = PINION_SOURCE_DIR "/configs/demo";
 
 TEST(Shares, UnitsAreWholeAndConsecutive) {
@@ -145,8 +144,6 @@ TEST(Agree, AllBoardsGetTheFirstFailure) {
 
 struct SharedFamilies : testing::TestWithParam<std::string> {};
 
-std::string folder_of(const std::string& family) { return kFamilies + "/" + family; }
-
 void expect_same_logits(const std::string& folder, const LoadOptions& options, int32_t ranks, int64_t unit,
                         int64_t tokens, const Run& run) {
   std::unique_ptr<Model> model;
@@ -168,28 +165,20 @@ TEST_P(SharedFamilies, HaveTheBitsOfOneBoard) {
     int32_t ranks;
   } kModes[] = {{Quant::none, KvType::f32, 2}, {Quant::w8a8, KvType::q8, 3}, {Quant::w4a8, KvType::bf16, 4}};
   for (const auto& [quant, kv, ranks] : kModes) {
-    ASSERT_NO_FATAL_FAILURE(
-        expect_same_logits(folder_of(GetParam()), {.quant = quant}, ranks, 4, 19, {1, {.kv = kv, .pass_rows = 6}}));
+    ASSERT_NO_FATAL_FAILURE(expect_same_logits(kFamilyFolders / GetParam(), {.quant = quant}, ranks, 4, 19,
+                                               {1, {.kv = kv, .pass_rows = 6}}));
   }
 }
 
-std::vector<std::string> families() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(kFamilies)) names.push_back(entry.path().filename());
-  std::ranges::sort(names);
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(Boards, SharedFamilies, testing::ValuesIn(families()),
+INSTANTIATE_TEST_SUITE_P(Boards, SharedFamilies, testing::ValuesIn(family_names(FamilyTest::boards)),
                          [](const auto& family) { return family.param; });
 
+// Numbers of boards and modes in other pairs than above.
 TEST(Boards, DemoModelIsDividedByPanels) {
-  for (const int32_t ranks : {2, 3, 4}) {
-    for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
-      const KvType kv = quant == Quant::none ? KvType::f32 : KvType::q8;
-      ASSERT_NO_FATAL_FAILURE(
-          expect_same_logits(kDemo, {.quant = quant}, ranks, kPanelColumns, 300, {2, {.kv = kv, .pass_rows = 100}}));
-    }
+  for (const auto& [ranks, quant] : {std::pair(2, Quant::w4a8), {3, Quant::none}, {4, Quant::w8a8}}) {
+    const KvType kv = quant == Quant::none ? KvType::f32 : KvType::q8;
+    ASSERT_NO_FATAL_FAILURE(
+        expect_same_logits(kDemo, {.quant = quant}, ranks, kPanelColumns, 300, {2, {.kv = kv, .pass_rows = 100}}));
   }
 }
 

@@ -2,9 +2,9 @@
 // (norms, windows, sinks, caps, gates).
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "engine/runtime/load.h"
+#include "tests/engine/families.h"
 #include "tests/engine/one_result.h"
 
 namespace pinion {
@@ -22,9 +22,10 @@ double relative_error(const std::vector<float>& x, const std::vector<float>& ref
 // More than one chunk of attention. 8-bit codes are as fine as bf16 for the largest number of a head and coarser for
 // the others; a token that switches to another expert differs more.
 TEST(KvTypes, AllFamiliesAreCloseToF32) {
-  for (const auto& entry : std::filesystem::directory_iterator(PINION_TEST_DATA "/families")) {
+  for (const std::string& family : family_names(FamilyTest::kv_types)) {
+    SCOPED_TRACE(family);
     std::unique_ptr<Model> model;
-    ASSERT_EQ(load_model(entry.path(), {.quant = Quant::none}, &model).message(), "") << entry.path().filename();
+    ASSERT_EQ(load_model(kFamilyFolders / family, {.quant = Quant::none}, &model).message(), "");
     if (attention_layers(model->config) == 0) continue;
     const int64_t tokens = std::min<int64_t>(270, model->config.max_positions);
     const std::vector<int32_t> ids = some_tokens(tokens, model->config.vocab_size);
@@ -32,8 +33,8 @@ TEST(KvTypes, AllFamiliesAreCloseToF32) {
     const std::vector<float> floats = run(KvType::f32);
     const double bf16 = relative_error(run(KvType::bf16), floats), q8 = relative_error(run(KvType::q8), floats);
     const double max_ratio = model->config.experts.count > 0 ? 10 : 5;
-    EXPECT_LT(q8, max_ratio * bf16) << entry.path().filename() << ": bf16 " << bf16;
-    EXPECT_GT(q8, 0) << entry.path().filename();
+    EXPECT_LT(q8, max_ratio * bf16) << "bf16 " << bf16;
+    EXPECT_GT(q8, 0);
   }
 }
 

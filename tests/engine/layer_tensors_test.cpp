@@ -2,23 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "engine/runtime/load.h"
 #include "loader/config/config_parts.h"
+#include "tests/engine/families.h"
 
 namespace pinion {
 namespace {
-
-std::vector<std::filesystem::path> family_folders() {
-  std::vector<std::filesystem::path> folders;
-  for (const auto& entry : std::filesystem::directory_iterator(PINION_TEST_DATA "/families")) {
-    if (std::filesystem::exists(entry.path() / "config.json")) folders.push_back(entry.path());
-  }
-  return folders;
-}
 
 // hidden 4, 2 heads and 1 kv head of 2, intermediate 6, vocabulary 10, 1 layer, by hand.
 TEST(LayerTensors, SmallModel) {
@@ -212,7 +204,8 @@ TEST(LayerTensors, KeysOfTheFamilies) {
 
 // The list accounts for every element of the file, for all families.
 TEST(LayerTensors, MatchTheTensorsOfEachFamily) {
-  for (const std::filesystem::path& folder : family_folders()) {
+  for (const std::string& family : family_names()) {
+    const std::filesystem::path folder = kFamilyFolders / family;
     ModelConfig config;
     ASSERT_EQ(read_model_config(folder, &config).message(), "");
     if (config.quantization || config.experts.fused) continue;  // scales and other tensors

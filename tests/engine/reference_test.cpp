@@ -21,6 +21,7 @@
 #include "kernels/half.h"
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
+#include "tests/engine/families.h"
 
 namespace pinion {
 namespace {
@@ -168,7 +169,7 @@ void append(const Matrix& m, const RowOrder& order, Codes* out) {
 }
 
 struct Families : testing::TestWithParam<std::string> {
-  const std::filesystem::path folder = kData / "families" / GetParam();
+  const std::filesystem::path folder = kFamilyFolders / GetParam();
   Json expected;
 
   void SetUp() override { ASSERT_EQ(read_json_file(folder / "expected.json", &expected).message(), ""); }
@@ -226,17 +227,7 @@ TEST_P(Families, Codes) {
   EXPECT_EQ(hashes, expected["codes"]);
 }
 
-std::vector<std::string> family_folders() {
-  std::vector<std::string> names;
-  std::error_code failure;
-  for (const auto& entry : std::filesystem::directory_iterator(kData / "families", failure)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::ranges::sort(names);
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(Reference, Families, testing::ValuesIn(family_folders()),
+INSTANTIATE_TEST_SUITE_P(Reference, Families, testing::ValuesIn(family_names(FamilyTest::reference)),
                          [](const auto& family) { return family.param; });
 
 // Families whose 4-bit codes w4a8 keeps: the reference computes with their dequantised values.

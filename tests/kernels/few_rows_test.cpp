@@ -16,11 +16,14 @@ Case random_case(Random& random, int64_t rows, int64_t k, int64_t lda) {
   return {rows, k, lda, random.codes((rows - 1) * lda + k)};
 }
 
-// Shapes around the rows of a tile, a record, and the slice of a panel that tiles share. k is a multiple of group_k.
+// Calls f(random, case) for shapes around the rows of a tile, a record, and the slice of a panel that tiles share. k is
+// a multiple of group_k.
 template <class F>
-void for_each_case(const Kernels& table, int64_t group_k, F f) {
+void for_each_case(int64_t group_k, F f) {
+  int32_t most_rows = 1;
+  for (const Kernels* table : available_kernels()) most_rows = std::max(most_rows, table->few_rows);
   Random random;
-  for (int64_t rows = 1; rows <= table.few_rows; ++rows) {
+  for (int64_t rows = 1; rows <= most_rows; ++rows) {
     int64_t last = 0;
     for (const int64_t min_k : {32, 64, 96, 256, 288, 1056}) {
       const int64_t k = round_up(min_k, group_k);
@@ -30,11 +33,12 @@ void for_each_case(const Kernels& table, int64_t group_k, F f) {
   }
 }
 
+// Calls f(table, name) for every table that takes `rows` unpacked rows and every access pattern.
 template <class F>
-void for_each_access_pattern(F f) {
+void for_each_access_pattern(int64_t rows, F f) {
   const size_t previous_row = access_pattern();
   for (const Kernels* table : available_kernels()) {
-    if (table->few_rows == 1) continue;
+    if (table->few_rows == 1 || table->few_rows < rows) continue;
     for (size_t way = 0; way < std::size(kAccessPatterns); ++way) {
       use_access_pattern(way);
       f(*table, std::string(table->name) + ", " + std::string(kAccessPatterns[way].name));
@@ -44,14 +48,14 @@ void for_each_access_pattern(F f) {
 }
 
 TEST(FewRows, W8) {
-  for_each_access_pattern([](const Kernels& table, const std::string& name) {
-    for_each_case(table, kGroupK, [&](Random& random, const Case& c) {
-      const std::vector<int8_t> weights = random.codes(c.k * kPanelColumns);
-      std::vector<int32_t> want(c.rows * kPanelColumns);
-      for (int64_t r = 0; r < c.rows; ++r) {
-        scalar_kernels().gemv_s8(c.a.data() + r * c.lda, weights.data(), 4 * kPanelColumns, c.k,
-                                 want.data() + r * kPanelColumns);
-      }
+  for_each_case(kGroupK, [](Random& random, const Case& c) {
+    const std::vector<int8_t> weights = random.codes(c.k * kPanelColumns);
+    std::vector<int32_t> want(c.rows * kPanelColumns);
+    for (int64_t r = 0; r < c.rows; ++r) {
+      scalar_kernels().gemv_s8(c.a.data() + r * c.lda, weights.data(), 4 * kPanelColumns, c.k,
+                               want.data() + r * kPanelColumns);
+    }
+    for_each_access_pattern(c.rows, [&](const Kernels& table, const std::string& name) {
       for (const Edge edge : {Edge::begin, Edge::end}) {
         const Guarded<int8_t> a(c.a, edge), panel(weights, edge);
         const Guarded<int32_t> acc(c.rows * kPanelColumns, edge);
@@ -78,7 +82,7 @@ std::vector<std::byte> random_records(Random& random, int64_t k, Format format) 
   return records;
 }
 
-void expect_rows_grouped(const Kernels& table, const std::string& name, Random& random, const Case& c, Format format) {
+void expect_rows_grouped(Random& random, const Case& c, Format format) {
   const std::vector<std::byte> records = random_records(random, c.k, format);
   std::vector<float> want(kPanels * c.rows * kPanelColumns), row(kPanels * kPanelColumns);
   for (int64_t r = 0; r < c.rows; ++r) {
@@ -87,22 +91,22 @@ void expect_rows_grouped(const Kernels& table, const std::string& name, Random& 
       std::copy_n(row.data() + p * kPanelColumns, kPanelColumns, want.data() + (p * c.rows + r) * kPanelColumns);
     }
   }
-  for (const Edge edge : {Edge::begin, Edge::end}) {
-    const Guarded<int8_t> a(c.a, edge);
-    const Guarded<std::byte> weights(records, edge);
-    const Guarded<float> acc(kPanels * c.rows * kPanelColumns, edge);
-    table.rows_grouped(a.data, c.lda, c.rows, {weights.data, c.k, format}, kPanels, acc.data);
-    ASSERT_EQ(acc.copy(), want) << name << ", " << traits_of(format).name << ", rows " << c.rows << ", k " << c.k;
-  }
+  for_each_access_pattern(c.rows, [&](const Kernels& table, const std::string& name) {
+    for (const Edge edge : {Edge::begin, Edge::end}) {
+      const Guarded<int8_t> a(c.a, edge);
+      const Guarded<std::byte> weights(records, edge);
+      const Guarded<float> acc(kPanels * c.rows * kPanelColumns, edge);
+      table.rows_grouped(a.data, c.lda, c.rows, {weights.data, c.k, format}, kPanels, acc.data);
+      ASSERT_EQ(acc.copy(), want) << name << ", " << traits_of(format).name << ", rows " << c.rows << ", k " << c.k;
+    }
+  });
 }
 
 TEST(FewRows, Grouped) {
-  for_each_access_pattern([](const Kernels& table, const std::string& name) {
-    for (const Format format : {Format::w4, Format::w4z, Format::w2, Format::w4n}) {
-      for_each_case(table, traits_of(format).group_k,
-                    [&](Random& random, const Case& c) { expect_rows_grouped(table, name, random, c, format); });
-    }
-  });
+  for (const Format format : {Format::w4, Format::w4z, Format::w2, Format::w4n}) {
+    for_each_case(traits_of(format).group_k,
+                  [&](Random& random, const Case& c) { expect_rows_grouped(random, c, format); });
+  }
 }
 
 }  // namespace
