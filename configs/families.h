@@ -93,6 +93,7 @@ namespace pinion {
 //   sliding_sinks                true: only layers with a window have sinks
 //   rope                         false: no layer has positional encoding
 //   rope_if                      {field, is}: no layer has it unless the field has this value
+//   optional_theta               true: no layer has it if rope_theta is null
 //   rotary_dims                  FIELD with the number of rotated elements, in place of partial_rotary_factor
 //   attention_temperature        true: layers without positional encoding scale queries by attn_scale and floor_scale
 //   layer_thetas                 true: layer_rope_theta may list a theta for each layer
@@ -156,6 +157,9 @@ namespace pinion {
 //     one_branch                 true: a layer has attention, a recurrence or an mlp; layer_pattern may list them
 //     by_key_head                true: q, k, v and z are one module and b and a another, grouped by key head
 //     tiled_heads, negative_rates    true: see Recurrence (GGUF files)
+//     norm_eps                   of the norms of outputs, if it is not the model's
+//   recurrent_norm, recurrent_mlp_norm    (in modules) norms before the branches of recurrent layers, which then lack
+//                                attention_out_norm and mlp_out_norm
 //   state_q, state_k, state_v    (in modules) matrices in place of state_qkv. A second "{}" in the name of state_conv
 //                                stands for q, k and v, which then have a tensor each
 //

@@ -91,8 +91,7 @@ void mix_head(const Pass& p, RecurrentScratch& s, const Layer& layer, AdvanceHea
 // Gated DeltaNet: convolution, norms of q and k, the delta rule, the output's norm and gate.
 void advance_delta(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segment& segment, int64_t head,
                    int64_t first, int64_t count, const StateWrites& writes, float* state, StateRows* rows) {
-  const ModelConfig& c = p.model.config;
-  const Recurrence& d = c.recurrence;
+  const Recurrence& d = p.model.config.recurrence;
   const int64_t key_head = d.key_head(head);
   constexpr float kUnitNormEps = 1e-6f;  // added to the sum of squares; a constant in Hugging Face's transformers
   const float eps = kUnitNormEps / static_cast<float>(d.key_dim);
@@ -109,7 +108,7 @@ void advance_delta(const Pass& p, RecurrentScratch& s, const Layer& layer, const
     const int64_t gate = (segment.row + token) * d.value_heads + head;
     const float rate = layer[VectorRole::state_rate].weight[head], *a = s.a.data() + gate * d.decays();
     const float* step = layer[VectorRole::state_step].weight + head * d.decays();
-    writes.beta[r] = sigmoid(s.b[gate]);
+    writes.beta[r] = d.write_scale * sigmoid(s.b[gate]);
     if (d.key_decays) {
       float* decay = writes.decay + r * d.key_dim;
       for (int64_t i = 0; i < d.key_dim; ++i) decay[i] = a[i] + step[i];
@@ -124,7 +123,7 @@ void advance_delta(const Pass& p, RecurrentScratch& s, const Layer& layer, const
   for (int64_t r = 0; r < count; ++r) {
     const int64_t at = (segment.row + first + r) * d.value_width() + head * d.value_dim;
     float* out = rows->v.data() + r * d.value_dim;
-    p.kernels.rms_norm(out, layer[VectorRole::state_norm].weight, d.value_dim, c.norm_eps, out);
+    p.kernels.rms_norm(out, layer[VectorRole::state_norm].weight, d.value_dim, d.norm_eps, out);
     (d.key_decays ? p.kernels.sigmoid_mul : p.kernels.silu_mul)(s.z.data() + at, out, d.value_dim, s.z.data() + at);
   }
 }
@@ -263,7 +262,7 @@ void norm_groups(const Pass& p, const Layer& layer, const float* x, float* out) 
   const Recurrence& d = p.model.config.recurrence;
   const int64_t width = d.value_width() / d.norm_groups;
   for (int64_t at = 0; at < d.value_width(); at += width) {
-    p.kernels.rms_norm(x + at, layer[VectorRole::state_norm].weight + at, width, p.model.config.norm_eps, out + at);
+    p.kernels.rms_norm(x + at, layer[VectorRole::state_norm].weight + at, width, d.norm_eps, out + at);
   }
 }
 

@@ -14,6 +14,10 @@ constexpr SizeRule kHidden = [](Config c, LayerOf) { return c.hidden_size; };
 constexpr SizeRule kFirstNorm = [](Config c, LayerOf l) {
   return c.lacks_first_norm && &l == c.layer.data() ? 0 : c.hidden_size;
 };
+// OLMo hybrid: recurrent layers have norms before the branches, the others behind them.
+constexpr SizeRule kOutNorm = [](Config c, LayerOf l) {
+  return l.recurrent && !c.name("recurrent_norm").empty() ? 0 : c.hidden_size;
+};
 constexpr SizeRule kTwiceHidden = [](Config c, LayerOf) { return 2 * c.hidden_size; };
 constexpr SizeRule kVocabulary = [](Config c, LayerOf) { return c.vocab_size; };
 constexpr SizeRule kOne = [](Config, LayerOf) { return int64_t{1}; };
@@ -227,6 +231,7 @@ constexpr MatrixRow kMatrixRows[] = {
 
 constexpr VectorRow kVectorRows[] = {
     {V::attention_norm, "attention_norm", ".weight", P::mixer, kFirstNorm, F::norm},
+    {V::attention_norm, "recurrent_norm", ".weight", P::recurrence, kHidden, F::norm},
     {V::state_conv, "state_conv", ".weight", P::recurrence, kConvolution, F::convolution, 0.5f},
     {V::state_rate, "state_rate", "", P::recurrence, kStateHeads, F::logarithm, 0.2f},
     {V::state_step, "state_step", "", P::recurrence, kStateSteps, F::plain, 0.1f},
@@ -242,7 +247,7 @@ constexpr VectorRow kVectorRows[] = {
     {V::latent_kv_norm, "kv_a_norm", ".weight", P::attention, kLatentRank, F::plain},
     {V::sinks, "sinks", "", P::attention, kSinks, F::plain},
     {V::o_norm, "o_norm", ".weight", P::attention, kAllHeads, F::rms_norm},
-    {V::attention_out_norm, "attention_out_norm", ".weight", P::mixer, kHidden, F::norm},
+    {V::attention_out_norm, "attention_out_norm", ".weight", P::mixer, kOutNorm, F::norm},
     {V::laurel_norm, "laurel_norm", ".weight", P::layer, kHidden, F::rms_norm},
     {V::altup_norm, "altup_norm", ".weight", P::layer, kHidden, F::rms_norm},
     {V::altup_router, "altup_router", ".weight", P::layer, kHidden, F::matrix, 1.0f, kAltup},
@@ -252,6 +257,7 @@ constexpr VectorRow kVectorRows[] = {
     {V::layer_out_norm, "layer_out_norm", ".weight", P::layer, kLayerOut, F::rms_norm},
     {V::layer_scalar, "layer_scalar", "", P::layer, kOne, F::plain},
     {V::mlp_norm, "mlp_norm", ".weight", P::branch, kMlpNorm, F::norm},
+    {V::mlp_norm, "recurrent_mlp_norm", ".weight", P::recurrence, kHidden, F::norm},
     {V::router_scale, "router_scale", "", P::experts, kHidden, F::plain},
     {V::router_correction, "router_correction", "", P::experts, kExperts, F::plain},
     {V::expert_scale, "expert_scale", "", P::experts, kExperts, F::plain},
@@ -263,7 +269,7 @@ constexpr VectorRow kVectorRows[] = {
     {V::xielu_beta, "xielu", ".beta", P::mlp, kXielu, F::scalar},
     {V::xielu_eps, "xielu", ".eps", P::mlp, kXielu, F::scalar},
     {V::down_norm, "down_norm", ".weight", P::mlp, kMlp, F::rms_norm},
-    {V::mlp_out_norm, "mlp_out_norm", ".weight", P::branch, kHidden, F::norm},
+    {V::mlp_out_norm, "mlp_out_norm", ".weight", P::branch, kOutNorm, F::norm},
     {V::mlp_out_norm, "experts_out_norm", ".weight", P::experts, kHidden, F::norm},
 };
 

@@ -201,8 +201,10 @@ void read_windows(JsonFields& family, JsonFields& file, ModelConfig* out) {
 // SmolLM3: no_rope_layers has a 1 for a layer *with* a rotation; if it is absent, every n-th layer has none.
 void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig* out) {
   JsonFields rule = family.fields("rope_if");
-  const bool rotates =
-      family.boolean("rope", true) && (rule.object.empty() || file.text(rule.text("field"), "") == rule.text("is"));
+  const Json outer = file.object.value("rope_theta", Json(10000.0)),
+             theta = file.fields("rope_parameters").object.value("rope_theta", outer);
+  const bool rotates = family.boolean("rope", true) && !(family.boolean("optional_theta", false) && theta.is_null()) &&
+                       (rule.object.empty() || file.text(rule.text("field"), "") == rule.text("is"));
   for (LayerConfig& layer : out->layer) layer.rope = rotates ? 0 : kNoRope;
   if (!family.boolean("no_rope_layers", false)) return;
   std::vector<int64_t> with_rope = file.integers("no_rope_layers", 0, 1);

@@ -128,7 +128,8 @@ struct Recurrence {
   bool key_decays = false;        // [gated_delta] keys decay by channel, and output gates are sigmoids (Kimi Linear)
   float decay_bound = 0.0f;       // [key_decays] see Kernels::decay
   int64_t step_rank = 0;          // [mamba1] width from which the steps are projected; [key_decays] also gates
-  float norm_eps = 0.0f;          // [mamba1] of the norms of steps, keys and queries
+  float write_scale = 1.0f;       // [gated_delta] factor of the write gates
+  float norm_eps = 0.0f;          // of the output norm; [mamba1] of the norms of steps, keys and queries
   bool unit_norms = false;        // [mamba1] these norms have no weights
   bool norm_before_gate = false;  // [mamba2] the norm precedes the gate
   int64_t norm_groups = 0;        // [mamba2] slices of the output that are normalised separately; 0: no norm

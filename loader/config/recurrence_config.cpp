@@ -19,6 +19,7 @@ void read_heads(JsonFields& file, ModelConfig* out) {
   r.key_dim = file.integer("linear_key_head_dim", {}, 1, kMaxHeadDim);
   r.value_dim = file.integer("linear_value_head_dim", {}, 1, kMaxHeadDim);
   r.taps = file.integer("linear_conv_kernel_dim", {}, 1, kMaxConvTaps);
+  if (file.boolean("linear_allow_neg_eigval", false)) r.write_scale = 2.0f;
   check_divides(file, "linear_num_key_heads", r.key_heads, "linear_num_value_heads", r.value_heads);
   check_channels(file, "linear_num_value_heads", r);
 }
@@ -203,6 +204,7 @@ void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->recurrence.tiled_heads = rule.boolean("tiled_heads", false);
   out->recurrence.negative_rates = rule.boolean("negative_rates", false);
   out->recurrence.unit_norms = rule.boolean("unit_norms", false);
+  out->recurrence.norm_eps = static_cast<float>(rule.number("norm_eps", double{out->norm_eps}));
   const std::vector<std::string> known = rule.texts("layer_types"), types = layer_types(file);
   std::vector<int64_t> attending = file.integers("full_attn_idxs", 0, kMaxLayers);
   for (const int64_t i : file.integers("full_attn_layers", 1, kMaxLayers)) attending.push_back(i - 1);

@@ -79,7 +79,7 @@ TEST(SameBits, RecurrentLayers) {
   for (const std::string family :
        {"lfm2", "lfm2_layer_types", "lfm2_moe", "granite_hybrid", "granite_hybrid_moe", "falcon_h1", "falcon_h1_norm",
         "nemotron_h", "nemotron_h_layer_types", "nemotron_h_moe", "qwen3_next", "mamba", "falcon_mamba", "jamba",
-        "kimi_linear", "kimi_linear_types", "bailing_hybrid"}) {
+        "kimi_linear", "kimi_linear_types", "bailing_hybrid", "olmo_hybrid"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
       std::unique_ptr<Model> model;
       ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));

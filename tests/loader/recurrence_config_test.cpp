@@ -371,5 +371,25 @@ TEST(BailingHybrid, GroupsAndBounds) {
             "config.json: no_kda_lora: not supported: want true, have false");
 }
 
+// A theta of null leaves attention without positions. Outputs have an eps of their own.
+TEST(OlmoHybrid, ThetaAndGates) {
+  const char* olmo = R"({"architectures": ["OlmoHybridForCausalLM"], "model_type": "olmo_hybrid", "hidden_size": 48,
+      "num_attention_heads": 4, "num_hidden_layers": 5, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+      "linear_key_head_dim": 12, "linear_value_head_dim": 20, "rms_norm_eps": 1e-6})";
+  const ModelConfig config = read("{}", olmo);
+  EXPECT_EQ(by_layer(config, &LayerConfig::attends), (Layers{false, false, false, true, false}));
+  EXPECT_EQ(config.layer[3].rope, 0) << "a theta by default";
+  EXPECT_EQ(config.recurrence.write_scale, 2);
+  EXPECT_EQ(config.recurrence.norm_eps, 1e-5f);
+  EXPECT_EQ(config.norm_eps, 1e-6f);
+  EXPECT_EQ(read(R"({"rope_theta": null})", olmo).layer[3].rope, kNoRope);
+  EXPECT_EQ(read(R"({"rope_parameters": {"rope_theta": null, "rope_type": "default"}})", olmo).layer[3].rope, kNoRope);
+  const char* given = R"({"rope_theta": null, "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}})";
+  EXPECT_EQ(read(given, olmo).layer[3].rope, 0);
+  EXPECT_EQ(read(given, olmo).ropes[0].theta, 5e5);
+  EXPECT_EQ(read(R"({"linear_allow_neg_eigval": false})", olmo).recurrence.write_scale, 1);
+  EXPECT_EQ(read().recurrence.norm_eps, read().norm_eps);
+}
+
 }  // namespace
 }  // namespace pinion

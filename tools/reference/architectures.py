@@ -59,7 +59,6 @@ REASONS = {
     "longcat_flash": "two attentions a layer, experts that copy",
     "moshi": "a depth decoder for audio tokens",
     "moss_transcribe_diarize": "an audio tower",
-    "olmo_hybrid": "norms by kind of layer; q, k and v of a state in three tensors",
     "openai-gpt": "norms behind the residual stream",
     "phi4_multimodal": "a fixture beside its image and audio towers",
     "xglm": "sinusoidal positions",

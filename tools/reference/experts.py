@@ -89,7 +89,7 @@ FILE_NAMES = {
 STACKED_IN_FILES = ("granitemoe", "granitemoehybrid", "granitemoeshared")
 TRANSPOSED_IN_FILES = ("qwen3_vl_moe",)
 TRANSPOSED_MATRICES = ("gpt2",)
-SPLIT_CONVOLUTIONS = ("bailing_hybrid", "kimi_linear")  # of q, k and v, which have as many channels each
+SPLIT_CONVOLUTIONS = ("bailing_hybrid", "kimi_linear", "olmo_hybrid")  # of q, k and v
 FUSED_IN_FILES = (
     "gpt_oss",
     "qwen3_5_moe_text",

@@ -117,6 +117,9 @@ def random_parameter(
 
 def in_file(name: str, case: Case) -> str:
     """The name in the checkpoint of a tensor in transformers."""
+    layer = re.search(r"\.layers\.(\d+)\.", name)
+    if case.config["model_type"] == "olmo_hybrid" and layer and case.config["layer_types"][int(layer[1])].startswith("linear"):
+        return name.replace("input_layernorm", "attention_layer_norm").replace("post_attention_layernorm", "feedforward_layer_norm")
     if not case.published_names:
         return name_in_file(name, case.config["model_type"])
     for ours, published in case.published_names.items():
@@ -159,7 +162,8 @@ def random_tensors(folder: pathlib.Path, case: Case, seed: int) -> dict[str, tor
             tensor = tensor.T.contiguous()
         stored = in_file(name, case)  # q, k and v may share a tensor there
         if case.config["model_type"] in SPLIT_CONVOLUTIONS and name.endswith("conv1d.weight"):
-            for part, weight in zip("qkv", tensor.chunk(3)):
+            width = case.config.get("linear_num_value_heads", 1) * case.config.get("linear_value_head_dim", len(tensor) // 3)
+            for part, weight in zip("qkv", tensor.split([(len(tensor) - width) // 2] * 2 + [width])):
                 tensors[stored.replace("conv1d", f"{part}_conv1d")] = weight.contiguous()
             continue
         tensors[stored] = torch.cat((tensors[stored], tensor)) if stored in tensors else tensor

@@ -389,3 +389,37 @@ BAILING_HYBRID = without(
     "use_qkv_bias": False,
     "v_head_dim": 20,
 }
+# As the file of OLMo Hybrid 7B, whose attention has no positions.
+OLMO_HYBRID = without(LLAMA, "mlp_bias", "rope_scaling", "rope_theta", "torch_dtype") | {
+    "architectures": ["OlmoHybridForCausalLM"],
+    "dtype": "bfloat16",
+    "hidden_size": 36,
+    "intermediate_size": 44,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "linear_a_log_max": 16.0,
+    "linear_a_log_min": 0.0,
+    "linear_allow_neg_eigval": True,
+    "linear_conv_kernel_dim": 4,
+    "linear_dt_init_floor": 0.0001,
+    "linear_dt_max": 0.1,
+    "linear_dt_min": 0.001,
+    "linear_key_head_dim": 12,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_value_head_dim": 20,
+    "model_type": "olmo_hybrid",
+    "num_attention_heads": 6,
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 3,
+    "pad_token_id": 0,
+    "rms_norm_eps": 1e-06,
+    "rope_parameters": None,
+    "rope_theta": None,
+    "vocab_size": 120,
+}
+OLMO_HYBRID_ROPE = without(OLMO_HYBRID, "rope_theta") | {
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_allow_neg_eigval": False,
+    "num_hidden_layers": 2,
+    "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"},
+}

@@ -21,6 +21,8 @@ from recurrent_configs import (
     NEMOTRON_H,
     NEMOTRON_H_LAYER_TYPES,
     NEMOTRON_H_MOE,
+    OLMO_HYBRID,
+    OLMO_HYBRID_ROPE,
     QWEN3_NEXT,
 )
 
@@ -105,4 +107,11 @@ RECURRENT_CASES = {
         notes="As kimi_linear, with bounded decays and without narrow vectors. Latent attention has rope and a gate for each "
         "head. A layer that predicts a second token is there, of zeros.",
     ),
+    "olmo_hybrid": Case(
+        OLMO_HYBRID,
+        long_prompt=200,
+        notes="Two layers are gated DeltaNet with norms before the branches, one attends without positions and has them behind. "
+        "A token may turn a state around.",
+    ),
+    "olmo_hybrid_rope": Case(OLMO_HYBRID_ROPE, long_prompt=200, notes="Attention with rope; write gates up to one."),
 }
