@@ -91,7 +91,7 @@ namespace pinion {
 //   shared_kv_wide_mlp           FIELD: such layers have mlps of twice the size
 //   sinks                        (in modules) a tensor with one extra softmax score for each head
 //   sliding_sinks                true: only layers with a window have sinks
-//   rope                         false: no layer has positional encoding
+//   rope                         false or FIELD: no layer has positional encoding
 //   rope_if                      {field, is}: no layer has it unless the field has this value
 //   optional_theta               true: no layer has it if rope_theta is null
 //   rotary_dims                  FIELD with the number of rotated elements, in place of partial_rotary_factor
@@ -162,6 +162,14 @@ namespace pinion {
 //                                attention_out_norm and mlp_out_norm
 //   state_q, state_k, state_v    (in modules) matrices in place of state_qkv. A second "{}" in the name of state_conv
 //                                stands for q, k and v, which then have a tensor each
+//
+//   blocks                       Zamba: attention and an mlp before a recurrence (the layer type hybrid) are a block,
+//   which
+//                                reads the embedding, too. `count` blocks (FIELD) are used in turn; the file has them
+//                                in the layers of their first use. block, recurrence, layer: prefixes of names; names
+//                                with the second become names with the third. changes: modules with low-rank changes
+//                                of each use ("{}" in the key) -> modules that they change
+//   block_out                    (in modules) the last matrix of a block
 //
 // Other parts:
 //   mtp_...                      (in modules) the MTP layer, read only for speculation

@@ -10,10 +10,10 @@
 namespace pinion {
 namespace {
 
-// The residual stream as the input of some matrices, normed if the layer has this norm.
-Input normalized(const Multiplier& m, const Pass& p, const Vector& norm, InputForms forms) {
+// The residual stream, or `branch`, as the input of some matrices, normed if the layer has this norm.
+Input normalized(const Multiplier& m, const Pass& p, const Vector& norm, InputForms forms, bool of_branch = false) {
   const int64_t k = p.model.config.hidden_size;
-  const float* x = p.activations.x.data();
+  const float* x = of_branch ? p.activations.branch.data() : p.activations.x.data();
   return prepare(m, p.rows, k, forms, [&](int64_t first, int64_t count, float* out) -> const float* {
     if (!norm.weight) return x + first * k;
     for (int64_t r = 0; r < count; ++r) normalize(p, norm, x + (first + r) * k, out + r * k);
@@ -26,7 +26,7 @@ Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
   const Multiplier m = begin_stage(worker, p, Stage::attention_norm);
   const InputForms forms =
       p.model.config.shared_norm ? forms_of(layer, {Stage::qkv, Stage::gate_up}) : forms_of(layer, {Stage::qkv});
-  return normalized(m, p, layer[VectorRole::attention_norm], forms);
+  return normalized(m, p, layer[VectorRole::attention_norm], forms, layer.follows_block);
 }
 
 // The input of the head: the final norm of the rows that get logits; some models have a dense layer behind it.
@@ -248,6 +248,40 @@ void add_parallel_branches(Worker& worker, const Pass& p, Scratch& s, const Laye
   layer.has_experts ? add_normed(worker, p, {}, 1.0f) : add_down(worker, p, layer, index);
 }
 
+// Zamba's block of attention and an mlp, without residuals: branch = x + its output, for the recurrence behind it.
+void add_block(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
+  const ModelConfig& c = p.model.config;
+  const int64_t width = c.hidden_size;
+  Activations& a = p.activations;
+  const auto multiply = [&](Stage stage, const Input& in, const Linear& linear, std::vector<float>& out, float beta) {
+    project(begin_stage(worker, p, stage), in, {{&linear, out.data()}}, {.beta = beta});
+    gather(worker, p, out.data(), p.rows, linear.rows);
+  };
+  const auto joined = [&](int64_t first, int64_t count, float* out) {  // with the embedding
+    for (int64_t row = first; row < first + count; ++row, out += 2 * width) {
+      const Segment& segment = p.segment_of(row);
+      std::copy_n(a.x.data() + row * width, width, out);
+      embed_row(p.model, segment.tokens[row - segment.row], out + width);
+      p.kernels.rms_norm(out, layer[VectorRole::attention_norm].weight, 2 * width, c.norm_eps, out);
+    }
+    return out - count * 2 * width;
+  };
+  const Input both =
+      prepare(begin_stage(worker, p, Stage::attention_norm), p.rows, 2 * width, forms_of(layer, {Stage::qkv}), joined);
+  trace_input(worker, p.trace, index, Stage::qkv, both);
+  const Input attended = attend(worker, p, s.attention, layer, both, index);
+  trace_input(worker, p.trace, index, Stage::o, attended);
+  multiply(Stage::o, attended, layer[MatrixRole::o], a.branch, 0);
+  const Input y = normalized(begin_stage(worker, p, Stage::mlp_norm), p, layer[VectorRole::mlp_norm],
+                             forms_of(layer, {Stage::gate_up}), true);
+  activate(worker, p, layer, y, index);
+  worker.for_each(p.rows,
+                  [&](int64_t row) { std::copy_n(a.x.data() + row * width, width, a.branch.data() + row * width); });
+  multiply(Stage::down, activated_input(worker, p, layer, index), layer[MatrixRole::down], a.attended, 0);
+  const Input out = narrow_input(worker, p, Stage::layer_out, a.attended, width, nullptr, 0.0f, layer, index);
+  multiply(Stage::layer_out, out, layer[MatrixRole::layer_out], a.branch, 1);
+}
+
 // Writes the final norm of all rows to Pass::hidden. No barrier: only the caller of the pass reads it.
 void store_hidden(Worker& worker, const Pass& p) {
   begin_stage(worker, p, Stage::final_norm);
@@ -264,11 +298,11 @@ void make_activations(const Model& model, const Kernels& kernels, int64_t tokens
   Activations& s = *out;
   sizer->make(&s.x, tokens * c.hidden_size);
   const bool has_out_norms = std::ranges::any_of(model.layers, [&](const Layer& l) {
-    return l[VectorRole::attention_out_norm].weight || sums_experts(model.config, l);
+    return l.is_block || l[VectorRole::attention_out_norm].weight || sums_experts(model.config, l);
   });
   if (has_out_norms || c.experts.shared_size > 0 || model.head_dense.rows.count > 0)
     sizer->make(&s.branch, tokens * c.hidden_size);
-  sizer->make(&s.attended, tokens * c.largest(&LayerConfig::attended));
+  sizer->make(&s.attended, tokens * std::max(c.hidden_size, c.largest(&LayerConfig::attended)));
   sizer->make(&s.activation, tokens * max_rows(model, MatrixRole::up));
   const bool has_cuts = std::ranges::any_of(model.layers, [](const Layer& l) { return l.gate_cut.has_value(); });
   if (has_cuts) sizer->make(&s.gates, tokens * max_rows(model, MatrixRole::gate));
@@ -319,7 +353,9 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
   for (int64_t i = 0; i < c.layers; ++i) {
     const Layer& layer = p.model.layers[i];
     if (c.altup.inputs > 0) predict_altup(worker, p, s.altup, layer);
-    if (c.parallel_branches) {
+    if (layer.is_block) {
+      add_block(worker, p, s, layer, i);
+    } else if (c.parallel_branches) {
       add_parallel_branches(worker, p, s, layer, i);
     } else {
       if (layer.attends || layer.recurrent) {

@@ -11,12 +11,14 @@ using LayerOf = const LayerConfig&;
 // --- Sizes, for the tables below. 0: the model or the layer has no such tensor.
 
 constexpr SizeRule kHidden = [](Config c, LayerOf) { return c.hidden_size; };
+// Recurrent layers may have norms before the branches, and the others behind them (OLMo hybrid).
+bool has_own_norms(Config c, LayerOf l) { return l.recurrent && !c.name("recurrent_norm").empty(); }
+constexpr SizeRule kOutNorm = [](Config c, LayerOf l) { return has_own_norms(c, l) ? 0 : c.hidden_size; };
+constexpr SizeRule kAttentionIn = [](Config c, LayerOf l) { return (l.is_block ? 2 : 1) * c.hidden_size; };
+constexpr SizeRule kBlock = [](Config c, LayerOf l) { return l.is_block ? c.hidden_size : 0; };
 constexpr SizeRule kFirstNorm = [](Config c, LayerOf l) {
-  return c.lacks_first_norm && &l == c.layer.data() ? 0 : c.hidden_size;
-};
-// OLMo hybrid: recurrent layers have norms before the branches, the others behind them.
-constexpr SizeRule kOutNorm = [](Config c, LayerOf l) {
-  return l.recurrent && !c.name("recurrent_norm").empty() ? 0 : c.hidden_size;
+  const bool lacks = has_own_norms(c, l) || (c.lacks_first_norm && &l == c.layer.data());
+  return lacks ? 0 : kAttentionIn(c, l);
 };
 constexpr SizeRule kTwiceHidden = [](Config c, LayerOf) { return 2 * c.hidden_size; };
 constexpr SizeRule kVocabulary = [](Config c, LayerOf) { return c.vocab_size; };
@@ -179,9 +181,9 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::latent_q_a, "q_a", P::attention, S::qkv, nothing, kQueryRank, kHidden, {}, kLatentBias},
     {M::latent_kv_a, "kv_a", P::attention, S::qkv, nothing, kLatentRank, kHidden, {}, kLatentBias},
     {M::latent_k_rope, "kv_a", P::attention, S::qkv, nothing, kLatentRope, kHidden, kLatentRopeOrder, kLatentBias},
-    {M::q, "q", P::attention, S::qkv, kv_heads, kQueries, kHidden, kQueryOrder, kQkvBias, &O::qkv},
-    {M::k, "k", P::attention, S::qkv, kv_heads, kKeys, kHidden, kKeyOrder, kQkvBias, &O::qkv, &O::key},
-    {M::v, "v", P::attention, S::qkv, kv_heads, kValues, kHidden, kValueOrder, kQkvBias, &O::qkv, &O::value},
+    {M::q, "q", P::attention, S::qkv, kv_heads, kQueries, kAttentionIn, kQueryOrder, kQkvBias, &O::qkv},
+    {M::k, "k", P::attention, S::qkv, kv_heads, kKeys, kAttentionIn, kKeyOrder, kQkvBias, &O::qkv, &O::key},
+    {M::v, "v", P::attention, S::qkv, kv_heads, kValues, kAttentionIn, kValueOrder, kQkvBias, &O::qkv, &O::value},
     {M::attention_gate, "attention_gate", P::attention, S::qkv, kv_heads, kGates, kHidden},
     {M::latent_q, "q_b", P::attention, S::q_latent, kv_heads, kAllHeads, kQueryRank, kQueryOrder},
     {M::latent_k, "kv_b", P::attention, S::kv_latent, kv_heads, kLatentKeys, kLatentRank, kLatentKeyOrder},
@@ -218,6 +220,7 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::down, "shared_down", P::experts, S::down, panels, kHidden, kShared, {}, kMlpBias, {}, &O::experts},
     {M::layer_gate, "layer_gate", P::layer, S::layer_gate, nothing, kLayerInput, kHidden},
     {M::layer_out, "layer_out", P::layer, S::layer_out, nothing, kHidden, kLayerInput},
+    {M::layer_out, "block_out", P::attention, S::layer_out, panels, kHidden, kBlock},
     {M::gate, "expert_gate", P::expert, S::gate_up, panels, kExpert, kHidden, {}, kMlpBias},
     {M::up, "expert_up", P::expert, S::gate_up, panels, kExpert, kHidden, {}, kMlpBias},
     {M::down, "expert_down", P::expert, S::down, panels, kHidden, kExpert, {}, kMlpBias, {}, &O::experts},
@@ -289,10 +292,15 @@ bool has_part(LayerOf l, Part part) {
   return static_cast<size_t>(part) < std::size(parts) && parts[static_cast<size_t>(part)];
 }
 
+// The name with the layer's number in the file, if it differs from the layer's index.
+std::string numbered(LayerOf l, const std::string& name) {
+  return l.number == kNoNumber ? name : module_name(name, l.number);
+}
+
 // Appends a row's matrix if the model or the layer has it. index: of the layer, or of the AltUp input - 1.
 void add(Config c, LayerOf l, const MatrixRow& row, int64_t index, int64_t expert, std::vector<MatrixTensor>* list) {
   const int64_t n = row.n(c, l), k = row.k(c, l);
-  const std::string& pattern = c.name(row.key);
+  const std::string pattern = numbered(l, c.name(row.key));
   if (n == 0 || k == 0 || pattern.empty()) return;
   const float in = row.in_scale ? c.output_scales.*row.in_scale : 1.0f;
   float out = row.out_scale ? c.output_scales.*row.out_scale : 1.0f;
@@ -380,7 +388,7 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
   const LayerConfig& of = config.layer[layer];
   std::vector<VectorTensor> list;
   for (const VectorRow& row : kVectorRows) {
-    const std::string& pattern = config.name(row.key);
+    const std::string pattern = numbered(of, config.name(row.key));
     const int64_t rows = row.rows ? row.rows(config, of) : 1;
     const int64_t n = has_part(of, row.part) && !pattern.empty() ? row.n(config, of) * rows : 0;
     if (n == 0) continue;

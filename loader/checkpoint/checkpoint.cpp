@@ -157,6 +157,14 @@ Error select_tensors(const TensorSelection& selection, Checkpoint* checkpoint) {
     if (rename != selection.renamed.end()) tensor.name.replace(0, rename->first.size(), rename->second);
   }
   std::erase_if(tensors, [&](const TensorView& tensor) { return has_prefix_of(selection.unread, tensor); });
+  for (const auto& [from, to] : selection.copied) {
+    for (size_t i = 0, count = tensors.size(); i < count; ++i) {
+      if (!tensors[i].name.starts_with(from) || tensors[i].name.ends_with(kOwnUpdate)) continue;
+      TensorView copy = tensors[i];
+      copy.name.replace(0, from.size(), to);
+      if (std::ranges::find(tensors, copy.name, &TensorView::name) == tensors.end()) tensors.push_back(copy);
+    }
+  }
   std::ranges::sort(tensors, {}, &TensorView::name);
   const auto twin = std::ranges::adjacent_find(tensors, {}, &TensorView::name);
   if (twin == tensors.end()) return {};

@@ -51,7 +51,12 @@ struct TensorSelection {
   std::vector<std::pair<std::string, std::string>> renamed;  // prefix, its replacement: the first match applies
   std::vector<std::string> skipped_endings = {};             // suffixes of names
   std::vector<std::string> unread = {};                      // prefixes of renamed names, also skipped
+  // Prefix, another one: renamed tensors without kOwnUpdate get this second name, too, unless the file has one of it.
+  std::vector<std::pair<std::string, std::string>> copied = {};
 };
+
+// In place of an adapter's index in names of low-rank changes that belong to the model, see bind_updates().
+constexpr std::string_view kOwnUpdate = "own";
 
 // Removes and renames tensors. Two tensors of the same name are an error.
 Error select_tensors(const TensorSelection& selection, Checkpoint* checkpoint);

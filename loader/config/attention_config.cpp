@@ -203,7 +203,8 @@ void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig*
   JsonFields rule = family.fields("rope_if");
   const Json outer = file.object.value("rope_theta", Json(10000.0)),
              theta = file.fields("rope_parameters").object.value("rope_theta", outer);
-  const bool rotates = family.boolean("rope", true) && !(family.boolean("optional_theta", false) && theta.is_null()) &&
+  const bool rotates = (!family.has("rope") || read_switch(family, "rope", file)) &&
+                       !(family.boolean("optional_theta", false) && theta.is_null()) &&
                        (rule.object.empty() || file.text(rule.text("field"), "") == rule.text("is"));
   for (LayerConfig& layer : out->layer) layer.rope = rotates ? 0 : kNoRope;
   if (!family.boolean("no_rope_layers", false)) return;

@@ -146,6 +146,24 @@ Error read_quantization_config(JsonFields& family, JsonFields& file, ModelConfig
   return {};
 }
 
+// Zamba: attention and an mlp before a recurrence are a layer of their own.
+void split_blocks(JsonFields& file, ModelConfig* out) {
+  check_width(file, "hidden_size", 2 * out->hidden_size, "too wide", "the stream and the embedding");
+  std::vector<LayerConfig> layers;
+  for (int64_t i = 0; i < out->layers; ++i) {
+    LayerConfig layer = out->layer[i];
+    layer.number = i;
+    if (layer.attends) {
+      LayerConfig& block = layers.emplace_back(layer);
+      block.is_block = block.has_mlp = layer.follows_block = true;
+      block.recurrent = layer.attends = false;
+    }
+    layers.push_back(layer);
+  }
+  out->layer = std::move(layers);
+  out->layers = std::ssize(out->layer);
+}
+
 // Changes a family's description to that of its GGUF files. The names of modules are those of all families.
 void apply_changes(const Json& changes, Json* description) {
   Json modules = (*description)["modules"];
@@ -275,6 +293,7 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   read_shared_kv(family, file, &config);
   read_altup(family, file, &config);
   read_experts(family, file, &config);
+  if (family.has("blocks")) split_blocks(file, &config);
   if (file.has("bos_token_id")) config.bos_id = file.integer("bos_token_id", {}, 0, kMaxVocabulary);
   config.eos_ids = file.integers("eos_token_id", 0, kMaxVocabulary);
   if (Error e = read_modules(family, file, &config)) return e;

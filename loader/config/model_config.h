@@ -184,6 +184,7 @@ struct MtpConfig {
 
 constexpr int32_t kNoRope = -1;
 constexpr int64_t kOwnKv = -1;
+constexpr int64_t kNoNumber = -1;  // the file has the same layers
 
 // One layer. Everything that may differ from layer to layer is resolved when the config is read.
 struct LayerConfig {
@@ -202,6 +203,9 @@ struct LayerConfig {
   int32_t rope = 0;                 // index in ModelConfig::ropes; kNoRope: no positional encoding
   int64_t kv_layer = kOwnKv;        // the earlier layer whose keys and values it reads
   float gate_sparsity = 0.0f;       // fraction of the gate's outputs to set to zero
+  bool is_block = false;            // reads the embedding, too; only the recurrence behind it reads its output (Zamba)
+  bool follows_block = false;       // is that recurrence
+  int64_t number = kNoNumber;       // of the layer in the file, where blocks are no layers
 
   // The first position that the token at `position` attends to.
   int64_t first_seen(int64_t position) const {

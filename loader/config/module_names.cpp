@@ -48,6 +48,30 @@ void skip_unread(ModelConfig* out) {
   }
 }
 
+// Zamba: layers share blocks in turn, with low-rank changes of their own. The file has a block and all its changes
+// where it is first used.
+void share_blocks(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  JsonFields rule = family.fields("blocks"), changes = rule.fields("changes");
+  if (rule.object.empty()) return;
+  const auto count = static_cast<size_t>(file.integer(rule.text("count"), {}, 1, kMaxLayers));
+  std::vector<std::string> blocks;
+  for (const LayerConfig& layer : out->layer) {
+    if (!layer.is_block) continue;
+    const size_t use = blocks.size();
+    const std::string& block = blocks.emplace_back(module_name(rule.text("block"), layer.number));
+    const std::string& shared = blocks[use % count];
+    out->tensors.renamed.emplace_back(module_name(rule.text("recurrence"), layer.number),
+                                      module_name(rule.text("layer"), layer.number));
+    if (use >= count) out->tensors.copied.emplace_back(shared, block);
+    for (const auto& [from, to] : changes.object.items()) {
+      const std::string change = module_name(shared + from, use), module = block + changes.text(from);
+      out->tensors.renamed.emplace_back(change + ".0.weight", module + ".lora_A." + std::string(kOwnUpdate));
+      out->tensors.renamed.emplace_back(change + ".1.weight", module + ".lora_B." + std::string(kOwnUpdate));
+    }
+  }
+  if (!family.error) family.error = changes.error ? changes.error : rule.error;
+}
+
 // "model." of "model.embed_tokens": the prefix of the language model's modules.
 std::string root_of(const ModelConfig& config) {
   const std::string& embedding = config.name("embedding");
@@ -110,6 +134,7 @@ Error read_modules(JsonFields& family, JsonFields& file, ModelConfig* out) {
   read_selection(family, &out->tensors);
   skip_extra_layers(family, file, out);
   skip_unread(out);
+  share_blocks(family, file, out);
   return {};
 }
 

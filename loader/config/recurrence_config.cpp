@@ -139,6 +139,7 @@ constexpr LayerType kLayerTypes[] = {
     {"linear_attention", 0, false, true, false},
     {"conv", 0, false, true, false},
     {"mamba", 'M', false, true, false},
+    {"hybrid", 0, true, true, false},
     {"mlp", '-', false, false, false},
     {"moe", 'E', false, false, true},
 };

@@ -147,11 +147,12 @@ Error bind_updates(const Checkpoint& checkpoint, const std::string& module, int6
   for (auto a = std::ranges::lower_bound(checkpoint.tensors, prefix, {}, &TensorView::name);
        a != checkpoint.tensors.end() && a->name.starts_with(prefix); ++a) {
     const auto scale = checkpoint.adapter_scales.find(a->data);
-    if (scale == checkpoint.adapter_scales.end()) continue;  // the checkpoint's own, which is an unknown tensor
+    const bool is_own = a->name.ends_with(kOwnUpdate);
+    if (!is_own && scale == checkpoint.adapter_scales.end()) continue;  // of the checkpoint: an unknown tensor
     const std::string b = module + kB + a->name.substr(prefix.size() - 1);
     const int64_t rank = a->shape.empty() ? 0 : a->shape[0];
     LowRankUpdate& update = out->emplace_back();
-    update.scale = scale->second;
+    update.scale = is_own ? 1.0f : scale->second;
     if (Error e = checkpoint.bind(a->name, {rank, k}, &update.a)) return e;
     if (Error e = checkpoint.bind(b, {n, rank}, &update.b)) return e;
     names->insert(names->end(), {a->name, b});

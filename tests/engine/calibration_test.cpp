@@ -25,7 +25,7 @@ TEST(Calibration, SameBytesForAnyThreads) {
   for (const std::string family :
        {"llama_gqa",  "qwen3_5",    "qwen3_moe",      "gemma3",     "apertus",    "qwen2_moe",          "phi",
         "gpt_neox",   "lfm2",       "granite_hybrid", "falcon_h1",  "nemotron_h", "deepseek_v2_groups", "gemma3n",
-        "gemma4_e2b", "gemma4_moe", "qwen3_vl_moe",   "falcon_new", "afmoe",      "kimi_linear"}) {
+        "gemma4_e2b", "gemma4_moe", "qwen3_vl_moe",   "falcon_new", "afmoe",      "kimi_linear",        "zamba2"}) {
     const std::string folder = PINION_TEST_DATA "/families/" + family;
     const auto plain = load(folder, 2, {});
     const std::vector<CalibrationText> texts = {{some_tokens(300, plain->config.vocab_size), 0},

@@ -212,7 +212,7 @@ TEST_P(PromptCacheTest, SameBytesOnEveryMachine) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Recurrent, PromptCacheDamage, testing::Values("qwen3_5"));
-INSTANTIATE_TEST_SUITE_P(Families, PromptCacheTest, testing::Values("qwen3", "qwen3_5", "lfm2", "llama4"));
+INSTANTIATE_TEST_SUITE_P(Families, PromptCacheTest, testing::Values("qwen3", "qwen3_5", "lfm2", "llama4", "zamba2"));
 
 }  // namespace
 }  // namespace pinion

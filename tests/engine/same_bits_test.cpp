@@ -76,10 +76,26 @@ TEST(SameBits, SharedExpert) {
 
 // A short convolution, Mamba 2 in place of attention and beside it, layers with one branch, output scales.
 TEST(SameBits, RecurrentLayers) {
-  for (const std::string family :
-       {"lfm2", "lfm2_layer_types", "lfm2_moe", "granite_hybrid", "granite_hybrid_moe", "falcon_h1", "falcon_h1_norm",
-        "nemotron_h", "nemotron_h_layer_types", "nemotron_h_moe", "qwen3_next", "mamba", "falcon_mamba", "jamba",
-        "kimi_linear", "kimi_linear_types", "bailing_hybrid", "olmo_hybrid"}) {
+  for (const std::string family : {"lfm2",
+                                   "lfm2_layer_types",
+                                   "lfm2_moe",
+                                   "granite_hybrid",
+                                   "granite_hybrid_moe",
+                                   "falcon_h1",
+                                   "falcon_h1_norm",
+                                   "nemotron_h",
+                                   "nemotron_h_layer_types",
+                                   "nemotron_h_moe",
+                                   "qwen3_next",
+                                   "mamba",
+                                   "falcon_mamba",
+                                   "jamba",
+                                   "kimi_linear",
+                                   "kimi_linear_types",
+                                   "bailing_hybrid",
+                                   "olmo_hybrid",
+                                   "zamba2",
+                                   "zamba2_blocks"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
       std::unique_ptr<Model> model;
       ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -46,15 +47,19 @@ TEST(ModelConfig, AllFamiliesAreReadable) {
     const Json& description = family.description;
     // Some families with recurrent layers have no default for layer_types.
     Json common = Json::object();
-    if (description.contains("recurrence")) common["layer_types"] = Json::array_t(4, "full_attention");
+    const Json recurrence = description.value("recurrence", Json::object());
+    const Json types = recurrence.value("layer_types", Json::array());
+    const bool has_full = std::ranges::find(types, "full_attention") != types.end();
+    if (!types.empty()) common["layer_types"] = Json::array_t(4, has_full ? Json("full_attention") : types.back());
     if (description.contains("latent_attention")) common["num_key_value_heads"] = 8, common["num_experts_per_tok"] = 2;
+    if (description.contains("blocks")) common["attention_head_dim"] = 16;
     if (description.contains("rotary_dims")) common["rotary_dim"] = 8;  // the default is wider than these heads
     for (const Json& architecture : description["architectures"]) {
       Json json = small(architecture.get<std::string>().c_str(), common.dump().c_str());
       json["model_type"] = description["model_types"][0];
       const ModelConfig config = read(json);
       EXPECT_EQ(config.family, family.name);
-      EXPECT_EQ(config.layer.size(), 4u);
+      EXPECT_EQ(config.layer.size(), description.contains("blocks") ? 8u : 4u);
     }
     for (const Json& type : description["model_types"]) {
       Json json = small("", common.dump().c_str());

@@ -1,6 +1,8 @@
 // Recurrent layers: Qwen3.5 with and without vision, LFM2, and the families with Mamba 1 or 2.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -389,6 +391,39 @@ TEST(OlmoHybrid, ThetaAndGates) {
   EXPECT_EQ(read(given, olmo).ropes[0].theta, 5e5);
   EXPECT_EQ(read(R"({"linear_allow_neg_eigval": false})", olmo).recurrence.write_scale, 1);
   EXPECT_EQ(read().recurrence.norm_eps, read().norm_eps);
+}
+
+// A block before a recurrence is a layer of its own, with the number and names of that one.
+TEST(Zamba2, BlocksAreLayers) {
+  const char* zamba = R"({"architectures": ["Zamba2ForCausalLM"], "model_type": "zamba2", "hidden_size": 48,
+      "num_attention_heads": 4, "attention_head_dim": 24, "num_hidden_layers": 4, "n_mamba_heads": 6, "mamba_ngroups": 2,
+      "num_mem_blocks": 2, "layers_block_type": ["mamba", "hybrid", "hybrid", "hybrid"]})";
+  const ModelConfig config = read("{}", zamba);
+  EXPECT_EQ(config.layers, 7);
+  const Layers blocks = {false, true, false, true, false, true, false};
+  EXPECT_EQ(by_layer(config, &LayerConfig::is_block), blocks);
+  EXPECT_EQ(by_layer(config, &LayerConfig::attends), blocks);
+  EXPECT_EQ(by_layer(config, &LayerConfig::has_mlp), blocks);
+  EXPECT_EQ(by_layer(config, &LayerConfig::follows_block), (Layers{false, false, true, false, true, false, true}));
+  EXPECT_EQ(config.layer[5].number, 3);
+  EXPECT_EQ(config.layer[5].rope, kNoRope);
+  EXPECT_EQ(config.layer[0].mlp_size, 192);
+  EXPECT_NEAR(config.score_scale, std::sqrt(2.0 / 24), 1e-7);
+  EXPECT_EQ(config.recurrence.value_dim, 16);
+  const auto& copied = config.tensors.copied;
+  ASSERT_EQ(copied.size(), 1u) << "the third use has the first block";
+  EXPECT_EQ(copied[0].first, "model.layers.1.shared_transformer.");
+  EXPECT_EQ(copied[0].second, "model.layers.3.shared_transformer.");
+  const std::string change = "model.layers.1.shared_transformer.feed_forward.gate_up_proj_adapter_list.2.1.weight";
+  const auto renamed = std::ranges::find(config.tensors.renamed, change, &std::pair<std::string, std::string>::first);
+  ASSERT_NE(renamed, config.tensors.renamed.end());
+  EXPECT_EQ(renamed->second, "model.layers.3.shared_transformer.feed_forward.gate_up_proj.lora_B.own");
+  EXPECT_EQ(read(R"({"use_mem_rope": true})", zamba).layer[1].rope, 0);
+  EXPECT_EQ(message(R"({"use_long_context": true})", zamba),
+            "config.json: use_long_context: not supported: want false, have true");
+  const char* wide = R"({"hidden_size": 70000, "intermediate_size": 96, "mamba_expand": 1, "n_mamba_heads": 70})";
+  EXPECT_EQ(message(wide, zamba),
+            "config.json: hidden_size: too wide: want at most 131072 for the stream and the embedding, have 140000");
 }
 
 }  // namespace

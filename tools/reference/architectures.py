@@ -63,7 +63,6 @@ REASONS = {
     "phi4_multimodal": "a fixture beside its image and audio towers",
     "xglm": "sinusoidal positions",
     "zamba": "layers that share an attention",
-    "zamba2": "layers that share an attention",
     "zaya": "convolved attention, a router with an mlp",
 }
 

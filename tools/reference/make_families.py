@@ -102,6 +102,8 @@ def random_parameter(
         return values
     if name.endswith("sinks"):
         return 1.5 * values
+    if "adapter_list" in name:  # the sum of their product and the weights is exact
+        return np.round(32 * values / np.sqrt(shape[-1])) / 32
     transposed = transposed_experts and "mlp.experts" in name and len(shape) == 3
     if transposed and "gate_up_proj" in name:  # gates and values reach gpt-oss' limits
         values *= 3.0
@@ -236,7 +238,7 @@ def code_hashes(folder: pathlib.Path) -> dict[str, list[str]]:
     parts: dict[str, list[bytes]] = {}
     for name, module in stored.named_modules():
         if is_quantised(name, module, KEEP_HEAD) and not any(part in name for part in (*VISION, *image_layers)):
-            name = alone(name)
+            name = alone(name).replace(".mamba_decoder.", ".")
             weight = module.weight.detach()
             if is_ternary(weight):
                 codes, scale = weight.sign(), group_scales(weight)

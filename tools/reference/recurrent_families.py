@@ -24,6 +24,8 @@ from recurrent_configs import (
     OLMO_HYBRID,
     OLMO_HYBRID_ROPE,
     QWEN3_NEXT,
+    ZAMBA2,
+    ZAMBA2_BLOCKS,
 )
 
 RECURRENT_CASES = {
@@ -114,4 +116,13 @@ RECURRENT_CASES = {
         "A token may turn a state around.",
     ),
     "olmo_hybrid_rope": Case(OLMO_HYBRID_ROPE, long_prompt=200, notes="Attention with rope; write gates up to one."),
+    "zamba2": Case(
+        ZAMBA2,
+        long_prompt=200,
+        notes="Mamba 2 in all layers, and before two of them the same block of attention and an mlp, which reads the embedding, "
+        "too, with changes of low rank for each use.",
+    ),
+    "zamba2_blocks": Case(
+        ZAMBA2_BLOCKS, long_prompt=200, notes="Two blocks in turn, with biases and without positions; mlps alone have changes."
+    ),
 }

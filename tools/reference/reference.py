@@ -20,6 +20,7 @@ from transformers import (
 
 from experts import split_experts
 import mxfp4
+from shared_blocks import separate_blocks
 from int_quantized import code_tensors
 from stored_codes import decoded_weights, write_plain
 from ternary import is_ternary
@@ -157,7 +158,7 @@ def load_plain(folder: str, wide: bool) -> nn.Module:
     )
     if report["missing_keys"] or report["unexpected_keys"] or report["mismatched_keys"]:
         raise SystemExit(f"{folder}: tensors do not fit the config: {report}")
-    return model
+    return separate_blocks(model) if config.model_type == "zamba2" else model
 
 
 def load_stored(folder: str, wide: bool = False) -> tuple[nn.Module, set[str]]:
