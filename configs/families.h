@@ -33,6 +33,7 @@ namespace pinion {
 //   renamed_fields               older names of fields -> current names
 //   intermediate_size, kv_heads  FIELD, if it has another name
 //   intermediate_factor          the default of that field in hidden sizes
+//   intermediate_divisor         the mlp is narrower than that field by this factor
 //   intermediate_sizes           true: intermediate_size may be a list with one number for each layer
 //   adjusts_intermediate_size    true: block_auto_adjust_ff_dim and related fields change it (LFM2)
 //   extra_layers                 FIELD with the number of layers after the model's own, which are skipped
@@ -62,7 +63,7 @@ namespace pinion {
 //                                parallel_mlp_norm (in modules) then replaces mlp_norm; it may be the attention's
 //   embedding_scale, score_scale, branch_scale, logit_scale      a number, or {field, power} with power 1, -1, 0.5 or
 //                                -0.5; `times`, another {field, power}, is a second factor; `optional`: the
-//                                default applies if the field is null
+//                                default applies if the field is null; `bf16`: true: rounded to bf16
 //   score_cap, logit_cap         FIELD
 //   output_scales                {qkv, key, value, o, gate_down, state_in, state_slices, state_out: FIELD}, see
 //                                OutputScales. gate_down is a list of two numbers, state_slices of five: the slices
@@ -145,7 +146,9 @@ namespace pinion {
 //
 // Recurrent layers:
 //   recurrence
-//     kind                       gated_delta, kimi_delta (that with decays by channel), short_conv, mamba1 or mamba2
+//     kind                       gated_delta, kimi_delta (that with decays by channel), short_conv, mamba1, mamba2 or
+//                                rg_lru
+//     repeats                    true: layer_types lists the first layers only and repeats
 //     layer_types                accepted values of the field layer_types. If a file lacks it, full_attn_idxs (from 0
 //                                on), full_attn_layers (from 1 on) or full_attention_interval and attn_layer_offset
 //                                give the attention layers
@@ -158,6 +161,8 @@ namespace pinion {
 //     by_key_head                true: q, k, v and z are one module and b and a another, grouped by key head
 //     tiled_heads, negative_rates    true: see Recurrence (GGUF files)
 //     norm_eps                   of the norms of outputs, if it is not the model's
+//   state_gate, state_in_gate    (in modules) rg_lru: the tensors NAME_weight and NAME_bias are the gates of decays and
+//                                of values
 //   recurrent_norm, recurrent_mlp_norm    (in modules) norms before the branches of recurrent layers, which then lack
 //                                attention_out_norm and mlp_out_norm
 //   state_q, state_k, state_v    (in modules) matrices in place of state_qkv. A second "{}" in the name of state_conv

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/forward/low_rank.h"
+#include "engine/forward/mlp.h"
 #include "kernels/base/math.h"
 
 namespace pinion {
@@ -34,7 +35,7 @@ void convolve(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segm
                                 .bias = bias ? bias + first : nullptr,
                                 .stride = r.channels(),
                                 .taps = r.taps,
-                                .activates = r.kind != RecurrenceKind::short_conv};
+                                .activates = !r.is_linear_conv()};
   p.kernels.convolve(inputs, channels, count, out);
 }
 
@@ -176,6 +177,42 @@ void advance_mamba(const Pass& p, RecurrentScratch& s, const Layer& layer, const
   }
 }
 
+// out = x W + bias for a block of channels, whose matrix is [n inputs][n].
+void multiply_block(const Vector& matrix, const Vector& bias, int64_t block, int64_t n, const float* x, float* out) {
+  std::copy_n(bias.weight + block * n, n, out);
+  for (int64_t i = 0; i < n; ++i) {
+    const float* row = matrix.weight + (block * n + i) * n;
+    for (int64_t j = 0; j < n; ++j) out[j] += x[i] * row[j];
+  }
+}
+
+// RG-LRU: a block of channels decays by its gates; values are scaled so that the size of the sums does not depend on
+// the decay. The first token's value is not.
+void advance_lru(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segment& segment, int64_t head,
+                 int64_t first, int64_t count, const StateWrites& writes, float* state, StateRows* rows) {
+  constexpr double kLargestPower = -8.0;
+  const int64_t n = p.model.config.recurrence.value_dim;
+  const float* rates = layer[VectorRole::state_rate].weight + head * n;
+  float *out = rows->v.data(), *gate = rows->q.data();
+  for (int64_t r = 0; r < count; ++r) {
+    float *x = writes.values + r * n, *decay = writes.decay + r * n;
+    convolve(p, s, layer, segment, first + r, head * n, n, x);
+    multiply_block(layer[VectorRole::state_gate], layer[VectorRole::state_gate_bias], head, n, x, decay);
+    multiply_block(layer[VectorRole::state_in_gate], layer[VectorRole::state_in_gate_bias], head, n, x, gate);
+    p.kernels.sigmoid_mul(gate, x, n, x);
+    for (int64_t i = 0; i < n; ++i) {
+      const double power = kLargestPower * double{rates[i]} * double{sigmoid(decay[i])}, kept = portable_exp(power);
+      decay[i] = static_cast<float>(kept);
+      if (segment.position + first + r > 0) x[i] *= static_cast<float>(std::sqrt(1.0 - kept * kept));
+    }
+  }
+  advance_channels(count, n, writes, state, out);
+  for (int64_t r = 0; r < count; ++r) {
+    float* z = s.z.data() + (segment.row + first + r) * p.model.config.recurrence.value_width() + head * n;
+    gate_row(p, z, out + r * n, n, z);
+  }
+}
+
 // Convolves all channels before the heads are processed, since several heads share keys and queries.
 void convolve_all(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {
   const int64_t width = p.model.config.recurrence.channels(), runs = (width + kTaskChannels - 1) / kTaskChannels;
@@ -248,9 +285,11 @@ void mix(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer,
   const Recurrence& d = p.model.config.recurrence;
   if (d.kind == RecurrenceKind::short_conv) return mix_by_short_conv(worker, p, s, layer);
   if (d.is_mamba()) convolve_all(worker, p, s, layer);
-  if (d.by_channel()) project_keys(worker, p, s, layer, index);
+  if (d.kind == RecurrenceKind::mamba1) project_keys(worker, p, s, layer, index);
   if (d.step_rank > 0) widen(worker, p, s, layer, index);
-  const AdvanceHead advance = d.is_mamba() ? advance_mamba : advance_delta;
+  const AdvanceHead advance = d.is_mamba()                       ? advance_mamba
+                              : d.kind == RecurrenceKind::rg_lru ? advance_lru
+                                                                 : advance_delta;
   worker.for_each(std::ssize(p.segments) * d.value_heads, [&](int64_t task) {
     const Segment& segment = p.segments[task / d.value_heads];
     mix_head(p, s, layer, advance, segment, task % d.value_heads, &s.workers[worker.index]);
@@ -334,7 +373,7 @@ void make_recurrent_scratch(const ModelConfig& config, int64_t tokens, int32_t w
   s.query_scale.assign(d.key_dim, 1.0f / static_cast<float>(d.key_dim));
   s.workers.resize(workers);
   for (StateRows& rows : s.workers) {
-    sizer->make(&rows.q, kStateTokens * d.key_dim);
+    sizer->make(&rows.q, std::max(kStateTokens * d.key_dim, d.value_dim));
     sizer->make(&rows.k, kStateTokens * d.key_dim);
     sizer->make(&rows.v, kStateTokens * d.value_dim);
     sizer->make(&rows.decay, kStateTokens * d.decays());

@@ -1,8 +1,8 @@
 // Recurrent layers: gated DeltaNet (Yang et al. 2024, "Gated Delta Networks"), also with decays by channel (Kimi
-// Linear, 2025), Mamba 1 and 2 (Gu and Dao 2023 and 2024) and LFM2's gated short convolution. All begin with a causal
-// convolution over time. The first two then advance a state per value head; Mamba's B, C and x are called keys, queries
-// and values here. Every head, or run of channels, processes the tokens in order, so the sums do not depend on the
-// division of a prompt into passes.
+// Linear, 2025), Mamba 1 and 2 (Gu and Dao 2023 and 2024), RG-LRU (De et al. 2024) and LFM2's gated short convolution.
+// All begin with a causal convolution over time. All but the last then advance a state per value head, or block of
+// channels; Mamba's B, C and x are called keys, queries and values here. Every head, or run of channels, processes the
+// tokens in order, so the sums do not depend on the division of a prompt into passes.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ constexpr int64_t kStateTokens = 16;
 
 // Scratch of one worker for up to kStateTokens tokens of one head.
 struct StateRows {
-  std::vector<float> q, k, v;      // [kStateTokens][key_dim] twice, [kStateTokens][value_dim]
+  std::vector<float> q, k, v;      // [kStateTokens][key_dim] twice, [kStateTokens][value_dim]; rg_lru: q are gates
   std::vector<float> decay, beta;  // [kStateTokens][decays], [kStateTokens]
   std::vector<float> trial;        // copy of a head's state, which drafts advance
 };

@@ -61,16 +61,28 @@ void apply_draft_input(const RecurrentState& state, int64_t index, int64_t posit
   std::copy_n(state.draft_input(index, draft), state.shape.channels(), state.input(index, position - 1 - back));
 }
 
+void advance_channels(int64_t count, int64_t n, const StateWrites& writes, float* state, float* out) {
+  for (int64_t at = 0; at < count * n; at += n) {
+    for (int64_t i = 0; i < n; ++i) {
+      out[at + i] = state[i] = state[i] * writes.decay[at + i] + writes.values[at + i];
+    }
+  }
+}
+
 void apply_drafts_to_head(const Kernels& kernels, const RecurrentState& state, const Layer& layer, int64_t value_head,
                           float* scratch) {
   if (state.drafts.held == 0 || !state.shape.has_heads()) return;
   const StateWrites d = state.draft_writes(layer.state_slot, value_head);
   const Recurrence& shape = state.shape;
+  float* sums = state.head(layer.state_slot, value_head);
+  if (shape.kind == RecurrenceKind::rg_lru) {
+    return advance_channels(state.drafts.held, shape.value_dim, d, sums, scratch);
+  }
   // The outputs are not used, so the keys serve as queries, too.
   kernels.advance_state(
       {state.drafts.held, shape.key_dim, shape.value_dim, d.keys, d.keys, d.values, d.decay, d.beta, scratch,
        shape.kind == RecurrenceKind::gated_delta, rates_of(shape, layer, value_head), shape.key_decays},
-      state.head(layer.state_slot, value_head));
+      sums);
 }
 
 void apply_drafts(const Kernels& kernels, std::span<const Layer> layers, int64_t position, RecurrentState* state) {

@@ -97,6 +97,9 @@ inline const float* rates_of(const Recurrence& shape, const Layer& layer, int64_
   return shape.by_channel() ? layer[VectorRole::state_rate].weight + head * shape.head_floats() : nullptr;
 }
 
+// RG-LRU: the sums of n channels decay and add a value, for each of `count` tokens. out: [count][n] the sums.
+void advance_channels(int64_t count, int64_t n, const StateWrites& writes, float* state, float* out);
+
 // Applies the held drafts to the state of one head. scratch: [held][value_dim].
 void apply_drafts_to_head(const Kernels& kernels, const RecurrentState& state, const Layer& layer, int64_t value_head,
                           float* scratch);

@@ -65,7 +65,11 @@ constexpr SizeRule kOtherOut = [](Config c, LayerOf l) { return kStates(c, l) - 
 constexpr SizeRule kKeysQueries = [](Config c, LayerOf) { return gates_of(c, RecurrenceKind::mamba1); };
 constexpr SizeRule kStepRank = [](Config c, LayerOf) { return c.recurrence.step_rank; };
 constexpr SizeRule kSteps = [](Config c, LayerOf l) { return c.recurrence.by_channel() ? kStates(c, l) : 0; };
-constexpr SizeRule kRates = [](Config c, LayerOf l) { return kSteps(c, l) * c.recurrence.key_dim; };
+bool is_lru(Config c) { return c.recurrence.kind == RecurrenceKind::rg_lru; }
+constexpr SizeRule kRates = [](Config c, LayerOf l) { return is_lru(c) ? 0 : kSteps(c, l) * c.recurrence.key_dim; };
+constexpr SizeRule kLruRates = [](Config c, LayerOf) { return is_lru(c) ? c.recurrence.value_width() : 0; };
+constexpr SizeRule kLruBlock = [](Config c, LayerOf) { return is_lru(c) ? c.recurrence.value_dim : 0; };
+constexpr SizeRule kValueHeads = [](Config c, LayerOf) { return c.recurrence.value_heads; };
 constexpr SizeRule kStateKey = [](Config c, LayerOf) { return c.recurrence.by_channel() ? c.recurrence.key_dim : 0; };
 constexpr SizeRule kSkips = [](Config c, LayerOf l) { return kSteps(c, l) + gates_of(c, RecurrenceKind::mamba2); };
 constexpr SizeRule kStateNorm = [](Config c, LayerOf) { return c.recurrence.norm_width(); };
@@ -239,6 +243,11 @@ constexpr VectorRow kVectorRows[] = {
     {V::state_rate, "state_rate", "", P::recurrence, kStateHeads, F::logarithm, 0.2f},
     {V::state_step, "state_step", "", P::recurrence, kStateSteps, F::plain, 0.1f},
     {V::state_rate, "state_rate", "", P::recurrence, kRates, F::rates, 0.2f},
+    {V::state_rate, "state_rate", "", P::recurrence, kLruRates, F::softplus, 0.1f},
+    {V::state_gate, "state_gate", "_weight", P::recurrence, kLruBlock, F::blocks, 0.01f, kLruRates},
+    {V::state_gate_bias, "state_gate", "_bias", P::recurrence, kLruBlock, F::matrix, 0.1f, kValueHeads},
+    {V::state_in_gate, "state_in_gate", "_weight", P::recurrence, kLruBlock, F::blocks, 0.01f, kLruRates},
+    {V::state_in_gate_bias, "state_in_gate", "_bias", P::recurrence, kLruBlock, F::matrix, 0.1f, kValueHeads},
     {V::state_dt_norm, "state_dt_norm", ".weight", P::recurrence, kStepRank, F::plain},
     {V::state_k_norm, "state_k_norm", ".weight", P::recurrence, kStateKey, F::plain},
     {V::state_q_norm, "state_q_norm", ".weight", P::recurrence, kStateKey, F::plain},

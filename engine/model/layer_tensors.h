@@ -166,6 +166,10 @@ enum class VectorRole : uint8_t {
   state_step,
   state_skip,
   state_norm,
+  state_gate,  // of the decays, here and below
+  state_gate_bias,
+  state_in_gate,  // of the values
+  state_in_gate_bias,
   state_dt_norm,
   state_k_norm,
   state_q_norm,
@@ -196,11 +200,12 @@ enum class VectorForm : uint8_t {
   norm,         // the same, with a bias if the family's norms have one
   head_norm,    // of queries or keys: [head_dim], or [heads, head_dim], or a tensor per head
   scalar,       // without dimensions
-  softplus,     // a scalar x; the weight is log(1 + e^x)
+  softplus,     // of each number x: log(1 + e^x)
   logarithm,    // of the weights
   convolution,  // [channels, 1, taps]; if the name contains "{}", q, k and v have a tensor each
   rates,        // logarithms [channels, key_dim]; the weights have the layout of the states
   matrix,       // [rows, n / rows], rounded to bf16 like all matrices
+  blocks,       // the same, stored as squares [rows / width, width, width]
   altup_scale,  // taken as ones unless AltupConfig::scales
 };
 

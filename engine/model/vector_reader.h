@@ -61,6 +61,7 @@ struct VectorReader {
     if (spec.form == VectorForm::scalar) return bind(spec.name, {}, out);
     const bool has_rows = spec.form == VectorForm::head_norm && model->config.qk_norm == QkNorm::layer_norm_heads;
     if (spec.form == VectorForm::rates) return bind(spec.name, {r.value_width(), r.key_dim}, out);
+    if (spec.form == VectorForm::blocks) return bind(spec.name, {r.value_heads, r.value_dim, r.value_dim}, out);
     if (has_rows || spec.form == VectorForm::matrix) return bind(spec.name, {spec.rows, spec.n / spec.rows}, out);
     const TensorView* found = model->checkpoint.find(spec.name);
     // ERNIE's corrections of the router have two dimensions, Kimi's rates four.
@@ -80,7 +81,7 @@ struct VectorReader {
     if (form == softplus) {  // by an exponential that cannot overflow
       return static_cast<float>(std::max(x, 0.0) + portable_log(1.0 + portable_exp(-std::abs(x))));
     }
-    if (form == matrix) return to_float(to_bf16(value));
+    if (form == matrix || form == blocks) return to_float(to_bf16(value));
     return form == altup_scale && !model->config.altup.scales ? 1.0f : value;
   }
 

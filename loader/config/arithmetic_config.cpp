@@ -3,6 +3,7 @@
 #include <initializer_list>
 
 #include "kernels/base/math.h"
+#include "kernels/half.h"
 #include "kernels/layout.h"
 #include "loader/config/config_parts.h"
 
@@ -48,7 +49,8 @@ float read_scale(JsonFields& family, std::string_view name, JsonFields& file, fl
   const double power = rule.number("power");
   const auto value = static_cast<float>(file.number(rule.text("field"), {}, 1e-9, 1e9));
   const float root = std::abs(power) == 0.5 ? std::sqrt(value) : value;
-  const float scale = (power < 0.0 ? 1.0f / root : root) * read_scale(rule, "times", file);
+  float scale = (power < 0.0 ? 1.0f / root : root) * read_scale(rule, "times", file);
+  if (rule.boolean("bf16", false)) scale = to_float(to_bf16(scale));
   if (!family.error) family.error = rule.error;
   return scale;
 }

@@ -75,6 +75,8 @@ void read_intermediate_size(JsonFields& family, JsonFields& file, ModelConfig* o
   const bool may_differ = family.boolean("intermediate_sizes", false);
   std::vector<int64_t> sizes =
       may_differ ? file.integers(field, 1, kMaxK) : std::vector<int64_t>{file.integer(field, absent, 1, kMaxK)};
+  const int64_t divisor = family.integer("intermediate_divisor", 1, 1, 64);
+  for (int64_t& size : sizes) size = std::max<int64_t>(1, size / divisor);
   if (family.boolean("adjusts_intermediate_size", false)) sizes[0] = adjusted_size(file, sizes[0]);
   check_width(file, field, sizes.empty() ? 0 : sizes[0], "mlp too wide", "the mlp");
   if (sizes.size() == 1) sizes.resize(out->layers, sizes[0]);

@@ -109,6 +109,7 @@ enum class RecurrenceKind : uint8_t {
   short_conv,   // a convolution over time between two gates, without heads and keys (LFM2)
   mamba2,       // a convolution over time, then a decaying state for each head (Dao and Gu 2024)
   mamba1,       // the same with a decay for each element of the state (Gu and Dao 2023); heads are runs of channels
+  rg_lru,       // a convolution over time, then a sum that decays in each channel (De et al. 2024, "Griffin")
 };
 
 // Shape of the recurrent layers. Each key head serves value_heads / key_heads value heads. A short_conv has one value
@@ -140,8 +141,9 @@ struct Recurrence {
   int64_t value_width() const { return value_heads * value_dim; }
   bool has_heads() const { return key_dim > 0; }
   bool is_mamba() const { return kind == RecurrenceKind::mamba1 || kind == RecurrenceKind::mamba2; }
-  bool by_channel() const { return kind == RecurrenceKind::mamba1; }
-  // Channels of the convolution: q, k, v of all heads; mamba2: v, k, q; mamba1: v, of which it computes k and q.
+  bool by_channel() const { return kind == RecurrenceKind::mamba1 || kind == RecurrenceKind::rg_lru; }
+  bool is_linear_conv() const { return kind == RecurrenceKind::short_conv || kind == RecurrenceKind::rg_lru; }
+  // Channels of the convolution: q, k, v of all heads; mamba2: v, k, q; by_channel: v; mamba1 computes k and q of it.
   int64_t channels() const { return (by_channel() ? 0 : 2 * key_width()) + value_width(); }
   // Decays or steps of a head for one token, and floats of its state: [value_dim / 16, rounded up][key_dim][16].
   int64_t decays() const { return by_channel() ? value_dim : key_decays ? key_dim : 1; }

@@ -113,6 +113,18 @@ void read_mamba(JsonFields& file, ModelConfig* out) {
   check_channels(file, "mamba_n_heads", r);
 }
 
+// The gates of RG-LRU read as many blocks of channels as attention has heads.
+void read_lru(JsonFields& file, ModelConfig* out) {
+  Recurrence& r = out->recurrence;
+  const int64_t width = file.integer("lru_width", out->hidden_size, 1, kMaxK);
+  r.key_heads = r.value_heads = out->layer[0].heads;
+  check_divides(file, "num_attention_heads", r.value_heads, "lru_width", width);
+  r.key_dim = 1;
+  r.value_dim = width / r.value_heads;
+  r.taps = file.integer("conv1d_width", {}, 1, kMaxConvTaps);
+  r.conv_bias = r.proj_bias = r.out_bias = true;
+}
+
 struct KindTraits {
   std::string_view name;  // in a family's description
   RecurrenceKind kind;
@@ -124,6 +136,7 @@ constexpr KindTraits kKinds[] = {
     {"short_conv", RecurrenceKind::short_conv, read_short_conv},
     {"mamba2", RecurrenceKind::mamba2, read_mamba},
     {"mamba1", RecurrenceKind::mamba1, read_mamba},
+    {"rg_lru", RecurrenceKind::rg_lru, read_lru},
 };
 
 // Entries of layer_types, and letters of a layer pattern.
@@ -138,6 +151,7 @@ constexpr LayerType kLayerTypes[] = {
     {"sliding_attention", 0, true, false, false},
     {"linear_attention", 0, false, true, false},
     {"conv", 0, false, true, false},
+    {"recurrent", 0, false, true, false},
     {"mamba", 'M', false, true, false},
     {"hybrid", 0, true, true, false},
     {"mlp", '-', false, false, false},
@@ -206,7 +220,11 @@ void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->recurrence.negative_rates = rule.boolean("negative_rates", false);
   out->recurrence.unit_norms = rule.boolean("unit_norms", false);
   out->recurrence.norm_eps = static_cast<float>(rule.number("norm_eps", double{out->norm_eps}));
-  const std::vector<std::string> known = rule.texts("layer_types"), types = layer_types(file);
+  const std::vector<std::string> known = rule.texts("layer_types");
+  std::vector<std::string> types = layer_types(file);
+  const size_t listed = types.size(), all = rule.boolean("repeats", false) && listed > 0 ? out->layers : listed;
+  types.resize(all);
+  for (size_t i = listed; i < all; ++i) types[i] = types[i - listed];
   std::vector<int64_t> attending = file.integers("full_attn_idxs", 0, kMaxLayers);
   for (const int64_t i : file.integers("full_attn_layers", 1, kMaxLayers)) attending.push_back(i - 1);
   const int64_t others = std::ssize(file.integers("kda_layers", 1, kMaxLayers));

@@ -50,8 +50,9 @@ int64_t allocations_of_tokens(const std::string& folder, Quant quant, int32_t wo
 }
 
 TEST(Allocation, DecodedTokensAllocateNothing) {
-  for (const char* name : {"/stories260k", "/families/qwen3_5", "/families/qwen3_moe", "/families/gpt_oss",
-                           "/families/lfm2", "/families/granite_hybrid", "/families/falcon_h1", "/families/zamba2"}) {
+  for (const char* name :
+       {"/stories260k", "/families/qwen3_5", "/families/qwen3_moe", "/families/gpt_oss", "/families/lfm2",
+        "/families/granite_hybrid", "/families/falcon_h1", "/families/zamba2", "/families/recurrent_gemma"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
       for (const int32_t workers : {1, 2}) {
         EXPECT_EQ(allocations_of_tokens(PINION_TEST_DATA + std::string(name), quant, workers), 0) << name;

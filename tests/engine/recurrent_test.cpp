@@ -259,7 +259,7 @@ TEST_F(Recurrent, CachesAndStatesHaveSeparateSlots) {
 TEST_F(Recurrent, TurnsContinueInEveryKind) {
   for (const char* family :
        {"lfm2", "lfm2_moe", "granite_hybrid", "falcon_h1", "nemotron_h", "lfm3", "lara_mini", "mamba", "falcon_mamba",
-        "mamba2", "jamba", "kimi_linear", "bailing_hybrid", "olmo_hybrid", "zamba2"}) {
+        "mamba2", "jamba", "kimi_linear", "bailing_hybrid", "olmo_hybrid", "zamba2", "recurrent_gemma"}) {
     SCOPED_TRACE(family);
     load(family);
     for (const bool drafts : {false, true}) {

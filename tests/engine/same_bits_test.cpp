@@ -95,7 +95,8 @@ TEST(SameBits, RecurrentLayers) {
                                    "bailing_hybrid",
                                    "olmo_hybrid",
                                    "zamba2",
-                                   "zamba2_blocks"}) {
+                                   "zamba2_blocks",
+                                   "recurrent_gemma"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
       std::unique_ptr<Model> model;
       ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));

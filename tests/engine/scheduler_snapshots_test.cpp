@@ -163,7 +163,7 @@ TEST(SchedulerSnapshotsSoak, EveryRecurrentFamily) {
   Team team({-1});
   std::mt19937 random(37);
   for (const char* family : {"qwen3_5", "qwen3_next", "lfm2", "granite_hybrid", "falcon_h1", "nemotron_h", "mamba",
-                             "jamba", "kimi_linear", "bailing_hybrid", "olmo_hybrid", "zamba2"}) {
+                             "jamba", "kimi_linear", "bailing_hybrid", "olmo_hybrid", "zamba2", "recurrent_gemma"}) {
     SCOPED_TRACE(family);
     const auto model = load_long(family);
     std::unique_ptr<Session> session;

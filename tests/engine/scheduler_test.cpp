@@ -129,7 +129,7 @@ TEST(Scheduler, EveryFamily) {
         "phimoe",       "olmo",          "falcon_new",     "afmoe",          "falcon_h1_gate", "gpt2",
         "opt",          "bloom",         "lfm3",           "laguna",         "lara_mini",      "mamba",
         "falcon_mamba", "mamba2",        "jamba",          "kimi_linear",    "bailing_hybrid", "llama4",
-        "cohere2_moe",  "mimo_v2_flash", "olmo_hybrid",    "zamba2"}) {
+        "cohere2_moe",  "mimo_v2_flash", "olmo_hybrid",    "zamba2",         "recurrent_gemma"}) {
     std::unique_ptr<Model> model;
     ASSERT_FALSE(load_model(std::string(PINION_TEST_DATA "/families/") + family, {}, &model));
     std::unique_ptr<Session> session;

@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(, SessionImages,
                          testing::Values("stories260k", "qwen3_5", "qwen3_5_value_heads", "lfm2", "granite_hybrid",
                                          "falcon_h1", "phi3_crossing", "llama_dynamic", "gemma3", "gemma3n",
                                          "gemma4_e2b", "qwen3_moe", "mamba", "jamba", "kimi_linear", "bailing_hybrid",
-                                         "olmo_hybrid", "zamba2"),
+                                         "olmo_hybrid", "zamba2", "recurrent_gemma"),
                          [](const auto& name) { return name.param; });
 
 TEST(SessionImage, OneTokenToMoreThanOneBlock) {

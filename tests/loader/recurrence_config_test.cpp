@@ -426,5 +426,26 @@ TEST(Zamba2, BlocksAreLayers) {
             "config.json: hidden_size: too wide: want at most 131072 for the stream and the embedding, have 140000");
 }
 
+// A list of types repeats; half of the field's number is the mlp's width.
+TEST(RecurrentGemma, TypesRepeat) {
+  const char* gemma = R"({"architectures": ["RecurrentGemmaForCausalLM"], "model_type": "recurrent_gemma",
+      "hidden_size": 48, "intermediate_size": 144, "num_attention_heads": 4, "num_hidden_layers": 5, "lru_width": 96,
+      "attention_window_size": 64})";
+  const ModelConfig config = read("{}", gemma);
+  EXPECT_EQ(by_layer(config, &LayerConfig::attends), (Layers{false, false, true, false, false}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::recurrent), (Layers{true, true, false, true, true}));
+  EXPECT_EQ(config.layer[2].window, 64);
+  EXPECT_EQ(config.layer[2].mlp_size, 72);
+  EXPECT_EQ(config.ropes[0].dims, 6);
+  EXPECT_EQ(config.embedding_scale, 6.9375f) << "rounded to bf16";
+  const Recurrence& r = config.recurrence;
+  EXPECT_EQ((std::vector<int64_t>{r.value_heads, r.value_dim, r.taps, r.channels(), r.decays(), r.head_floats()}),
+            (std::vector<int64_t>{4, 24, 4, 96, 24, 32}));
+  EXPECT_EQ(by_layer(read(R"({"block_types": ["attention", "recurrent"]})", gemma), &LayerConfig::attends),
+            (Layers{true, false, true, false, true}));
+  EXPECT_EQ(message(R"({"lru_width": 90})", gemma),
+            "config.json: num_attention_heads: does not divide lru_width: 4 and 90");
+}
+
 }  // namespace
 }  // namespace pinion

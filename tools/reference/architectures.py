@@ -29,7 +29,6 @@ FEATURES = [
     (r"add `is_decoder=True|add_cross_attention|class \w+DecoderWrapper", "the decoder of an encoder"),
     (r"rwkv", "RWKV's recurrence"),
     (r"xlstm|mLSTM|sLSTM", "xLSTM's recurrence"),
-    (r"RgLru|RGLRU|rg_lru", "the RG-LRU recurrence"),
     (r"[Hh]yper_?[Cc]onnection", "hyper-connections"),
     (r"Indexer\b|class \w+Indexer", "sparse attention with an indexer"),
     (r"KimiDelta|kda_|KDA", "Kimi's delta attention"),

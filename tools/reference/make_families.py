@@ -94,7 +94,9 @@ def random_parameter(
         return np.array(0.5)
     if name.endswith("act_fn.eps"):  # published ones are so small that they could be left out
         return np.array(-0.01)
-    if "conv1d" in name or ".conv.conv." in name:
+    if name.endswith("recurrent_param"):
+        return -3.0 + 0.7 * values
+    if "conv1d" in name or "conv_1d" in name or ".conv.conv." in name:
         return 0.5 * values
     if any(part in name for part in ("embed_tokens", "embed_in", "embeddings.", "wte.", "wpe.", "embed_positions", "word_embeddings.", "tok_embeddings.")):
         return 0.1 * values

@@ -24,6 +24,7 @@ from recurrent_configs import (
     OLMO_HYBRID,
     OLMO_HYBRID_ROPE,
     QWEN3_NEXT,
+    RECURRENT_GEMMA,
     ZAMBA2,
     ZAMBA2_BLOCKS,
 )
@@ -124,5 +125,12 @@ RECURRENT_CASES = {
     ),
     "zamba2_blocks": Case(
         ZAMBA2_BLOCKS, long_prompt=200, notes="Two blocks in turn, with biases and without positions; mlps alone have changes."
+    ),
+    "recurrent_gemma": Case(
+        RECURRENT_GEMMA,
+        long_prompt=200,
+        norm_mean=0.0,
+        notes="Two layers are RG-LRU, whose channels decay by gates of blocks; one has a window, with rope on half of a head. "
+        "The published heads are tied.",
     ),
 }

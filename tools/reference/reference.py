@@ -219,6 +219,9 @@ def greedy(model: nn.Module, ids: list[int], count: int, use_cache: bool = True)
     (without: everything anew for each token), and the smallest distance between the best and the second logit on the
     way."""
     model.generation_config.eos_token_id = None
+    for module in model.modules():
+        if hasattr(module, "conv1d_state"):  # RecurrentGemma's, of the text before
+            module.conv1d_state = None
     options = {"use_cache": use_cache, "do_sample": False, "return_dict_in_generate": True, "output_logits": True}
     out = model.generate(torch.tensor([ids]), max_new_tokens=count, pad_token_id=0, **options)
     best = [row[0].topk(2).values for row in out.logits]
