@@ -57,10 +57,10 @@ constexpr SizeRule kStateSteps = [](Config c, LayerOf l) { return kStateHeads(c,
 int64_t gates_of(Config c, RecurrenceKind kind) { return c.recurrence.kind == kind ? c.recurrence.write_gates() : 0; }
 constexpr SizeRule kConvGates = [](Config c, LayerOf) { return gates_of(c, RecurrenceKind::short_conv); };
 constexpr SizeRule kDeltaHeads = [](Config c, LayerOf) { return gates_of(c, RecurrenceKind::gated_delta); };
-constexpr SizeRule kLateOut = [](Config c, LayerOf l) {
+constexpr SizeRule kLateZ = [](Config c, LayerOf l) {
   return c.recurrence.kind == RecurrenceKind::gated_delta || c.recurrence.by_channel() ? kStates(c, l) : 0;
 };
-constexpr SizeRule kOtherOut = [](Config c, LayerOf l) { return kStates(c, l) - kLateOut(c, l); };
+constexpr SizeRule kEarlyZ = [](Config c, LayerOf l) { return kStates(c, l) - kLateZ(c, l); };
 // Mamba 1's tensors, and Mamba 2's of heads.
 constexpr SizeRule kKeysQueries = [](Config c, LayerOf) { return gates_of(c, RecurrenceKind::mamba1); };
 constexpr SizeRule kStepRank = [](Config c, LayerOf) { return c.recurrence.step_rank; };
@@ -198,14 +198,16 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::laurel_right, "laurel_right", P::attention, S::laurel, nothing, kHidden, kLaurelRank},
     {M::o, "o", P::attention, S::o, panels, kHidden, kAttended, {}, kOBias, {}, &O::o},
     {M::state_b, "state_b", P::recurrence, S::qkv, first, kConvGates, kHidden, {}, kStateBias},
-    {M::state_z, "state_z", P::recurrence, S::qkv, first, kOtherOut, kHidden, {}, kStateBias, &O::state_z},
-    {M::state_qkv, "state_qkv", P::recurrence, S::qkv, first, kChannels, kHidden, kStateQkvOrder, kStateBias},
+    {M::state_z, "state_z", P::recurrence, S::qkv, first, kEarlyZ, kHidden, {}, kStateBias, &O::state_in, &O::state_z},
+    {M::state_qkv, "state_qkv", P::recurrence, S::qkv, first, kChannels, kHidden, kStateQkvOrder, kStateBias,
+     &O::state_in},
     {M::state_qkv, "state_q", P::recurrence, S::qkv, first, kStateKeys, kHidden, {}, kStateBias},
     {M::state_k, "state_k", P::recurrence, S::qkv, first, kStateKeys, kHidden, {}, kStateBias},
     {M::state_v, "state_v", P::recurrence, S::qkv, first, kStates, kHidden, {}, kStateBias},
-    {M::state_z, "state_z", P::recurrence, S::qkv, first, kLateOut, kHidden, kStateZOrder, kStateBias},
+    {M::state_z, "state_z", P::recurrence, S::qkv, first, kLateZ, kHidden, kStateZOrder, kStateBias},
     {M::state_b, "state_b", P::recurrence, S::qkv, first, kDeltaHeads, kHidden, kStateBOrder, kStateBias},
-    {M::state_a, "state_a", P::recurrence, S::qkv, first, kStateSteps, kHidden, kStateAOrder, kStateBias, &O::state_a},
+    {M::state_a, "state_a", P::recurrence, S::qkv, first, kStateSteps, kHidden, kStateAOrder, kStateBias, &O::state_in,
+     &O::state_a},
     {M::state_a_narrow, "state_a_narrow", P::recurrence, S::qkv, first, kStepRank, kHidden},
     {M::state_z_narrow, "state_z_narrow", P::recurrence, S::qkv, first, kStepRank, kHidden},
     {M::state_narrow, "state_x", P::recurrence, S::state_x, first, kStepRank, kStates},

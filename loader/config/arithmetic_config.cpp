@@ -186,8 +186,7 @@ void read_output_scales(JsonFields& family, JsonFields& file, ModelConfig* out) 
   read_multipliers(rules, "gate_down", file, {&scales.gate, &scales.down});
   const auto slices = {&scales.state_z, &state.value_scale, &state.key_scale, &state.query_scale, &scales.state_a};
   read_multipliers(rules, "state_slices", file, slices);
-  const float in = read_multiplier(rules, "state_in", file);
-  for (float* slice : slices) *slice *= in;
+  scales.state_in = read_multiplier(rules, "state_in", file);
   scales.state_out = read_multiplier(rules, "state_out", file);
   if (!family.error) family.error = rules.error;
 }

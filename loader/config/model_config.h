@@ -164,9 +164,9 @@ struct Recurrence {
 
 // Factors of the outputs of some matrices (Falcon-H1).
 struct OutputScales {
-  float qkv = 1.0f, key = 1.0f, value = 1.0f;  // k and v are multiplied by both of theirs
+  float qkv = 1.0f, key = 1.0f, value = 1.0f;  // k, v, state_z and state_a are multiplied by both of theirs
   float o = 1.0f, gate = 1.0f, down = 1.0f;
-  float state_z = 1.0f, state_a = 1.0f, state_out = 1.0f;
+  float state_in = 1.0f, state_z = 1.0f, state_a = 1.0f, state_out = 1.0f;
   float experts = 1.0f;      // of down of experts and the shared expert
   float layer_input = 1.0f;  // Gemma 3n: 1 / sqrt(hidden_size)
   float router = 1.0f;       // Gemma 4: the same

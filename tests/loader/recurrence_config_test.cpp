@@ -247,11 +247,11 @@ TEST(FalconH1, AllLayersHaveAttentionAndRecurrence) {
   const Recurrence& r = config.recurrence;
   EXPECT_EQ(r.norm_width(), 0) << "without mamba_rms_norm";
   const OutputScales& s = config.output_scales;
-  EXPECT_EQ((std::vector<float>{s.qkv, s.key, s.o, s.gate, s.down, s.state_z, s.state_a, s.state_out}),
-            (std::vector<float>{2, 0.25, 0.5, 3, 5, 2, 10, 0.75}));
-  EXPECT_EQ(r.input_scale(0), 4);
-  EXPECT_EQ(r.input_scale(128), 6);
-  EXPECT_EQ(r.input_scale(128 + 32), 8);
+  EXPECT_EQ((std::vector<float>{s.qkv, s.key, s.o, s.gate, s.down, s.state_in, s.state_z, s.state_a, s.state_out}),
+            (std::vector<float>{2, 0.25, 0.5, 3, 5, 2, 1, 5, 0.75}));
+  EXPECT_EQ(r.input_scale(0), 2);
+  EXPECT_EQ(r.input_scale(128), 3);
+  EXPECT_EQ(r.input_scale(128 + 32), 4);
   EXPECT_EQ(config.logit_scale, 0.125f);
   Json norm = Json::parse(changes);
   norm["mamba_rms_norm"] = true;

@@ -340,7 +340,7 @@ AFMOE = without(
     "score_func": "sigmoid",
 }
 FLEX_OLMO = without(OLMOE, "clip_qkv") | {"architectures": ["FlexOlmoForCausalLM"], "model_type": "flex_olmo"}
-FALCON_H1_GATE = FALCON_H1_NORM | {"mamba_norm_before_gate": True}
+FALCON_H1_GATE = FALCON_H1_NORM | {"mamba_norm_before_gate": True, "mamba_proj_bias": True}
 DEEPSEEK_V3_BIAS = DEEPSEEK_V3 | {"attention_bias": True}
 BAMBA = without(
     GRANITE_HYBRID, "attention_multiplier", "embedding_multiplier", "init_method", "layer_types", "logits_scaling",
@@ -396,7 +396,7 @@ FURTHER_CASES = {
     "gptj": Case(GPTJ, long_prompt=45, jitter="wte", notes="Neighbours are rotated, in half of a head."),
     "afmoe": Case(AFMOE, long_prompt=45, notes="A gate of attention's output; a norm behind the sum of experts."),
     "flex_olmo": Case(FLEX_OLMO, long_prompt=45, jitter="norm", notes="Norms behind the branches only."),
-    "falcon_h1_gate": Case(FALCON_H1_GATE, long_prompt=45, notes="Mamba's norm precedes its gate."),
+    "falcon_h1_gate": Case(FALCON_H1_GATE, long_prompt=45, notes="Mamba's norm precedes its gate; biases of its inputs, too."),
     "exaone": Case(EXAONE, long_prompt=45, notes="A Llama of other names."),
     "bamba": Case(BAMBA, long_prompt=200, notes="Layer 1 attends, with half of a head rotated; the others are Mamba 2."),
 }
