@@ -78,6 +78,7 @@ namespace pinion {
 //   sliding_kv_heads             factor of the number of kv heads in layers with a window
 //   o_bias                       (in modules) the tensor of the bias of o, which only the last layer has
 //   attention_gate               true: q holds a gate next to each query. In modules: a matrix of the gates
+//   gate_bias                    (in modules) a number for each head that is added to its gates
 //   gate_by_head, gate_softplus  true: these are one gate for each head; softplus instead of sigmoids
 //   half_window                  true: the window is half of the field's number
 //   alibi                        true: scores fall linearly with the distance (ALiBi), by slopes of the heads
@@ -96,14 +97,15 @@ namespace pinion {
 //   rope_if                      {field, is}: no layer has it unless the field has this value
 //   optional_theta               true: no layer has it if rope_theta is null
 //   rotary_dims                  FIELD with the number of rotated elements, in place of partial_rotary_factor
-//   attention_temperature        true: layers without positional encoding scale queries by attn_scale and floor_scale
+//   attention_temperature        true: layers without positional encoding scale queries by attn_scale and floor_scale;
+//                                temperature_power: true: attn_scale is a power
 //   layer_thetas                 true: layer_rope_theta may list a theta for each layer
 //   rope_reversed                true: heads are rotated by the negative angle
 //   rope_theta, partial_rotary_factor    FIELD, if they have other names
 //   rope_aliases                 values of rope_type that stand for another, as in older files of the family
 //   rope_interleaved             true or FIELD: elements 0 and 1 of a head are rotated together, then 2 and 3 (GPT-J)
-//   rope_where_sliding           layers without a window have no positional encoding: always, or with_window (only if
-//                                sliding_window is given)
+//   rope_where_sliding           layers without a window have no positional encoding: always, with_window (only if
+//                                sliding_window is given) or without_parameters (only if rope_parameters lacks theirs)
 //   partial_rotary, ntk_alpha, query_scaling, mrope, ropes_by_layer_type, no_rope_layers
 //                                true: accept these rope settings, which are errors in other families
 //

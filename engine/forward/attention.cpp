@@ -170,10 +170,14 @@ void write_head(const Pass& p, const AttentionScratch& s, const Layer& layer, Lo
   const float* gate = s.gate.empty() ? nullptr : s.gate.data() + (row * layer.heads + head) * gates;
   if (c.attention_gate) gate = query_of(p, s, layer, row, head) + layer.head_dim;
   if (!gate) return;
-  if (!c.gate_by_head && !c.gate_softplus) return p.kernels.sigmoid_mul(gate, out, layer.value_dim, out);
+  const float* bias = layer[VectorRole::gate_bias].weight;
+  if (!c.gate_by_head && !c.gate_softplus && !bias) return p.kernels.sigmoid_mul(gate, out, layer.value_dim, out);
   float weight = 0.0f;
   for (int64_t i = 0; i < layer.value_dim; ++i) {
-    if (i < gates) weight = c.gate_softplus ? static_cast<float>(softplus(gate[i])) : sigmoid(gate[i]);
+    if (i < gates) {
+      const float x = gate[i] + (bias ? bias[head] : 0.0f);
+      weight = c.gate_softplus ? static_cast<float>(softplus(x)) : sigmoid(x);
+    }
     out[i] *= weight;
   }
 }

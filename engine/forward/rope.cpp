@@ -128,6 +128,11 @@ void rope_angles(const RopeFrequencies& frequencies, int64_t position, float* co
 }
 
 float query_scale(const Rope& rope, int64_t position) {
+  if (rope.query_power != 0.0) {
+    const auto distance = static_cast<double>(position + rope.query_offset);
+    return static_cast<float>(
+        portable_pow(1.0 + distance / static_cast<double>(rope.original_max_positions), rope.query_power));
+  }
   if (rope.query_beta == 0.0) return 1.0f;
   const auto lengths = static_cast<double>((position + rope.query_offset) / rope.original_max_positions);
   return static_cast<float>(1.0 + rope.query_beta * portable_log(1.0 + lengths));

@@ -24,6 +24,7 @@ constexpr SizeRule kTwiceHidden = [](Config c, LayerOf) { return 2 * c.hidden_si
 constexpr SizeRule kVocabulary = [](Config c, LayerOf) { return c.vocab_size; };
 constexpr SizeRule kOne = [](Config, LayerOf) { return int64_t{1}; };
 constexpr SizeRule kSinks = [](Config, LayerOf l) { return l.has_sinks ? l.heads : 0; };
+constexpr SizeRule kHeads = [](Config, LayerOf l) { return l.heads; };
 constexpr SizeRule kAllHeads = [](Config, LayerOf l) { return l.heads * l.head_dim; };
 constexpr SizeRule kQueries = [](Config c, LayerOf l) {
   return c.latent.query_rank > 0 ? 0 : l.heads * c.query_stride(l);
@@ -260,6 +261,7 @@ constexpr VectorRow kVectorRows[] = {
     {V::latent_q_norm, "q_a_norm", ".weight", P::attention, kQueryRank, F::plain},
     {V::latent_kv_norm, "kv_a_norm", ".weight", P::attention, kLatentRank, F::plain},
     {V::sinks, "sinks", "", P::attention, kSinks, F::plain},
+    {V::gate_bias, "gate_bias", "", P::attention, kHeads, F::plain},
     {V::o_norm, "o_norm", ".weight", P::attention, kAllHeads, F::rms_norm},
     {V::attention_out_norm, "attention_out_norm", ".weight", P::mixer, kOutNorm, F::norm},
     {V::laurel_norm, "laurel_norm", ".weight", P::layer, kHidden, F::rms_norm},

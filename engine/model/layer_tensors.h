@@ -173,6 +173,7 @@ enum class VectorRole : uint8_t {
   state_dt_norm,
   state_k_norm,
   state_q_norm,
+  gate_bias,  // of attention's gates, one for each head
   o_norm,
   attention_out_norm,
   mlp_norm,

@@ -219,14 +219,17 @@ void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig*
   for (int64_t i = 0; i < out->layers; i++) out->layer[i].rope = with_rope[i] ? 0 : kNoRope;
 }
 
-// Layers without positional encoding scale their queries (Llama 4): a rope of theirs, which rotates nothing, does it.
-void read_temperature(JsonFields& file, ModelConfig* out) {
+// Layers without positional encoding scale their queries (Llama 4, Beam): a rope of theirs, which rotates nothing, does
+// it.
+void read_temperature(JsonFields& family, JsonFields& file, ModelConfig* out) {
   Rope rope;
   rope.query_offset = 1;
-  rope.query_beta = file.number("attn_scale", {}, 0.0, 1e3);
+  double& scale = family.boolean("temperature_power", false) ? rope.query_power : rope.query_beta;
+  scale = file.number("attn_scale", {}, 0.0, 1e3);
   rope.original_max_positions = file.integer("floor_scale", {}, 1, kMaxPositions);
   if (!file.boolean("attn_temperature_tuning")) return;
-  for (LayerConfig& layer : out->layer) layer.rope = layer.rope == kNoRope ? 1 : layer.rope;
+  const auto own = static_cast<int32_t>(out->ropes.size());
+  for (LayerConfig& layer : out->layer) layer.rope = layer.rope == kNoRope ? own : layer.rope;
   out->ropes.push_back(std::move(rope));
 }
 
@@ -338,7 +341,7 @@ void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
     add(scaling.object.empty() ? parameters : scaling);
   }
   if (family.boolean("layer_thetas", false)) read_layer_thetas(file, out);
-  if (family.boolean("attention_temperature", false)) read_temperature(file, out);
+  if (family.boolean("attention_temperature", false)) read_temperature(family, file, out);
   scale_latent_scores(out);
 }
 
@@ -346,7 +349,9 @@ void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
   read_layers_without_rope(family, file, out);
   read_windows(family, file, out);
   const std::string rule = family.text("rope_where_sliding", "");
-  const bool only_sliding_have_rope = rule == "always" || (rule == "with_window" && file.has("sliding_window"));
+  const bool has_full = !file.fields("rope_parameters").fields("full_attention").object.empty();
+  const bool only_sliding_have_rope = rule == "always" || (rule == "without_parameters" && !has_full) ||
+                                      (rule == "with_window" && file.has("sliding_window"));
   for (LayerConfig& layer : out->layer) {
     if (family.boolean("ropes_by_layer_type", false)) layer.rope = layer.window > 0;
     if (only_sliding_have_rope && layer.window == 0) layer.rope = kNoRope;

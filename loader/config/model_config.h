@@ -37,6 +37,7 @@ struct Rope {
   bool truncate = true;                       // [yarn] rounds the ends of the ramp to integers
   // Queries times 1 + beta * log(1 + floor((position + query_offset) / original_max_positions))
   double query_beta = 0.0;
+  double query_power = 0.0;  // not 0: instead, times (1 + (position + query_offset) / original_max_positions)^power
   int64_t query_offset = 0;
   std::vector<double> short_factor;  // [longrope] [dims / 2] for sequences within original_max_positions
   std::vector<double> long_factor;   // [longrope] [dims / 2] for longer sequences

@@ -109,9 +109,10 @@ TEST(SameBits, RecurrentLayers) {
 // Gates and norms of their own, clamps, ropes by layer, attention in chunks, scaled inputs of experts, experts beside
 // attention.
 TEST(SameBits, FurtherFamilies) {
-  for (const std::string family : {"afmoe", "olmo", "granite_swa", "falcon_h1_gate", "phimoe", "nanochat", "gpt2",
-                                   "bloom", "lfm3", "laguna", "kolibri1", "llama4", "llama4_listed", "cohere2_moe",
-                                   "mimo_v2_flash", "axk1", "dbrx", "codegen", "persimmon"}) {
+  for (const std::string family :
+       {"afmoe",         "olmo", "granite_swa", "falcon_h1_gate", "phimoe",    "nanochat",      "gpt2",
+        "bloom",         "lfm3", "laguna",      "kolibri1",       "llama4",    "llama4_listed", "cohere2_moe",
+        "mimo_v2_flash", "axk1", "dbrx",        "codegen",        "persimmon", "beam"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8}) {
       std::unique_ptr<Model> model;
       ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));

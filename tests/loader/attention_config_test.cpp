@@ -50,6 +50,22 @@ TEST(Llama4, ChunksWhereRopeIs) {
             "config.json: is_causal: not supported: want true, have false");
 }
 
+// Layers without a window scale queries in place of a rope, unless rope_parameters has theirs.
+TEST(Beam, QueriesScaleWithoutRope) {
+  const char* layers = R"({"sliding_window_pattern": 2, "num_experts": 16, "moe_intermediate_size": 20})";
+  const ModelConfig config = read("BeamForCausalLM", layers);
+  EXPECT_EQ(by_layer(config, &LayerConfig::window), (Windows{512, 0, 512, 0}));
+  EXPECT_EQ(by_layer(config, &LayerConfig::rope), (Ropes{1, 2, 1, 2}));
+  EXPECT_EQ(config.ropes[2].dims, 0) << "only scales queries";
+  EXPECT_EQ(config.ropes[2].query_power, 0.1);
+  EXPECT_EQ(config.ropes[2].query_beta, 0.0);
+  EXPECT_EQ(by_layer(config, &LayerConfig::has_experts), (std::vector<bool>{false, false, false, true}));
+  const char* rotated = R"({"num_experts": 16, "layer_types": ["sliding_attention", "full_attention",
+      "full_attention", "full_attention"], "rope_parameters": {"full_attention": {"rope_theta": 2e5},
+      "sliding_attention": {"rope_theta": 1e4}}})";
+  EXPECT_EQ(by_layer(read("BeamForCausalLM", rotated), &LayerConfig::rope), (Ropes{1, 0, 0, 0}));
+}
+
 TEST(MiMoV2Flash, KvHeadsAndSinksByKindOfLayer) {
   const char* as_published = R"({"num_hidden_layers": 6, "v_head_dim": 6, "sliding_window": 128, "n_routed_experts": 4,
       "num_experts_per_tok": 2, "sliding_window_size": 128, "swa_rope_theta": 2000, "routed_scaling_factor": null})";

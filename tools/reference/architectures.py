@@ -45,7 +45,6 @@ FEATURES = [
 
 # What a family without a description needs, where no pattern shows it.
 REASONS = {
-    "beam": "residual factors by depth, queries scaled by a power of the position, biased gates",
     "blt": "bytes in patches",
     "ctrl": "sinusoidal positions",
     "diffllama": "differences of two softmaxes",

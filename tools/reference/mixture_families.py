@@ -143,6 +143,30 @@ FUYU = {
     "num_channels": 1,
     "patch_size": 2,
 }
+BEAM = without(LLAMA, "mlp_bias", "rope_scaling", "rope_theta") | {
+    "architectures": ["BeamForCausalLM"],
+    "final_logit_softcapping": 30.0,
+    "head_dim": 8,
+    "hidden_size": 36,
+    "intermediate_size": 44,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "max_position_embeddings": 512,
+    "mlp_layer_types": ["dense", "sparse", "sparse"],
+    "model_type": "beam",
+    "moe_intermediate_size": 12,
+    "n_group": 3,
+    "norm_topk_prob": True,
+    "num_attention_heads": 4,
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 3,
+    "output_router_logits": False,
+    "rope_parameters": {"full_attention": None, "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}},
+    "routed_scaling_factor": 2.5,
+    "sliding_window": 24,
+    "topk_group": 2,
+    "vocab_size": 120,
+}
 
 MIXTURE_CASES = {
     "llama4": Case(
@@ -178,5 +202,10 @@ MIXTURE_CASES = {
             "model.vision_embed_tokens.": "vision_embed_tokens.",
         },
         notes="A Persimmon beside the embedding of images, of zeros.",
+    ),
+    "beam": Case(
+        BEAM,
+        long_prompt=200,
+        notes="The stream is scaled by depth, gates of attention have biases, and layer 1 scales queries in place of rope.",
     ),
 }
