@@ -29,7 +29,7 @@ constexpr double kMaxGbPerSecond = 1e6;
 // Gives faster boards a larger share if the speeds of all boards are known and differ enough.
 void set_shares_by_speed(Exchange& exchange) {
   constexpr double kAlike = 0.97;
-  const std::vector<double> speeds = numbers_of_all(exchange, saved_board_speed());
+  const std::vector<double> speeds = values_of_all(exchange, saved_board_speed());
   const auto [min, max] = std::ranges::minmax(speeds);
   if (min > 0 && min < kAlike * max) exchange.set_bounds(bounds_by_speed(speeds));
 }

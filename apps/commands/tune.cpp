@@ -327,7 +327,7 @@ int tune_boards(Exchange& exchange, const TuneOptions& options) {
   if (options.forget) return end(remove_board_speed());
   double speed = 0;
   if (const Error e = measure_board_speed(options.run, exchange, &speed)) return end_all(e);
-  const std::vector<double> speeds = numbers_of_all(exchange, speed);
+  const std::vector<double> speeds = values_of_all(exchange, speed);
   if (const int status = end(options.dry_run ? Error{} : save_board_speed(speed)); status != kSuccess) return status;
   if (!exchange.is_first()) return kSuccess;
   return print_report(speeds_json(speeds, !options.dry_run), options.json, "tune_boards");

@@ -7,17 +7,7 @@ namespace {
 
 std::string board_name(size_t rank) { return "board " + std::to_string(rank); }
 
-template <class T>
-std::vector<T> values_of_all(Exchange& exchange, const T& own) {
-  std::vector<T> values(exchange.shares().ranks);
-  values[exchange.shares().rank] = own;
-  gather_each(exchange, &values);
-  return values;
-}
-
 }  // namespace
-
-std::vector<double> numbers_of_all(Exchange& exchange, double own) { return values_of_all(exchange, own); }
 
 Error agree(Exchange& exchange, const Error& own) {
   using Message = std::array<char, 1024>;  // ends in zeros

@@ -113,16 +113,16 @@ class Exchange {
   Shares shares_;
 };
 
-// Gathers `values` [ranks] on all boards. Each board has set the element of its own rank. T is copied as bytes.
+// Gathers one value per board. Returns them by rank. T is copied as bytes.
 template <class T>
-void gather_each(Exchange& exchange, std::vector<T>* values) {
+std::vector<T> values_of_all(Exchange& exchange, const T& own) {
+  std::vector<T> values(exchange.shares().ranks);
   std::vector<int64_t> begins;
-  for (size_t i = 0; i <= values->size(); ++i) begins.push_back(i * sizeof(T));
-  exchange.gather(reinterpret_cast<std::byte*>(values->data()), begins);
+  for (size_t i = 0; i <= values.size(); ++i) begins.push_back(i * sizeof(T));
+  values[exchange.shares().rank] = own;
+  exchange.gather(reinterpret_cast<std::byte*>(values.data()), begins);
+  return values;
 }
-
-// Gathers one number per board. Returns them by rank.
-std::vector<double> numbers_of_all(Exchange& exchange, double own);
 
 // Returns the error of the lowest rank that has one, on all boards.
 Error agree(Exchange& exchange, const Error& own);

@@ -80,7 +80,7 @@ double time_gathers(Exchange& exchange, std::span<const int64_t> sizes, int64_t 
   std::vector<int64_t> begins(shares.ranks + 1);
   std::vector<double> seconds;
   for (int64_t round = 0; round < rounds; ++round) {
-    numbers_of_all(exchange, 0);  // acts as a barrier, so that no board begins early
+    values_of_all(exchange, 0);  // acts as a barrier, so that no board begins early
     const double start = now_seconds();
     for (const int64_t size : sizes) {
       for (int32_t board = 0; board <= shares.ranks; ++board) begins[board] = shares.begin(std::abs(size), board);

@@ -51,8 +51,7 @@ void Followers::send_copy(int32_t from, int32_t to) {
 }
 
 std::vector<BoardProfile> profiles_of_all(Exchange& exchange, const Profile& own) {
-  std::vector<BoardProfile> profiles(exchange.shares().ranks);
-  BoardProfile& mean = profiles[exchange.shares().rank];
+  BoardProfile mean;
   mean.exchange_ns = own.exchange_ns;
   int64_t workers = 0;
   for (const WorkerProfile& worker : own.workers) {
@@ -68,8 +67,7 @@ std::vector<BoardProfile> profiles_of_all(Exchange& exchange, const Profile& own
     stage.work_ns /= std::max<int64_t>(1, workers);
     stage.wait_ns /= std::max<int64_t>(1, workers);
   }
-  gather_each(exchange, &profiles);
-  return profiles;
+  return values_of_all(exchange, mean);
 }
 
 std::vector<BoardProfile> Followers::profiles(const Profile& own) {

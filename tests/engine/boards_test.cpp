@@ -94,7 +94,7 @@ TEST(Boards, GathersOfAPassAreRecorded) {
   });
   on_boards(3, kPanelColumns, [](Exchange& exchange) {
     EXPECT_GE(time_gathers(exchange, std::vector<int64_t>{4096, -640, 3}, 5), 0);
-    EXPECT_EQ(numbers_of_all(exchange, exchange.shares().rank), (std::vector<double>{0, 1, 2}));
+    EXPECT_EQ(values_of_all(exchange, exchange.shares().rank), (std::vector{0, 1, 2}));
   });
 }
 
