@@ -81,11 +81,6 @@ bool parse_name(std::string_view name, uint64_t* chain, bool* is_end) {
   return is_hexadecimal(name.substr(0, kHashDigits), kHashDigits);
 }
 
-// Either may be null if there are no bytes.
-void copy_bytes(std::span<const std::byte> from, std::byte* to) {
-  if (!from.empty()) std::memcpy(to, from.data(), from.size());
-}
-
 // Reads the header and the bytes behind it.
 bool read_file(const FileDescriptor& file, FileHeader* head, std::span<std::byte> body) {
   return file.is_open() && file.read(std::as_writable_bytes(std::span(head, 1)), 0) && file.read(body, sizeof *head);
@@ -209,15 +204,12 @@ bool PromptCache::read(const File& file, std::span<const int32_t> ids, std::span
   FileHeader header = {};
   if (!read_file(descriptor, &header, body)) return false;
   std::vector<int32_t> stored(std::clamp<int64_t>(header.tokens, 0, kAttentionChunk));
-  copy_bytes(std::span(body).first(stored.size() * sizeof(int32_t)), std::as_writable_bytes(std::span(stored)).data());
+  std::memcpy(stored.data(), body.data(), stored.size() * sizeof(int32_t));
   const FileHeader expected = header_of(key_, header.tokens, body);
   if (std::memcmp(&header, &expected, sizeof header) != 0) return false;
   if (common_prefix(stored, ids) < std::ssize(ids)) return false;
   const std::byte* from = body.data() + kIdsBytes;
-  for (const std::span<std::byte> part : parts) {
-    copy_bytes({from, part.size()}, part.data());
-    from += part.size();
-  }
+  for (const std::span<std::byte> part : parts) from = std::ranges::copy_n(from, std::ssize(part), part.data()).in;
   futimens(descriptor.number, nullptr);  // used now
   return true;
 }
@@ -308,12 +300,9 @@ void PromptCache::store(Key key, std::string name, std::span<const int32_t> ids,
   if (bytes > options_.limit_bytes) return;
   make_room(bytes);
   std::vector<std::byte> contents(bytes);
-  copy_bytes(std::as_bytes(ids), contents.data() + sizeof(FileHeader));
+  std::ranges::copy(std::as_bytes(ids), contents.data() + sizeof(FileHeader));
   std::byte* to = contents.data() + kHeadBytes;
-  for (const std::span<const std::byte> part : parts) {
-    copy_bytes(part, to);
-    to += part.size();
-  }
+  for (const std::span<const std::byte> part : parts) to = std::ranges::copy(part, to).out;
   File file = {.name = std::move(name), .bytes = bytes, .used = ++uses_};
   if (key.second) file.ids.emplace(ids.begin(), ids.end());
   counts_.bytes += bytes;

@@ -89,8 +89,7 @@ void load_held(std::span<const int32_t> held, std::span<const std::byte> content
   take_blocks(&session->sequence.cache, std::ssize(held));
   const std::byte* from = contents.data();
   for (const std::span<std::byte> block : blocks_of(*session, std::ssize(held))) {
-    std::memcpy(block.data(), from, block.size());
-    from += block.size();
+    from = std::ranges::copy_n(from, std::ssize(block), block.data()).in;
   }
   if (session->sequence.state.layers == 0 || held.empty()) return;
   std::memcpy(session->sequence.state.memory.data, from, session->sequence.state.bytes());
