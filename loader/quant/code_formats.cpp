@@ -145,21 +145,16 @@ void read_packed_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, 
   });
 }
 
-void read_gptq_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
+void read_column_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
   const int64_t row_words = m.words(m.n), per_word = m.codes_per_word();
   // The first version stores the zero point minus 1, and so 0 as the largest code. Some tools read that as 0, some as
   // one more than the largest code, and some corrupted the neighbours when they wrote it.
-  const int largest = (1 << m.scheme.bits) - 1, offset = m.scheme.zeros_less_one ? 1 : 0;
+  const bool is_awq = m.scheme.stored_as == StoredAs::awq;
+  const int largest = (1 << m.scheme.bits) - 1, offset = !is_awq && m.scheme.zeros_less_one ? 1 : 0;
   for_each_zero_point(m, first, rows, out, [&](int64_t row, int64_t g) {
-    const int zero = code(word(m.zero, g * row_words + row / per_word), row % per_word, m.scheme.bits) + offset;
+    const int64_t at = is_awq ? awq_index(row) : row % per_word;
+    const int zero = code(word(m.zero, g * row_words + row / per_word), at, m.scheme.bits) + offset;
     return zero > largest ? NAN : static_cast<float>(zero);
-  });
-}
-
-void read_awq_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
-  const int64_t row_words = m.words(m.n);
-  for_each_zero_point(m, first, rows, out, [&](int64_t column, int64_t g) {
-    return code(word(m.zero, g * row_words + column / 8), awq_index(column), m.scheme.bits);
   });
 }
 
@@ -329,8 +324,8 @@ constexpr CodeFormat kCodeFormats[] = {
     {StoredAs::fp8, "FP8 E4M3", false, bind_fp8, read_fp8_row, nullptr, nullptr},
     {StoredAs::bytes, "int-quantized", false, bind_bytes, nullptr, read_byte_codes, read_byte_zero_points},
     {StoredAs::packed, "pack-quantized", false, bind_packed, nullptr, read_packed_codes, read_packed_zero_points},
-    {StoredAs::gptq, "GPTQ", true, bind_gptq, nullptr, read_gptq_codes, read_gptq_zero_points},
-    {StoredAs::awq, "AWQ", true, bind_awq, nullptr, read_awq_codes, read_awq_zero_points},
+    {StoredAs::gptq, "GPTQ", true, bind_gptq, nullptr, read_gptq_codes, read_column_zero_points},
+    {StoredAs::awq, "AWQ", true, bind_awq, nullptr, read_awq_codes, read_column_zero_points},
     {StoredAs::nvfp4, "NVFP4", false, bind_nvfp4, read_nvfp4_row, nullptr, nullptr},
     {StoredAs::bitnet, "BitNet", false, bind_bitnet, nullptr, read_bitnet_codes, nullptr},
 };
