@@ -16,19 +16,16 @@ static_assert(kExtraLogitRows >= PassSeconds::kMaxRows, "a pass with drafts has 
 
 Error check_options(const Scheduler& s, int64_t context, int64_t positions) {
   const SchedulerOptions& o = s.options;
-  if (o.sequences < 1) return error("out of range", "sequences", "at least 1", std::to_string(o.sequences));
-  if (o.pass_rows < o.sequences + (o.sequences > 1)) {
-    return error("out of range", "rows of a pass", "more than the " + std::to_string(o.sequences) + " sequences",
-                 std::to_string(o.pass_rows));
-  }
-  if (o.rows_beside_decode < 1) {
-    return error("out of range", "rows of prompts beside decoding", "at least 1", std::to_string(o.rows_beside_decode));
-  }
-  if (positions < context) {
-    return error("out of range", "positions", "at least one context of " + std::to_string(context),
-                 std::to_string(positions));
-  }
-  return {};
+  const auto check = [](const char* name, int64_t value, int64_t least, const std::string& expected) {
+    return value >= least ? Error{} : error("out of range", name, expected, std::to_string(value));
+  };
+  const std::string sequences = std::to_string(o.sequences);
+  if (Error e = check("sequences", o.sequences, 1, "at least 1")) return e;
+  if (Error e = check("rows of a pass", o.pass_rows, o.sequences + (o.sequences > 1),
+                      "more than the " + sequences + " sequences"))
+    return e;
+  if (Error e = check("rows of prompts beside decoding", o.rows_beside_decode, 1, "at least 1")) return e;
+  return check("positions", positions, context, "at least one context of " + std::to_string(context));
 }
 
 void resize_logits(Scheduler& s) {
