@@ -65,8 +65,7 @@ Error write_cache(Session& session, const std::string& path) {
 
 // Returns false without a usable cache; a note gives the reason if the file exists.
 bool read_cache(const std::string& path, Session* session) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return false;
+  if (!path_exists(path)) return false;
   MappedFile file;
   Error e = map_file(path, &file);
   if (!e) e = restore_image(file.contents(), path, session);

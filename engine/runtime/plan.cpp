@@ -65,8 +65,7 @@ Tuning read_tuning(const Topology& topology) {
   const std::string folder = default_config_folder();
   if (folder.empty()) return tuning;
   tuning.path = folder + "/tune.json";
-  std::error_code code;
-  if (!std::filesystem::exists(tuning.path, code)) return tuning;
+  if (!path_exists(tuning.path)) return tuning;
   std::string text;
   tuning.reason = read_text_file(tuning.path, kMaxTuneFileBytes, &text);
   if (!tuning.reason) tuning.reason = parse_tune_file(text, tuning.path, &tuning.machines);

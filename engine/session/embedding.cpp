@@ -43,8 +43,7 @@ struct OptionalFile {
   JsonFields fields{json, where};
 
   explicit OptionalFile(const fs::path& file, bool is_required = false) : where(file) {
-    std::error_code code;
-    if (is_required || fs::exists(file, code)) fields.error = read_json_file(file, &json);
+    if (is_required || path_exists(file)) fields.error = read_json_file(file, &json);
   }
 };
 
@@ -100,9 +99,8 @@ Error read_dense(const fs::path& folder, int64_t inputs, DenseLayer* out) {
                         {"module_input_name", "sentence_embedding"},
                         {"module_output_name", "sentence_embedding"}});
   if (file.fields.error) return file.fields.error;
-  std::error_code code;
   const fs::path weights = folder / kSingleFile;
-  if (!fs::exists(weights, code)) return error("missing (a pytorch_model.bin is not read)", weights);
+  if (!path_exists(weights)) return error("missing (a pytorch_model.bin is not read)", weights);
   Checkpoint checkpoint;
   if (Error e = open_checkpoint(folder, &checkpoint)) return e;
   return read_linear(checkpoint, "linear", out);

@@ -55,8 +55,7 @@ Error read_index(const fs::path& path, ShardIndex* out) {
 }
 
 Error check_shards_exist(const fs::path& folder, const std::set<std::string>& shards) {
-  std::error_code code;
-  const auto is_missing = [&](const std::string& shard) { return !fs::exists(folder / shard, code); };
+  const auto is_missing = [&](const std::string& shard) { return !path_exists(folder / shard); };
   const auto first = std::ranges::find_if(shards, is_missing);
   if (first == shards.end()) return {};
   return error(std::to_string(std::ranges::count_if(shards, is_missing)) + " of " + std::to_string(shards.size()) +
@@ -129,9 +128,9 @@ Error open_checkpoint(const fs::path& folder, Checkpoint* out) {
     result.is_gguf_file = true;
   } else if (!fs::is_directory(folder, code)) {
     return error("no such folder", folder.string());
-  } else if (fs::exists(folder / kSingleFile, code)) {
+  } else if (path_exists(folder / kSingleFile)) {
     if (Error e = add_file(folder / kSingleFile, {}, &result)) return e;
-  } else if (fs::exists(folder / kIndexFile, code)) {
+  } else if (path_exists(folder / kIndexFile)) {
     if (Error e = add_shards(folder, &result)) return e;
   } else {
     return missing_file(folder, kSingleFile);
@@ -186,8 +185,7 @@ std::string Checkpoint::where(std::string_view name) const {
 Error Checkpoint::bind(std::string_view name, std::initializer_list<int64_t> shape, std::initializer_list<DType> dtypes,
                        TensorView* out) const {
   const TensorView* tensor = find(name);
-  std::error_code code;
-  const bool hides_index = files.size() == 1 && fs::exists(fs::path(folder) / kIndexFile, code);
+  const bool hides_index = files.size() == 1 && path_exists(fs::path(folder) / kIndexFile);
   if (!tensor && is_packed()) {
     *out = {std::string(name), *dtypes.begin(), shape};
     return {};

@@ -30,11 +30,6 @@ constexpr Names kOptionalFiles = {"generation_config.json", "tokenizer_config.js
                                   "[0-9]_*/config.json", "[0-9]_*/model.safetensors"};
 constexpr Names kPartialFiles = {"*.incomplete", "*.part", "*.partial", "*.crdownload", "*.aria2"};
 
-bool path_exists(const fs::path& path) {
-  std::error_code code;
-  return fs::exists(path, code);
-}
-
 // The specification ignores relative paths.
 std::string user_folder(const char* variable, const char* in_home, const char* name) {
   const char *base = std::getenv(variable), *home = std::getenv("HOME");
@@ -190,6 +185,11 @@ std::string find_model_folder(const std::string& name) {
 
 bool is_model_file(const std::string& name) { return matches(kModelFiles, name) || matches(kOptionalFiles, name); }
 
+bool path_exists(const fs::path& path) {
+  std::error_code code;
+  return fs::exists(path, code);
+}
+
 fs::path absolute_path(const fs::path& path) {
   std::error_code code;
   const fs::path whole = fs::absolute(path, code).lexically_normal();
@@ -225,14 +225,14 @@ Error missing_file(const fs::path& folder, const std::string& file) {
 
 Error check_folder(const fs::path& folder) {
   std::error_code code;
-  if (!fs::exists(folder, code)) return no_such_folder(folder.string());
+  if (!path_exists(folder)) return no_such_folder(folder.string());
   if (is_gguf(folder)) return {};
   if (!fs::is_directory(folder, code)) return not_a_folder(folder);
   if (fs::directory_iterator(folder, code); code) return error("cannot read", folder.string(), {}, code.message());
   for (const Names& files : {kModelFiles, kOptionalFiles}) {
     for (const char* file : files) {
       const fs::path path = folder / file;
-      if (!fs::is_symlink(path, code) || fs::exists(path, code)) continue;
+      if (!fs::is_symlink(path, code) || path_exists(path)) continue;
       const std::string target = fs::read_symlink(path, code).string();
       return error("a link to " + target + ", which is not there; " + completion_hint(folder), path.string());
     }

@@ -29,6 +29,7 @@ constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 bool is_model_file(const std::string& name);  // the names that a model's folder may have, besides its shards
 std::filesystem::path absolute_path(const std::filesystem::path& path);  // without a trailing slash
+bool path_exists(const std::filesystem::path& path);
 // ORG/NAME of a snapshot in the Hugging Face cache; empty for other folders.
 std::string repository_name(const std::filesystem::path& folder);
 

@@ -86,9 +86,8 @@ Error find_scale(const AdapterConfig& config, const std::string& module, int64_t
 // Splits "DIR=FACTOR".
 Error split_factor(const std::string& text, std::string* folder, double* factor) {
   const size_t at = text.rfind('=');
-  std::error_code code;
   *folder = text;
-  if (at == text.npos || std::filesystem::exists(text, code)) return {};
+  if (at == text.npos || path_exists(text)) return {};
   const char *begin = text.data() + at + 1, *end = text.data() + text.size();
   const auto [stop, failure] = std::from_chars(begin, end, *factor);
   if (stop != end || begin == end) return {};
