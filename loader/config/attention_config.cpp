@@ -11,12 +11,11 @@ namespace {
 constexpr std::string_view kRopeKinds[] = {"default", "linear",   "dynamic",     "yarn",
                                            "llama3",  "longrope", "proportional"};
 
-// Fields outside the object that describes a rotation, and the fields that the family allows inside it.
+// The family, which allows some fields inside the object that describes a rotation, and the fields outside of it.
 struct RopeContext {
+  JsonFields& family;
   double theta, partial;
-  std::optional<int64_t> original_max_positions;  // overrides the one inside
-  bool may_be_partial, has_alpha, scales_queries, has_sections, is_of_head;
-  const Json& aliases;  // names of kinds -> other names
+  std::optional<int64_t> original_max_positions = {};  // overrides the one inside
 };
 
 // rotatable: elements of a head that rope may rotate; fewer than the head's in latent attention.
@@ -27,8 +26,9 @@ void read_rotated_dims(JsonFields& rope, const RopeContext& context, int64_t hea
     r->turning = 2 * static_cast<int64_t>(static_cast<double>(rotatable) * fraction / 2.0);
     return;
   }
-  if (fraction != 1.0 && !context.may_be_partial) rope.fail("partial_rotary_factor", "not supported", "1");
-  const int64_t whole = context.is_of_head ? head_dim : rotatable;
+  if (fraction != 1.0 && !context.family.boolean("partial_rotary", false))
+    rope.fail("partial_rotary_factor", "not supported", "1");
+  const int64_t whole = context.family.boolean("partial_of_head", false) ? head_dim : rotatable;
   r->dims = std::min(rotatable, static_cast<int64_t>(static_cast<double>(whole) * fraction));
   if (r->dims < 2 || r->dims % 2 != 0) {
     rope.fail("partial_rotary_factor", "out of range", "an even number of rotated elements", std::to_string(r->dims));
@@ -96,8 +96,9 @@ Rope read_rope(JsonFields& rope, const RopeContext& context, const ModelConfig& 
   Rope r;
   const std::string old_name = rope.text("type", "default");
   std::string name = rope.text("rope_type", old_name);
-  if (context.has_sections && name == "mrope") name = "default";
-  name = context.aliases.value(name, name);
+  const bool has_sections = context.family.boolean("mrope", false);
+  if (has_sections && name == "mrope") name = "default";
+  name = context.family.fields("rope_aliases").text(name, name);
   const auto row = std::ranges::find(kRopeKinds, name == "su" ? "longrope" : name);
   if (row == std::end(kRopeKinds)) {
     rope.fail("rope_type", "unknown kind", "default, linear, dynamic, yarn, llama3, longrope or proportional",
@@ -124,12 +125,12 @@ Rope read_rope(JsonFields& rope, const RopeContext& context, const ModelConfig& 
   }
   r.truncate = rope.boolean("truncate", r.truncate);
   read_longrope(rope, &r);
-  if (context.has_alpha) read_alpha(rope, &r);
-  if (context.scales_queries) {
+  if (context.family.boolean("ntk_alpha", false)) read_alpha(rope, &r);
+  if (context.family.boolean("query_scaling", false)) {
     r.query_beta = rope.number("llama_4_scaling_beta", 0.0, 0.0, 1e3);
     rope.integer("max_position_embeddings", config.max_positions);  // a copy
   }
-  if (context.has_sections) {  // angles for the rows and columns of an image; in text all positions are equal
+  if (has_sections) {  // angles for the rows and columns of an image; in text all positions are equal
     rope.integers("mrope_section");
     rope.boolean("mrope_interleaved", false);
   }
@@ -293,15 +294,8 @@ void read_latent(JsonFields& file, ModelConfig* out, LayerConfig* layer) {
 void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->rope_reversed = family.boolean("rope_reversed", false);
   out->rope_interleaved = family.has("rope_interleaved") && read_switch(family, "rope_interleaved", file);
-  RopeContext context = {file.number(family.text("rope_theta", "rope_theta"), 10000.0, 1.0, 1e15),
-                         file.number(family.text("partial_rotary_factor", "partial_rotary_factor"), 1.0, 0.0, 1.0),
-                         {},
-                         family.boolean("partial_rotary", false),
-                         family.boolean("ntk_alpha", false),
-                         family.boolean("query_scaling", false),
-                         family.boolean("mrope", false),
-                         family.boolean("partial_of_head", false),
-                         family.fields("rope_aliases").object};
+  RopeContext context = {family, file.number(family.text("rope_theta", "rope_theta"), 10000.0, 1.0, 1e15),
+                         file.number(family.text("partial_rotary_factor", "partial_rotary_factor"), 1.0, 0.0, 1.0)};
   if (const std::string dims = family.text("rotary_dims", ""); !dims.empty() && file.has(dims)) {
     const int64_t head_dim = out->layer[0].head_dim;
     const auto rotated = static_cast<double>(file.integer(dims, {}, 2, head_dim)) + 0.5;  // cut to a whole number later
