@@ -171,17 +171,14 @@ constexpr bool kWorksInForeground = false;
 #endif
 
 // Blocks all signals in this thread except SIGBUS, which a failed read of a mapped file raises in the reading thread.
-void block_signals() {
+// only_idle: it runs only on otherwise idle cores, since the team's barriers wait for the slowest worker.
+void enter_background(bool only_idle) {
   sigset_t all;
   sigfillset(&all);
   sigdelset(&all, SIGBUS);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
-}
-
-// Lets this thread run only on otherwise idle cores, since the team's barriers wait for the slowest worker.
-void set_idle_priority() {
   const sched_param none = {};
-  pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+  if (only_idle) pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
 }
 
 }  // namespace
@@ -348,8 +345,7 @@ std::jthread keep_cache_in_background(const LoadOptions& options, const Model& m
   }
   try {
     return std::jthread([work, checks](const std::stop_token& ends) {
-      block_signals();
-      if (!checks) set_idle_priority();
+      enter_background(!checks);
       try {
         work(ends);
       } catch (const std::exception&) {  // bad_alloc, for example: the next start tries again

@@ -104,8 +104,7 @@ Error find_pre_tokenizer(JsonFields& file, const std::string& model, const std::
   const std::string name = model == "gemma4" ? model : file.text(kPre, "");
   const auto find = [&](const char* list, const std::string& wanted) {
     const auto names_it = [&](const Json& row) {
-      const Json names = row.value(list, Json::array());
-      return std::find(names.begin(), names.end(), wanted) != names.end();
+      return std::ranges::count(row.value(list, Json::array()), Json(wanted)) > 0;
     };
     const auto row = std::find_if(rows.begin(), rows.end(), names_it);
     if (row != rows.end()) *out = *row;
