@@ -227,8 +227,8 @@ Error check_context(const ModelConfig& config, const std::vector<BenchTest>& tes
   for (const BenchTest& test : tests) {
     const int64_t positions = test.positions();
     if (positions <= context) continue;
-    return error("the test is longer than the model's context", test_name(test),
-                 "at most " + std::to_string(context) + " positions", std::to_string(positions));
+    return error("the test is longer than the model's context", test_name(test), at_most(context) + " positions",
+                 positions);
   }
   return {};
 }
@@ -311,7 +311,7 @@ Error run_once(Session& session, const BenchTest& test, std::vector<float>& logi
   const std::span<const int32_t> prompt = std::span(ids).first(test.prompt_tokens);
   if (const int64_t left = rewind(session.sequence, test.depth); left != test.depth) {
     return error("too little memory to keep the recurrent state for each repetition", "bench",
-                 std::to_string(test.depth) + " tokens", std::to_string(left));
+                 std::to_string(test.depth) + " tokens", left);
   }
   const double start = now_seconds();
   if (Error e = prompt.empty() ? Error{} : evaluate(session, prompt, false, logits.data(), kGreedyCandidates)) return e;

@@ -136,21 +136,20 @@ Error check_turn(const Chat& chat, const Conversation& conversation) {
   const int64_t around = tokens - std::ssize(question);  // the system message and the template's own text
   const int64_t room = capacity - 1 - around;            // leaves one token for the answer
   if (tokens < capacity && room > 0) return {};
-  const auto at_most = [](int64_t count) { return "at most " + std::to_string(count) + " tokens"; };
+  const auto at_most = [](int64_t count) { return pinion::at_most(count) + " tokens"; };
   if (question.empty()) {
     return error("the last turn alone does not fit" + advice(chat, false, tokens), "context", at_most(capacity - 1),
-                 std::to_string(tokens));
+                 tokens);
   }
   if (room > 0) {
-    return error("this question is too long" + advice(chat, true, tokens), "context", at_most(room),
-                 std::to_string(question.size()));
+    return error("this question is too long" + advice(chat, true, tokens), "context", at_most(room), question.size());
   }
   if (has_role(conversation.messages.front(), "system")) {
     return error("the system message leaves no room for a question" + advice(chat, true, around + 1), "context",
-                 at_most(capacity - 2), std::to_string(around));
+                 at_most(capacity - 2), around);
   }
-  return error("no room for a question" + advice(chat, false, around + 1), "context",
-               "at least " + std::to_string(around + 2) + " tokens", std::to_string(capacity));
+  return error("no room for a question" + advice(chat, false, around + 1), "context", at_least(around + 2) + " tokens",
+               capacity);
 }
 
 // The error for a conversation that does not fit, with advice.
@@ -159,8 +158,7 @@ Error no_longer_fits(const Chat& chat, int64_t tokens) {
   keep_last_turn(&last_turn.messages);
   if (Error e = check_turn(chat, last_turn)) return e;
   return error("the conversation no longer fits; /reset starts a new one", "context",
-               "fewer than " + std::to_string(chat.session->sequence.cache.capacity) + " tokens",
-               std::to_string(tokens));
+               "fewer than " + std::to_string(chat.session->sequence.cache.capacity) + " tokens", tokens);
 }
 
 // After an answer: a note if the context ended it, or once when the context is nearly full.

@@ -49,7 +49,7 @@ Error read_to_end(int descriptor, const std::string& name, int64_t max_bytes, st
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0) return error("cannot read", name, {}, std::strerror(errno));
     out->append(buffer.data(), bytes);
-    if (std::ssize(*out) > max_bytes) return error("too long", name, "at most " + std::to_string(max_bytes) + " bytes");
+    if (std::ssize(*out) > max_bytes) return error("too long", name, at_most(max_bytes) + " bytes");
   }
 }
 

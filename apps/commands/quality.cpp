@@ -46,7 +46,7 @@ Error read_text(const QualityOptions& options, TextIds* out) {
   if (Error e = encode_with_prefix(*tokenizer, text, out)) return e;
   if (options.tokens > 0 && std::ssize(out->ids) > options.tokens) out->ids.resize(options.tokens);
   if (!out->ids.empty() && out->ids.size() + out->prefix.size() >= 2) return {};
-  return error("too short to predict anything", options.file, "2 tokens", std::to_string(out->ids.size()));
+  return error("too short to predict anything", options.file, "2 tokens", out->ids.size());
 }
 
 // The model in mode none and in the tested mode. Both evaluate the text in steps of kStepTokens.
@@ -154,7 +154,7 @@ Error measure_quality(const QualityOptions& options, Quality* out) {
   if (out->window < options.window || content < 1) {
     return error("out of range", "--window",
                  std::to_string(prefix + 1) + " to " + std::to_string(context_length(pair.tested.model->config)),
-                 std::to_string(options.window));
+                 options.window);
   }
   ProgressBar bar("comparing");
   const int64_t total = std::ssize(text.ids);

@@ -154,7 +154,7 @@ Failure continue_file(Source& source, const std::string& url, const RemoteFile& 
   const Sink sink = [&](const ClientResponse& reply, std::span<const std::byte> part) -> Error {
     if (Error e = is_first && reply.from == 0 ? start_over(file, partial, hash) : Error{}) return e;
     if (is_first && reply.from != partial->bytes) {
-      return error("the server sends another range", url, std::to_string(partial->bytes), std::to_string(reply.from));
+      return error("the server sends another range", url, partial->bytes, reply.from);
     }
     is_first = false;
     if (partial->bytes + std::ssize(part) > file.bytes) {
@@ -169,8 +169,7 @@ Failure continue_file(Source& source, const std::string& url, const RemoteFile& 
   const ClientRequest request = {.url = url, .token = source.token, .from = partial->bytes};
   Failure failure = attempt(source, request, sink);
   if (!failure.error && partial->bytes < file.bytes) {
-    failure = {error("shorter than the repository states", url, std::to_string(file.bytes) + " bytes",
-                     std::to_string(partial->bytes)),
+    failure = {error("shorter than the repository states", url, std::to_string(file.bytes) + " bytes", partial->bytes),
                true};
   }
   return failure;

@@ -228,7 +228,7 @@ Error HttpClient::ask(const ClientRequest& request, const Sink& sink, ClientResp
     if (!next || !request.body.empty()) return {};
     url = next;
   }
-  return error("too many redirects", request.url, "at most " + std::to_string(kMaxRedirects));
+  return error("too many redirects", request.url, at_most(kMaxRedirects));
 }
 
 }  // namespace pinion

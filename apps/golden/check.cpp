@@ -195,8 +195,7 @@ Error check_prompt(const CheckOptions& options, const Subject& subject, const Ru
   }
   const int64_t tokens = std::ssize(prompt.ids) + std::ssize(want.ids);  // the last token is not evaluated
   if (subject.context > 0 && tokens > subject.context + 1) {
-    return error("longer than the server's context", where, "at most " + std::to_string(subject.context) + " tokens",
-                 std::to_string(tokens));
+    return error("longer than the server's context", where, at_most(subject.context) + " tokens", tokens);
   }
   const double start = now_seconds();
   GoldenAnswer have;

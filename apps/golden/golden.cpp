@@ -39,7 +39,7 @@ Error record_prompt(const Subject& subject, const Golden& golden, GoldenPrompt* 
   const int64_t tokens = std::ssize(prompt->ids) + prompt->max_tokens;
   if (subject.context > 0 && tokens > subject.context) {  // the server could end the answer earlier than the model
     return error("prompt and answer may be longer than the server's context", subject.name,
-                 "at most " + std::to_string(subject.context) + " tokens", std::to_string(tokens));
+                 at_most(subject.context) + " tokens", tokens);
   }
   return subject.answer(golden, *prompt, out);
 }

@@ -48,7 +48,7 @@ Error read_setting(const pinion_setting& given, SamplingFlags* flags) {
     return error("out of range", std::string(row->name),
                  std::string(row->count ? "a whole number from " : "") + std::to_string(row->min) + " to " +
                      std::to_string(row->max),
-                 std::to_string(given.value));
+                 given.value);
   }
   flags->settings[row - std::begin(kSamplerSettings)] = given.value;
   return {};

@@ -111,13 +111,13 @@ pinion_status evaluate_ids(pinion_session& handle, std::span<const int32_t> ids,
   handle.interrupted = false;
   const int64_t tokens = std::ssize(session.sequence.ids) + std::ssize(ids);
   if (const int64_t capacity = session.sequence.cache.capacity; tokens > capacity) {
-    const std::string most = "at most " + std::to_string(capacity);
-    return failed(PINION_ERROR_CONTEXT, error("too many tokens", "context", most, std::to_string(tokens)));
+    const std::string most = at_most(capacity);
+    return failed(PINION_ERROR_CONTEXT, error("too many tokens", "context", most, tokens));
   }
   if (Error e = check_ids(session.model->config, ids)) return invalid(e);
   const size_t written = (all ? ids.size() : 1) * session.model->config.vocab_size;
   if (logits && room < written) {
-    return invalid(error("too small", "logits", std::to_string(written) + " numbers", std::to_string(room)));
+    return invalid(error("too small", "logits", std::to_string(written) + " numbers", room));
   }
   if (ids.empty()) return PINION_OK;
   if (Error e = evaluate(session, ids, all && logits, logits)) return failed(PINION_ERROR_RUN, e);
@@ -205,8 +205,8 @@ pinion_status pinion_model_describe(const pinion_model* model, pinion_model_info
         .from_cache = weights.from_cache(),
     };
     if (out->size < sizeof out->size || out->size > sizeof info) {
-      const std::string most = "at most " + std::to_string(sizeof info) + " bytes";
-      return invalid(error("wrong size", "out", most, std::to_string(out->size)));
+      const std::string most = at_most(sizeof info) + " bytes";
+      return invalid(error("wrong size", "out", most, out->size));
     }
     std::memcpy(out, &info, out->size);
     return PINION_OK;
@@ -275,7 +275,7 @@ pinion_status pinion_chat_render(const pinion_model* model, const pinion_chat* c
 pinion_status pinion_session_open(pinion_model* model, int64_t context, pinion_session** out) {
   if (out) *out = nullptr;
   return guarded({{"out", out}, {"model", model}}, [&] {
-    if (context < 0) return invalid(error("negative", "context", {}, std::to_string(context)));
+    if (context < 0) return invalid(error("negative", "context", {}, context));
     auto handle = std::make_unique<pinion_session>();
     handle->model = model->shared;
     const PassLock lock(handle->model->passes);

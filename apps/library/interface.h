@@ -69,14 +69,14 @@ Error read_options(const Options* given, const char* name, Options* out) {
   if (!given) return {};
   constexpr size_t kMaxBytes = 1 << 16;  // beyond the size of any future version
   if (given->size < sizeof given->size || given->size > kMaxBytes) {
-    return error("size is not set", name, "sizeof the options", std::to_string(given->size));
+    return error("size is not set", name, "sizeof the options", given->size);
   }
   const auto* bytes = reinterpret_cast<const std::byte*>(given);
   const size_t known = std::min(given->size, sizeof *out);
   std::memcpy(static_cast<void*>(out), bytes, known);
   if (std::any_of(bytes + known, bytes + given->size, [](std::byte b) { return b != std::byte{0}; })) {
     return error("has fields that this version of the library does not know", name,
-                 std::to_string(sizeof *out) + " bytes", std::to_string(given->size));
+                 std::to_string(sizeof *out) + " bytes", given->size);
   }
   return {};
 }
@@ -95,7 +95,7 @@ inline Error read_texts(const char* const* texts, size_t count, const char* name
 
 inline Error check_range(const char* name, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return {};
-  return error("out of range", name, std::to_string(min) + " to " + std::to_string(max), std::to_string(value));
+  return error("out of range", name, std::to_string(min) + " to " + std::to_string(max), value);
 }
 
 // --- Results for pinion_free()

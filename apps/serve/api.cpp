@@ -74,8 +74,7 @@ Json request_fields(const OrderedJson& body) {
 }
 
 Error too_long(const ServerState& server, const std::string& field) {
-  return error("too long", std::string(kWhere) + field,
-               "at most " + std::to_string(server.service->context()) + " tokens (the context)");
+  return error("too long", std::string(kWhere) + field, at_most(server.service->context()) + " tokens (the context)");
 }
 
 Error encode_field(const ServerState& server, const std::string& field, std::string_view text, bool add_special,

@@ -38,8 +38,7 @@ Error read_prompts(const ServerState& server, JsonFields& fields, std::vector<st
   const bool is_list = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
   if (!is_list) return read_prompt(server, *prompt, add_special, &out->emplace_back());
   if (std::ssize(*prompt) > kMaxPrompts) {
-    return error("too many", "request: prompt", "at most " + std::to_string(kMaxPrompts),
-                 std::to_string(prompt->size()));
+    return error("too many", "request: prompt", at_most(kMaxPrompts), prompt->size());
   }
   for (const Json& item : *prompt) {
     if (Error e = read_prompt(server, item, add_special, &out->emplace_back())) return e;
@@ -55,7 +54,7 @@ void read_golden_fields(JsonFields& fields, CompletionRequest* out) {
   options.tokens_per_hash = options.hash_logits ? kTokensPerHash : 0;
   if (!fields.has("dry_breakers")) return;
   std::vector<int32_t>& ids = options.sampler.dry_breakers = read_token_ids(fields, "dry_breakers", kMaxVocabulary);
-  if (ids.size() > kMaxBreakers) fields.fail("dry_breakers", "too many", "at most " + std::to_string(kMaxBreakers));
+  if (ids.size() > kMaxBreakers) fields.fail("dry_breakers", "too many", at_most(kMaxBreakers));
 }
 
 Error read_completion_request(const ServerState& server, const std::string& body, int64_t absent_max_tokens,

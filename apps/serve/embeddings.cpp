@@ -103,7 +103,7 @@ std::string base64(const std::vector<float>& vector) {
 void check_length(const ServerState& server, JsonFields& fields, const char* name, const EmbeddingTokens& text) {
   const Json* truncate = fields.find("truncate");
   if (text.is_truncated && truncate && (*truncate == false || *truncate == "NONE")) {
-    fields.fail(name, "too long", "at most " + std::to_string(server.embedding->config.max_tokens) + " tokens");
+    fields.fail(name, "too long", at_most(server.embedding->config.max_tokens) + " tokens");
   }
 }
 
@@ -116,7 +116,7 @@ void read_texts(const ServerState& server, const HttpRequest& http, JsonFields& 
   const Json list = is_list ? *input : Json::array({*input});
   if (api == Api::ollama && (list.empty() || *input == "")) return;
   if (list.empty() || std::ssize(list) > kMaxTexts) {
-    return fields.fail(name, "wrong number of texts", "1 to " + std::to_string(kMaxTexts), std::to_string(list.size()));
+    return fields.fail(name, "wrong number of texts", "1 to " + std::to_string(kMaxTexts), list.size());
   }
   for (const Json& text : list) {
     EmbeddingTokens& tokens = out->texts.emplace_back();
@@ -126,7 +126,7 @@ void read_texts(const ServerState& server, const HttpRequest& http, JsonFields& 
       tokens.ids = read_token_ids(ids, name, kMaxVocabulary);
       if (ids.error) fields.error = ids.error;
       if (std::ssize(tokens.ids) > server.embedding->config.max_tokens) {
-        fields.fail(name, "too long", "at most " + std::to_string(server.embedding->config.max_tokens) + " tokens");
+        fields.fail(name, "too long", at_most(server.embedding->config.max_tokens) + " tokens");
       }
     } else if (!text.is_string()) {
       fields.fail(name, "wrong type", "a string, token ids, or a list of either", brief(text));
@@ -176,7 +176,7 @@ void read_rerank_request(const ServerState& server, const HttpRequest& http, Jso
   out->returns_documents = fields.boolean("return_documents", false);
   const std::span<const Json> list = fields.list("documents");
   if (!fields.error && (list.empty() || std::ssize(list) > kMaxTexts)) {
-    fields.fail("documents", "wrong number of texts", "1 to " + std::to_string(kMaxTexts), std::to_string(list.size()));
+    fields.fail("documents", "wrong number of texts", "1 to " + std::to_string(kMaxTexts), list.size());
   }
   out->top = fields.integer("top_n", kMaxTexts, 1, kMaxTexts);
   for (const Json& item : list) {

@@ -32,7 +32,7 @@ std::vector<int32_t> read_ids(JsonFields& fields, std::string_view name, size_t 
   std::vector<int32_t> ids = read_token_ids(fields, name, kMaxVocabulary);
   std::ranges::sort(ids);
   ids.erase(std::ranges::unique(ids).begin(), ids.end());
-  if (ids.size() > max_count) fields.fail(name, "too many", "at most " + std::to_string(max_count) + " ids");
+  if (ids.size() > max_count) fields.fail(name, "too many", at_most(max_count) + " ids");
   return ids;
 }
 
@@ -65,7 +65,7 @@ std::vector<std::vector<int32_t>> read_bad_words(JsonFields& fields, const Serve
       if (e || banned.back().empty()) fields.fail("bad_words", "not a word", "words of 1 to 16 tokens", brief(word));
     }
   }
-  if (banned.size() > kMaxBanned) fields.fail("bad_words", "too many", "at most " + std::to_string(kMaxBanned / 2));
+  if (banned.size() > kMaxBanned) fields.fail("bad_words", "too many", at_most(kMaxBanned / 2));
   return banned;
 }
 
@@ -118,7 +118,7 @@ int64_t read_max_tokens(JsonFields& fields, const ServerState& server, std::init
     if (!fields.has(name)) continue;
     count = fields.integer(name, {}, -2, 1 << 30);
     if (*count < 0) count = server.service->context();
-    if (*count < min) fields.fail(name, "out of range", "at least " + std::to_string(min) + ", or -1: no limit", "0");
+    if (*count < min) fields.fail(name, "out of range", at_least(min) + ", or -1: no limit", "0");
   }
   if (!count) fields.fail(*names.begin(), "missing field");
   return count.value_or(min);

@@ -143,7 +143,7 @@ Error InferenceService::submit(std::vector<InferenceRequest> requests, std::uniq
     const int64_t free_slots = scheduler_->options.sequences - metrics_.running;
     if (waiting > options_.max_waiting + free_slots) {
       ++metrics_.refused;
-      return error("too many requests are waiting", "", "at most " + std::to_string(options_.max_waiting));
+      return error("too many requests are waiting", "", at_most(options_.max_waiting));
     }
     submitted_.insert(submitted_.end(), group->requests_.begin(), group->requests_.end());
   }

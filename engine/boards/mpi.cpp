@@ -176,7 +176,7 @@ Error join_boards(std::function<void(const Error&)> on_lost, std::unique_ptr<Exc
   MPI_Comm_size(MPI_COMM_WORLD, &shares.ranks);
   if (shares.ranks > kMaxBoards) {
     MPI_Finalize();
-    return error("too many", "boards", "at most " + std::to_string(kMaxBoards), std::to_string(shares.ranks));
+    return error("too many", "boards", at_most(kMaxBoards), shares.ranks);
   }
   *out = std::make_unique<MpiExchange>(shares, std::move(on_lost));
   return {};

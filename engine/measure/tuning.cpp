@@ -163,8 +163,7 @@ Error parse_tune_file(std::string_view text, const std::string& where, std::vect
   const int64_t format = fields.integer("format");
   if (fields.error) return fields.error;
   if (format != kFormat) {
-    return error("written by another version of the program", where, "format " + std::to_string(kFormat),
-                 std::to_string(format));
+    return error("written by another version of the program", where, "format " + std::to_string(kFormat), format);
   }
   const Json* list = fields.find("machines");
   if (!list || !list->is_array()) return error("no list of machines", where);
@@ -186,7 +185,7 @@ Error check_usable(const TunedMachine& machine, const Topology& topology) {
   for (const TunedTeam* team : {&machine.decode, &machine.prefill}) {
     for (const int32_t cpu : team->cpus) {
       if (std::ranges::find(topology.cpus, cpu) != topology.cpus.end()) continue;
-      return error("CPU not available to this process", "tuned team", cpus_text(topology.cpus), std::to_string(cpu));
+      return error("CPU not available to this process", "tuned team", cpus_text(topology.cpus), cpu);
     }
   }
   return {};

@@ -25,8 +25,7 @@ std::vector<int32_t> extended(std::vector<int32_t> cpus, const Topology& topolog
 Error requested_team(const PlanOptions& options, const Topology& topology, const std::vector<int32_t>& start,
                      std::vector<int32_t>* out) {
   if (!options.cpus.empty() && options.threads > std::ssize(options.cpus)) {
-    return error("more threads than cores", "--threads", "at most " + std::to_string(options.cpus.size()),
-                 std::to_string(options.threads));
+    return error("more threads than cores", "--threads", at_most(options.cpus.size()), options.threads);
   }
   *out = options.cpus.empty() ? extended(start, topology, options.threads) : options.cpus;
   if (options.threads > std::ssize(*out)) {

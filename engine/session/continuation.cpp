@@ -24,10 +24,10 @@ Error check_logit_bias(const ModelConfig& config, std::span<const LogitBias> bia
   for (const auto& [id, bias] : biases) {
     if (Error e = check_ids(config, {&id, 1})) return error(e.message(), "logit bias");
     if (id <= last) {
-      return error("not ascending", "logit bias", "each id once, after " + std::to_string(last), std::to_string(id));
+      return error("not ascending", "logit bias", "each id once, after " + std::to_string(last), id);
     }
     if (!(bias <= std::numeric_limits<float>::max())) {
-      return error("out of range", "logit bias", "finite, or minus infinity", std::to_string(bias));
+      return error("out of range", "logit bias", "finite, or minus infinity", bias);
     }
     last = id;
   }
@@ -44,8 +44,7 @@ const char* finish_reason_name(FinishReason reason) {
 Error check_ids(const ModelConfig& config, std::span<const int32_t> ids) {
   for (const int32_t id : ids) {
     if (id < 0 || id >= config.vocab_size) {
-      return error("not in the vocabulary", "token id", "0 to " + std::to_string(config.vocab_size - 1),
-                   std::to_string(id));
+      return error("not in the vocabulary", "token id", "0 to " + std::to_string(config.vocab_size - 1), id);
     }
   }
   return {};
@@ -54,15 +53,14 @@ Error check_ids(const ModelConfig& config, std::span<const int32_t> ids) {
 Error check_prompt(const ModelConfig& config, std::span<const int32_t> prompt, int64_t capacity) {
   if (prompt.empty()) return error("empty", "prompt", "at least one token");
   if (std::ssize(prompt) > capacity) {
-    return error("too long", "prompt", "at most " + std::to_string(capacity) + " tokens (the context)",
-                 std::to_string(prompt.size()));
+    return error("too long", "prompt", at_most(capacity) + " tokens (the context)", prompt.size());
   }
   return check_ids(config, prompt);
 }
 
 Error check_generate_options(const ModelConfig& config, const GenerateOptions& options) {
   for (const std::optional<int32_t>& top : {options.logprobs, options.prompt_logprobs}) {
-    if (top && *top < 0) return error("out of range", "log probabilities", "at least 0", std::to_string(*top));
+    if (top && *top < 0) return error("out of range", "log probabilities", "at least 0", *top);
   }
   const SamplerOptions& sampler = options.sampler;
   for (const std::vector<int32_t>& sequence : sampler.banned) {

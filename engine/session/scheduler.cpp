@@ -17,7 +17,7 @@ static_assert(kExtraLogitRows >= PassSeconds::kMaxRows, "a pass with drafts has 
 Error check_options(const Scheduler& s, int64_t context, int64_t positions) {
   const SchedulerOptions& o = s.options;
   const auto check = [](const char* name, int64_t value, int64_t least, const std::string& expected) {
-    return value >= least ? Error{} : error("out of range", name, expected, std::to_string(value));
+    return value >= least ? Error{} : error("out of range", name, expected, value);
   };
   const std::string sequences = std::to_string(o.sequences);
   if (Error e = check("sequences", o.sequences, 1, "at least 1")) return e;

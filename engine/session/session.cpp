@@ -90,8 +90,7 @@ Error evaluate_to(Session& session, std::span<const int32_t> tokens, const Logit
   Sequence& sequence = session.sequence;
   const int64_t start = std::ssize(sequence.ids), count = std::ssize(tokens);
   if (start + count > sequence.cache.capacity) {
-    return error("too many tokens", "context", "at most " + std::to_string(sequence.cache.capacity),
-                 std::to_string(start + count));
+    return error("too many tokens", "context", at_most(sequence.cache.capacity), start + count);
   }
   if (Error e = check_ids(c, tokens)) return e;
   if (Error e = check_writes_texts(c)) return e;
@@ -129,7 +128,7 @@ Error run_request(Session& session, int64_t id, GenerateResult* out) {
 
 Error open_session(const Model& model, Team& team, SchedulerOptions options, std::unique_ptr<Session>* out) {
   const int64_t chunk = options.pass_rows;
-  if (chunk < 1) return error("out of range", "prefill chunk", "at least 1", std::to_string(chunk));
+  if (chunk < 1) return error("out of range", "prefill chunk", "at least 1", chunk);
   auto session = std::make_unique<Session>();
   options.sequences = 1;
   options.keeps_last_text = true;

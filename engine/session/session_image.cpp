@@ -65,15 +65,13 @@ Error read_header(std::span<const std::byte> image, const std::string& where, co
     return error("its KV cache has another shape than this model's", where);
   }
   if (h.tokens < 1 || h.tokens > session.sequence.cache.capacity) {
-    return error("does not fit", where, "at most " + std::to_string(session.sequence.cache.capacity) + " tokens",
-                 std::to_string(h.tokens));
+    return error("does not fit", where, at_most(session.sequence.cache.capacity) + " tokens", h.tokens);
   }
   if (h.held < 0 || h.held >= h.tokens) return error("damaged", where);
   const int64_t bytes = std::ssize(image) - static_cast<int64_t>(sizeof h);
   const int64_t expected_bytes =
       padded_ids(h.tokens) * 4 + session.pool.shape.bytes(h.held) + (h.held > 0 ? h.state_bytes : 0);
-  if (bytes != expected_bytes)
-    return error("damaged", where, std::to_string(expected_bytes) + " bytes", std::to_string(bytes));
+  if (bytes != expected_bytes) return error("damaged", where, std::to_string(expected_bytes) + " bytes", bytes);
   const std::span<const std::byte> contents = image.subspan(sizeof h);
   if (h.checksum != checksum(h, {&contents, 1})) return error("damaged", where);
   return {};

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace pinion {
@@ -27,7 +29,19 @@ struct [[nodiscard]] Error {
   }
 };
 
-inline Error error(std::string what, std::string where, std::string expected = {}, std::string actual = {}) {
+// A text, or a number as text.
+struct Shown : std::string {
+  using std::string::string;
+  Shown(std::string text) : std::string(std::move(text)) {}
+  Shown(std::string_view text) : std::string(text) {}
+  template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
+  Shown(T number) : std::string(std::to_string(number)) {}
+};
+
+std::string at_most(auto number) { return "at most " + std::to_string(number); }
+std::string at_least(auto number) { return "at least " + std::to_string(number); }
+
+inline Error error(std::string what, std::string where, Shown expected = {}, Shown actual = {}) {
   return Error{std::move(what), std::move(where), std::move(expected), std::move(actual)};
 }
 

@@ -245,18 +245,18 @@ Error check_gemm_sizes(const GemmBatch& g) {
     if (value < 0) return gemm_error(name, "0 or more", value);
   }
   if (g.reduce && g.batch > kMaxGemmTerms) {
-    return gemm_error("batch", "at most " + std::to_string(kMaxGemmTerms), g.batch);
+    return gemm_error("batch", at_most(kMaxGemmTerms), g.batch);
   }
   const int64_t terms = g.reduce ? std::max<int64_t>(1, g.batch) : 1;
   if (g.type == GemmType::s8 && g.k > kMaxK / terms) {
-    return gemm_error("k", "at most " + std::to_string(kMaxK / terms) + ", or int32 may overflow", g.k);
+    return gemm_error("k", at_most(kMaxK / terms) + ", or int32 may overflow", g.k);
   }
   if (Error e = check_row("lda", g.lda, g.a_transposed, {"m", g.m}, {"k", g.k})) return e;
   if (Error e = g.b_packed ? Error{} : check_row("ldb", g.ldb, g.b_transposed, {"k", g.k}, {"n", g.n})) return e;
   if (g.ldc < g.n) return gemm_error("ldc", "at least n = " + std::to_string(g.n), g.ldc);
   const int64_t c_span = g.m > 0 ? (g.m - 1) * g.ldc + g.n : 0;
   if (!g.reduce && g.batch > 1 && std::abs(g.c_stride) < c_span) {
-    return gemm_error("c_stride", "at least " + std::to_string(c_span) + ", or results overlap", g.c_stride);
+    return gemm_error("c_stride", at_least(c_span) + ", or results overlap", g.c_stride);
   }
   for (int64_t i = 0; g.b_packed && i < (g.b_offsets ? g.batch : std::min<int64_t>(g.batch, 2)); ++i) {
     const int64_t at = g.b_offsets ? g.b_offsets[i] : i * g.b_stride;

@@ -90,8 +90,7 @@ Error check_weights(const MatmulW4& mm, const MatmulW4Weights& w) {
       return argument_error(kOperation, "scales[" + std::to_string(i) + "]", "a finite number");
     }
     if (w.zero_points && w.zero_points[i] > kMaxZero) {
-      return argument_error(kOperation, "zero_points[" + std::to_string(i) + "]", "at most " + std::to_string(kMaxZero),
-                            w.zero_points[i]);
+      return argument_error(kOperation, "zero_points[" + std::to_string(i) + "]", at_most(kMaxZero), w.zero_points[i]);
     }
   }
   return {};
@@ -104,13 +103,13 @@ Error check_part(const MatmulW4& mm, const Packing& p, const MatmulW4Part& part)
   if (Error e = check_edge(kOperation, "n0", part.n0, 0, kPanelColumns, mm.n)) return e;
   if (Error e = check_edge(kOperation, "n1", part.n1, part.n0, kPanelColumns, mm.n)) return e;
   const int64_t columns = part.n1 - part.n0;
-  if (part.ldo < columns) return argument_error(kOperation, "ldo", "at least " + std::to_string(columns), part.ldo);
+  if (part.ldo < columns) return argument_error(kOperation, "ldo", at_least(columns), part.ldo);
   const Epilogue& ops = part.ops;
   if (ops.row_scale || ops.column_scale) {
     return argument_error(kOperation, "ops", "no row_scale and no column_scale: they are packed");
   }
   if (ops.gate && ops.gate_stride < columns) {
-    return argument_error(kOperation, "ops.gate_stride", "at least " + std::to_string(columns), ops.gate_stride);
+    return argument_error(kOperation, "ops.gate_stride", at_least(columns), ops.gate_stride);
   }
   if (part.m0 == part.m1 || columns == 0) return {};
   if (Error e = check_buffer(kOperation, "lhs", part.lhs)) return e;

@@ -17,7 +17,7 @@ const Kernels& table(const OpOptions& options) { return options.kernels ? *optio
 // Checks the sizes of the packed layout, and the pointers unless n is 0.
 Error check_packed(const char* op, int64_t k, int64_t n, std::initializer_list<const void*> pointers) {
   if (k < 0 || k % 4 != 0) return argument_error(op, "k", "a multiple of 4", k);
-  if (k > kMaxK) return argument_error(op, "k", "at most " + std::to_string(kMaxK) + ", or int32 may overflow", k);
+  if (k > kMaxK) return argument_error(op, "k", at_most(kMaxK) + ", or int32 may overflow", k);
   if (n < 0 || n % 4 != 0) return argument_error(op, "n", "a multiple of 4", n);
   const bool missing = std::ranges::any_of(pointers, [](const void* p) { return p == nullptr; });
   if (n > 0 && missing) return error("wrong argument", op, "pointers that are not null");

@@ -199,7 +199,7 @@ Error Checkpoint::bind(std::string_view name, std::initializer_list<int64_t> sha
   }
   const bool fits = std::ranges::equal(dtypes, kFloatTypes) ? is_float(tensor->dtype)
                                                             : std::ranges::find(dtypes, tensor->dtype) != dtypes.end();
-  if (!fits) return error("type differs", where(name), dtype_list(dtypes), std::string(dtype_name(tensor->dtype)));
+  if (!fits) return error("type differs", where(name), dtype_list(dtypes), dtype_name(tensor->dtype));
   *out = *tensor;
   out->shape = shape;
   return {};

@@ -32,17 +32,16 @@ constexpr size_t kLengthBytes = 8;
 // The header's JSON text, between the length and the data.
 Error split_header(std::span<const std::byte> file, const std::string& where, std::string_view* header) {
   if (file.size() < kLengthBytes) {
-    return error("not a safetensors file", where, "at least 8 bytes", std::to_string(file.size()));
+    return error("not a safetensors file", where, "at least 8 bytes", file.size());
   }
   uint64_t bytes;
   std::memcpy(&bytes, file.data(), sizeof bytes);
   if (bytes > kMaxSafetensorsHeaderBytes) {
-    return error("safetensors header too long", where,
-                 "at most " + std::to_string(kMaxSafetensorsHeaderBytes) + " bytes", std::to_string(bytes));
+    return error("safetensors header too long", where, at_most(kMaxSafetensorsHeaderBytes) + " bytes", bytes);
   }
   if (bytes > file.size() - kLengthBytes) {
     return error("file ends inside the safetensors header; download it again", where, std::to_string(bytes) + " bytes",
-                 std::to_string(file.size() - kLengthBytes));
+                 file.size() - kLengthBytes);
   }
   *header = {reinterpret_cast<const char*>(file.data()) + kLengthBytes, bytes};
   // Padding is allowed only at the end, so no other format can hide in the file.
@@ -73,7 +72,7 @@ Error parse_tensor(const std::string& name, const Json& entry, const std::string
   if (!shape || !shape->is_array()) fields.fail("shape", "wrong type", "an array");
   out->shape = fields.integers("shape", 0);
   const std::vector<int64_t> offsets = fields.integers("data_offsets", 0);
-  if (offsets.size() != 2) fields.fail("data_offsets", "wrong length", "2", std::to_string(offsets.size()));
+  if (offsets.size() != 2) fields.fail("data_offsets", "wrong length", "2", offsets.size());
   if (const auto unknown = fields.unread(); !unknown.empty()) fields.fail(brief(unknown[0]), "unknown field");
   if (fields.error) return fields.error;
 
@@ -83,7 +82,7 @@ Error parse_tensor(const std::string& name, const Json& entry, const std::string
   if (offsets[0] > offsets[1]) return error("data_offsets are reversed", fields.where);
   if (offsets[1] > std::ssize(data)) {
     return error("file ends before this tensor; download it again", fields.where,
-                 std::to_string(offsets[1]) + " bytes of data", std::to_string(data.size()));
+                 std::to_string(offsets[1]) + " bytes of data", data.size());
   }
   out->data = data.data() + offsets[0];
   if (!shape_bytes(out->shape, row->bits, &out->bytes)) {
@@ -92,7 +91,7 @@ Error parse_tensor(const std::string& name, const Json& entry, const std::string
   if (out->bytes != offsets[1] - offsets[0]) {
     return error("shape and data_offsets disagree", fields.where,
                  dtype + " " + shape_text(out->shape) + " in " + std::to_string(out->bytes) + " bytes",
-                 std::to_string(offsets[1] - offsets[0]));
+                 offsets[1] - offsets[0]);
   }
   return {};
 }
@@ -110,14 +109,14 @@ Error check_coverage(std::span<const TensorView> tensors, std::span<const std::b
   for (const TensorView& tensor : tensors) {
     if (tensor.data != next) {
       return error(tensor.data < next ? "tensors overlap" : "gap between tensors", where + ": " + tensor.name,
-                   "offset " + std::to_string(next - data.data()), std::to_string(tensor.data - data.data()));
+                   "offset " + std::to_string(next - data.data()), tensor.data - data.data());
     }
     next += tensor.bytes;
   }
   const std::byte* end = data.data() + data.size();
   if (next == end) return {};
   return error("bytes after the last tensor", where, std::to_string(next - data.data()) + " bytes of data",
-               std::to_string(data.size()));
+               data.size());
 }
 
 }  // namespace

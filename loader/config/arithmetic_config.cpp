@@ -121,7 +121,7 @@ void read_residual_inputs(JsonFields& file, AltupConfig* out) {
   out->active = file.integer("altup_active_idx", {}, 0, kMaxAltupInputs - 1);
   out->scales = file.boolean("altup_correct_scale");
   if (out->active >= out->inputs && !file.error) {
-    file.fail("altup_active_idx", "out of range", "below altup_num_inputs", std::to_string(out->active));
+    file.fail("altup_active_idx", "out of range", "below altup_num_inputs", out->active);
   }
 }
 

@@ -123,8 +123,7 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const std::string per_token = rules.text("per_token", "num_experts_per_tok");
   experts.per_token = read_uniform(per_token, file);
   if (!file.error && experts.per_token > experts.count) {
-    file.fail(per_token, "exceeds the number of experts", "at most " + std::to_string(experts.count),
-              std::to_string(experts.per_token));
+    file.fail(per_token, "exceeds the number of experts", at_most(experts.count), experts.per_token);
   }
   experts.inner_size = file.integer(rules.text("size"), {}, 1, kMaxK);
   const std::string shared_size = rules.text("shared_size", ""), shared_count = rules.text("shared_count", "");

@@ -63,7 +63,7 @@ int64_t adjusted_size(JsonFields& file, int64_t size) {
   size = static_cast<int64_t>(factor * static_cast<double>(size));
   size = (size + step - 1) / step * step;
   if (size < 1 || size > kMaxK) {
-    file.fail("block_ffn_dim_multiplier", "mlp out of range", "1 to " + std::to_string(kMaxK), std::to_string(size));
+    file.fail("block_ffn_dim_multiplier", "mlp out of range", "1 to " + std::to_string(kMaxK), size);
   }
   return size;
 }
@@ -81,7 +81,7 @@ void read_intermediate_size(JsonFields& family, JsonFields& file, ModelConfig* o
   check_width(file, field, sizes.empty() ? 0 : sizes[0], "mlp too wide", "the mlp");
   if (sizes.size() == 1) sizes.resize(out->layers, sizes[0]);
   if (std::ssize(sizes) != out->layers) {
-    return file.fail(field, "wrong length", "1 or " + std::to_string(out->layers), std::to_string(sizes.size()));
+    return file.fail(field, "wrong length", "1 or " + std::to_string(out->layers), sizes.size());
   }
   for (int64_t i = 0; i < out->layers; ++i) out->layer[i].mlp_size = sizes[i];
 }
@@ -193,8 +193,7 @@ Json with_variants(Json description, const Json& given) {
 void check_heads(JsonFields& file, const LayerConfig& layer) {
   check_divides(file, "num_key_value_heads", layer.kv_heads, "num_attention_heads", layer.heads);
   if (layer.head_dim < 2 || layer.head_dim > kMaxHeadDim || layer.head_dim % 2 != 0) {
-    file.fail("head_dim", "out of range", "an even number from 2 to " + std::to_string(kMaxHeadDim),
-              std::to_string(layer.head_dim));
+    file.fail("head_dim", "out of range", "an even number from 2 to " + std::to_string(kMaxHeadDim), layer.head_dim);
   }
   if (file.error) return;  // the product could overflow
   const int64_t widest = std::max(layer.head_dim, layer.value_dim);
@@ -208,11 +207,11 @@ void check_divides(JsonFields& file, std::string_view field, int64_t part, const
 
 void check_width(JsonFields& file, std::string_view field, int64_t width, const char* what, const std::string& parts) {
   if (file.error || width <= kMaxK) return;
-  file.fail(field, what, "at most " + std::to_string(kMaxK) + " for " + parts, std::to_string(width));
+  file.fail(field, what, at_most(kMaxK) + " for " + parts, width);
 }
 
 bool has_length(JsonFields& file, std::string_view field, int64_t expected, int64_t actual) {
-  if (actual != expected) file.fail(field, "wrong length", std::to_string(expected), std::to_string(actual));
+  if (actual != expected) file.fail(field, "wrong length", expected, actual);
   return actual == expected;
 }
 

@@ -70,8 +70,7 @@ struct Builder {
   }
 
   bool count_value() {
-    return ++values <= limits.values ||
-           refuse("JSON too large", "at most " + std::to_string(limits.values) + " values");
+    return ++values <= limits.values || refuse("JSON too large", at_most(limits.values) + " values");
   }
 
   // Returns the address of the value, which stays valid while the value is open: only the innermost array grows.
@@ -83,7 +82,7 @@ struct Builder {
 
   bool enter(AnyJson empty, FlatJson::Kind kind) {
     const bool is_too_deep = std::ssize(open) >= limits.depth;
-    if (is_too_deep) return refuse("JSON nested too deep", "at most " + std::to_string(limits.depth) + " levels");
+    if (is_too_deep) return refuse("JSON nested too deep", at_most(limits.depth) + " levels");
     if (!count_value()) return false;
     open.push_back(flat.out ? open.back() : insert(std::move(empty)));
     if (next_flat) {
@@ -130,7 +129,7 @@ struct Builder {
     const auto [entry, is_new] = members.emplace(name, nullptr);
     member = &entry->second;
     const bool is_too_large = std::ssize(members) > limits.keys;
-    if (is_too_large) return refuse("JSON object too large", "at most " + std::to_string(limits.keys) + " keys");
+    if (is_too_large) return refuse("JSON object too large", at_most(limits.keys) + " keys");
     return is_new || limits.duplicate_keys || refuse("JSON key given twice", {}, brief(entry->first));
   }
 
@@ -280,7 +279,7 @@ Error read_json_file(const std::filesystem::path& path, Json* out, JsonLimits li
   return parse_json(text, path.string(), out, limits);
 }
 
-void JsonFields::fail(std::string_view name, std::string what, std::string expected, std::string actual) {
+void JsonFields::fail(std::string_view name, std::string what, Shown expected, Shown actual) {
   if (error) return;
   error = pinion::error(std::move(what), where + ": " + std::string(name), std::move(expected), std::move(actual));
 }

@@ -99,7 +99,7 @@ struct JsonFields {
   JsonFields fields(std::string_view name);
 
   std::vector<std::string> unread() const;  // names whose value is not null and that were never read
-  void fail(std::string_view name, std::string what, std::string expected = {}, std::string actual = {});
+  void fail(std::string_view name, std::string what, Shown expected = {}, Shown actual = {});
 };
 
 // "a, b"

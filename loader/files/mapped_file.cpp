@@ -154,8 +154,7 @@ Error read_text_file(const std::filesystem::path& path, int64_t max_bytes, std::
   struct stat status = {};
   if (Error e = open_regular(path, &file, &status)) return e;
   if (status.st_size > max_bytes) {
-    return error("file too large", path.string(), "at most " + std::to_string(max_bytes) + " bytes",
-                 std::to_string(status.st_size));
+    return error("file too large", path.string(), at_most(max_bytes) + " bytes", status.st_size);
   }
   out->resize(status.st_size);
   if (file.read(std::as_writable_bytes(std::span(*out)), 0)) return {};

@@ -36,7 +36,7 @@ struct Header {
   std::vector<size_t> indexes = {};  // in the arrays of a key, outermost first
   Error failure = {};
 
-  void fail(std::string what, std::string expected = {}, std::string actual = {}) {
+  void fail(std::string what, Shown expected = {}, Shown actual = {}) {
     if (failure) return;
     failure = error(std::move(what), where + current, std::move(expected), std::move(actual));
     for (const size_t index : indexes) failure.where += "[" + std::to_string(index) + "]";
@@ -45,7 +45,7 @@ struct Header {
   bool has(uint64_t bytes) {
     const uint64_t limit = std::min<uint64_t>(file.size(), kMaxGgufHeaderBytes);
     if (!failure && bytes > limit - at) {
-      if (limit < file.size()) fail("GGUF header too long", "at most " + std::to_string(limit) + " bytes");
+      if (limit < file.size()) fail("GGUF header too long", at_most(limit) + " bytes");
       fail("file ends inside the header; download it again", std::to_string(bytes) + " bytes",
            std::to_string(limit - at));
     }
@@ -55,7 +55,7 @@ struct Header {
   // True if the rest of the file can hold this many values; nothing is allocated before.
   bool count(uint64_t more, uint64_t min_bytes) {
     if (more > kMaxGgufValues - values) {
-      fail("too many values", "at most " + std::to_string(kMaxGgufValues) + " in the header", std::to_string(more));
+      fail("too many values", at_most(kMaxGgufValues) + " in the header", std::to_string(more));
     }
     values += failure ? 0 : more;
     return !failure && has(more * min_bytes);
@@ -96,14 +96,14 @@ Json read_number(Header& header) {
     // Gemma 3n's layers without sparse gates have cuts of minus infinity.
     const bool is_cut = header.current.ends_with(".activation_sparsity_scale");
     if (is_cut && std::isinf(value) && value < 0) return std::numeric_limits<T>::lowest();
-    if (!std::isfinite(value)) header.fail("not a finite number", {}, std::to_string(value));
+    if (!std::isfinite(value)) header.fail("not a finite number", {}, value);
   }
   return value;
 }
 
 Json read_bool(Header& header) {
   const auto value = header.number<uint8_t>();
-  if (value > 1) header.fail("not a truth value", "0 or 1", std::to_string(value));
+  if (value > 1) header.fail("not a truth value", "0 or 1", value);
   return value == 1;
 }
 
@@ -135,7 +135,7 @@ constexpr ValueType kValueTypes[] = {
 ValueType read_type(Header& header) {
   const auto type = header.number<uint32_t>();
   if (type < std::size(kValueTypes)) return kValueTypes[type];
-  header.fail("unknown type of value", {}, std::to_string(type));
+  header.fail("unknown type of value", {}, type);
   return kValueTypes[0];
 }
 
@@ -164,14 +164,14 @@ void check_version(Header& header) {
               : version % 65536 == 0 ? "a big-endian GGUF file; download the little-endian one"
               : version == 1         ? "an old version of GGUF; download a newer conversion of the model"
                                      : "unknown version of GGUF",
-              "version 2 or 3", std::to_string(version));
+              "version 2 or 3", version);
 }
 
 // `offset`: of this tensor in the data, then of the next one.
 void read_tensor(Header& header, int64_t alignment, int64_t* offset, TensorView* out) {
   out->name = header.name("invalid name of a tensor");
   const auto dimensions = header.number<uint32_t>();
-  if (dimensions < 1 || dimensions > 4) return header.fail("dimensions", "1 to 4", std::to_string(dimensions));
+  if (dimensions < 1 || dimensions > 4) return header.fail("dimensions", "1 to 4", dimensions);
   int64_t elements = 1, end = *offset;
   bool is_possible = true;
   for (uint32_t i = 0; i < dimensions; ++i) {
@@ -184,7 +184,7 @@ void read_tensor(Header& header, int64_t alignment, int64_t* offset, TensorView*
   if (header.failure) return;
 
   const BlockFormat* format = ggml_type(id);
-  if (!format) return header.fail("unknown type of tensor", {}, std::to_string(id));
+  if (!format) return header.fail("unknown type of tensor", {}, id);
   const std::string type(format->name);
   if (format->elements == 0) {
     return header.fail("tensor type " + type + " is not supported; download the model as Q4_K_M, Q8_0 or BF16");
@@ -195,7 +195,7 @@ void read_tensor(Header& header, int64_t alignment, int64_t* offset, TensorView*
                 !__builtin_add_overflow(end, out->bytes, &end) && !__builtin_add_overflow(end, alignment - 1, &end);
   if (!is_possible) return header.fail("impossible shape", {}, type + " " + shape_text(out->shape));
   // llama.cpp, too, refuses tensors with other gaps between them than those of the alignment.
-  if (stored_offset != *offset) header.fail("wrong offset", std::to_string(*offset), std::to_string(stored_offset));
+  if (stored_offset != *offset) header.fail("wrong offset", std::to_string(*offset), stored_offset);
   *offset = end & -alignment;
 }
 
@@ -224,7 +224,7 @@ Error parse_gguf(std::span<const std::byte> file, const std::string& where, Gguf
   JsonFields fields{result.metadata, where};
   const int64_t alignment = fields.integer("general.alignment", 32, 1, kMaxAlignment);
   if (!std::has_single_bit(static_cast<uint64_t>(alignment))) {
-    fields.fail("general.alignment", "wrong alignment", "a power of two", std::to_string(alignment));
+    fields.fail("general.alignment", "wrong alignment", "a power of two", alignment);
   }
   if (fields.error) return fields.error;
 
@@ -241,7 +241,7 @@ Error parse_gguf(std::span<const std::byte> file, const std::string& where, Gguf
     start = (start + alignment - 1) & -alignment;
     if (tensor.bytes > std::ssize(file) - start) {
       return error("file ends before the end of this tensor; download it again", where + ": " + tensor.name,
-                   std::to_string(static_cast<uint64_t>(start) + tensor.bytes) + " bytes", std::to_string(file.size()));
+                   std::to_string(static_cast<uint64_t>(start) + tensor.bytes) + " bytes", file.size());
     }
     tensor.data = file.data() + start;
     start += tensor.bytes;
@@ -298,7 +298,7 @@ Error open_gguf(const std::filesystem::path& path, std::vector<MappedFile>* file
   }
   if (std::ssize(whole.tensors) != tensors) {
     return error("the parts of this model do not fit together; download all of them again", path.string(),
-                 std::to_string(tensors) + " tensors", std::to_string(whole.tensors.size()));
+                 std::to_string(tensors) + " tensors", whole.tensors.size());
   }
   *out = std::move(whole);
   return {};

@@ -118,8 +118,7 @@ Error read_model_text(const fs::path& model, std::string_view name, int64_t max_
   const std::lock_guard lock(last_tokenizer.mutex);
   if (Error e = make_tokenizer(model, std::string(name))) return e;
   const auto text = last_tokenizer.texts.find(std::string(name));
-  if (text == last_tokenizer.texts.end())
-    return error("no such text in the metadata", model.string(), std::string(name));
+  if (text == last_tokenizer.texts.end()) return error("no such text in the metadata", model.string(), name);
   *out = name == "tokenizer_config.json" ? text->second : std::exchange(text->second, {});
   return {};
 }
@@ -150,7 +149,7 @@ Error choose_gguf(const std::vector<std::string>& names, std::string_view tag, c
   for (const std::string& name : models) stems.push_back(stem_of(name));
   if (stems.empty()) return error("no GGUF file", where);
   return error(tag.empty() ? "several GGUF files: give one as NAME:TAG" : "no GGUF file with this tag", where,
-               "the end of one of " + joined(stems), std::string(tag));
+               "the end of one of " + joined(stems), tag);
 }
 
 std::pair<std::string, std::string> split_tag(const std::string& name) {

@@ -38,7 +38,7 @@ std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::er
 
 // The list `key` has one item for each token.
 void check_token_count(JsonFields& file, const char* key, size_t length, size_t tokens) {
-  if (length != tokens) file.fail(key, "wrong length", std::to_string(tokens), std::to_string(length));
+  if (length != tokens) file.fail(key, "wrong length", tokens, length);
 }
 
 void read_token_ids(JsonFields& file, bool is_sentencepiece, GgufTokens* out) {
@@ -182,7 +182,7 @@ Error sentencepiece_model(JsonFields& file, const GgufTokens& tokens, std::strin
   const std::vector<double> scores = file.numbers(kScores);
   check_token_count(file, kScores, scores.size(), tokens.texts.size());
   const int64_t bytes = std::ranges::count(tokens.types, kByte);
-  if (bytes != 0 && bytes != 256) file.fail("tokenizer.ggml.token_type", "byte tokens", "256", std::to_string(bytes));
+  if (bytes != 0 && bytes != 256) file.fail("tokenizer.ggml.token_type", "byte tokens", "256", bytes);
   std::string charsmap;
   for (const int64_t byte : file.integers("tokenizer.ggml.precompiled_charsmap", -128, 255)) {
     charsmap += static_cast<char>(byte);

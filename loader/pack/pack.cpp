@@ -45,16 +45,14 @@ Error check_job(const PackJob& job) {
   const TensorView& source = job.source;
   const bool is_coded = source.dtype == DType::i8 && job.scale.data;
   if (!is_coded && !job.reader.read && (!is_float(source.dtype) || job.scale.data)) {
-    return error("cannot pack this type", source.name, "BF16, F16, F32, or I8 with scales",
-                 std::string(dtype_name(source.dtype)));
+    return error("cannot pack this type", source.name, "BF16, F16, F32, or I8 with scales", dtype_name(source.dtype));
   }
   if (source.shape.size() != 2 || source.shape[0] < 1 || source.shape[1] < 1 || source.shape[1] > kMaxK) {
     return error("cannot pack this shape", source.name, "[n, k], k at most " + std::to_string(kMaxK),
                  shape_text(source.shape));
   }
   if (job.order.selects_rows() && job.order.file_row(job.rows() - 1) >= source.shape[0]) {
-    return error("has too few rows", source.name, std::to_string(job.order.file_row(job.rows() - 1) + 1),
-                 std::to_string(source.shape[0]));
+    return error("has too few rows", source.name, job.order.file_row(job.rows() - 1) + 1, source.shape[0]);
   }
   if (job.format == Format::w2 && source.shape[1] % kW2GroupK != 0) {
     return error("cannot pack this shape", source.name, "k a multiple of 128", shape_text(source.shape));

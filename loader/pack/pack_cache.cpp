@@ -160,8 +160,7 @@ Error make_room(const PackCache& cache, int64_t max_bytes) {
   const auto free_bytes = static_cast<int64_t>(std::min<uintmax_t>(space.available, INT64_MAX / 2));
   const int64_t limit = std::min(max_bytes, (free_bytes + used_bytes) / 2);
   if (cache.file_bytes() > limit) {
-    return error("no room for packed weights", folder.string(), "at most " + std::to_string(limit) + " bytes",
-                 std::to_string(cache.file_bytes()));
+    return error("no room for packed weights", folder.string(), at_most(limit) + " bytes", cache.file_bytes());
   }
   for (const CacheFile& file : files) {
     if (used_bytes + cache.file_bytes() <= limit) break;
@@ -219,8 +218,7 @@ Error open_pack_cache(const PackCache& cache, MappedFile* out) {
   if (Error e = map_file(cache.path, &file)) return e;
   const std::span<const std::byte> contents = file.contents();
   if (std::ssize(contents) != cache.file_bytes()) {
-    return error("not these weights: length differs", cache.path.string(), std::to_string(cache.file_bytes()),
-                 std::to_string(contents.size()));
+    return error("not these weights: length differs", cache.path.string(), cache.file_bytes(), contents.size());
   }
   if (std::memcmp(contents.data(), cache.header.data(), cache.header.size()) != 0) {
     return error("not these weights: header differs", cache.path.string());

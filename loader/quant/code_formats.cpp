@@ -19,7 +19,7 @@ Error bind_row_scales(const ModuleTensors& tensors, const char* suffix, int64_t 
   const TensorView* scale = tensors.find(suffix);
   if (!scale) return error("no such tensor", where, "the scales of 8-bit weights");
   if (!is_float(scale->dtype)) {
-    return error("type differs", where, "BF16, F16 or F32", std::string(dtype_name(scale->dtype)));
+    return error("type differs", where, "BF16, F16 or F32", dtype_name(scale->dtype));
   }
   const std::vector<int64_t> column = {n, 1}, single = {1, 1};
   const std::vector<int64_t> shapes[] = {column, {n}, single, {1}, {}};
@@ -197,7 +197,7 @@ Error bind_fp8(const ModuleTensors& tensors, CodedMatrix* out) {
 Error check_words(const ModuleTensors& tensors, const char* axis, int64_t size, int64_t per_word) {
   if (size % per_word == 0) return {};
   return error("codes do not fill their words", tensors.where(""),
-               std::string(axis) + " a multiple of " + std::to_string(per_word), std::to_string(size));
+               std::string(axis) + " a multiple of " + std::to_string(per_word), size);
 }
 
 Error bind_nvfp4(const ModuleTensors& tensors, CodedMatrix* out) {
@@ -209,8 +209,7 @@ Error bind_nvfp4(const ModuleTensors& tensors, CodedMatrix* out) {
   if (Error e = tensors.bind(".weight_global_scale", {1}, {DType::f32}, &divisor)) return e;
   read_floats(divisor, &out->scale_divisor);
   if (!(out->scale_divisor > 0) || std::isinf(out->scale_divisor)) {
-    return error("out of range", tensors.where(".weight_global_scale"), "above 0 and finite",
-                 std::to_string(out->scale_divisor));
+    return error("out of range", tensors.where(".weight_global_scale"), "above 0 and finite", out->scale_divisor);
   }
   tensors.add_unused({".input_global_scale"});
   return {};
@@ -224,8 +223,7 @@ Error bind_order(const ModuleTensors& tensors, const char* suffix, CodedMatrix* 
   for (int64_t i = 0; i < out->k; ++i) {
     const int64_t group = static_cast<int32_t>(word(out->order, i));
     if (group < 0 || group >= out->groups()) {
-      return error("no such group", tensors.where(suffix), "less than " + std::to_string(out->groups()),
-                   std::to_string(group));
+      return error("no such group", tensors.where(suffix), "less than " + std::to_string(out->groups()), group);
     }
     in_order = in_order && group == i / out->group_size();
   }

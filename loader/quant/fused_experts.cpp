@@ -24,7 +24,7 @@ Error bind_mxfp4(const Checkpoint& checkpoint, int64_t experts, const std::strin
   const int64_t groups = fused.k / kMxGroup;
   if (fused.k % kMxGroup != 0) {
     return error("MXFP4 needs whole groups of inputs", checkpoint.folder + ": " + module,
-                 "a multiple of " + std::to_string(kMxGroup), std::to_string(fused.k));
+                 "a multiple of " + std::to_string(kMxGroup), fused.k);
   }
   TensorView codes, scales;
   out->tensors = {module + "_blocks", module + "_scales"};

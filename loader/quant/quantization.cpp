@@ -48,7 +48,7 @@ std::vector<std::string> names_of(const std::string& module, const Quantization&
 
 Error read_patterns(JsonFields& fields, std::string_view name, std::vector<ModulePattern>* out) {
   const std::vector<std::string> texts = fields.texts(name);
-  if (texts.size() > kMaxPatterns) fields.fail(name, "too many entries", "at most " + std::to_string(kMaxPatterns));
+  if (texts.size() > kMaxPatterns) fields.fail(name, "too many entries", at_most(kMaxPatterns));
   if (fields.error) return fields.error;
   for (const std::string& text : texts) {
     if (Error e = compile_pattern(text, fields.where + ": " + std::string(name), &out->emplace_back())) return e;
@@ -111,7 +111,7 @@ int64_t read_group_size(JsonFields& fields) {
 void read_tile(JsonFields& fields, std::string_view name, CodeScheme* out) {
   const std::vector<int64_t> tile = fields.integers(name, 1, kMaxK);
   if (tile.size() != 2) {
-    return fields.fail(name, "wrong length", "[rows, columns] of a block", std::to_string(tile.size()));
+    return fields.fail(name, "wrong length", "[rows, columns] of a block", tile.size());
   }
   out->rows_per_scale = tile[0];
   out->group_size = tile[1];
@@ -247,7 +247,7 @@ Error refuse_exceptions(JsonFields& fields) {
     }
     JsonFields exception{settings, fields.where + ": extra_config: " + pattern};
     const int64_t bits = exception.integer("bits", 16, 1, 32);
-    if (bits < 16) exception.fail("bits", "not supported", "16 or more: a module in floats", std::to_string(bits));
+    if (bits < 16) exception.fail("bits", "not supported", "16 or more: a module in floats", bits);
     if (!fields.error) fields.error = exception.error;
   }
   return refuse_unread(fields);

@@ -23,7 +23,7 @@ Error explain_bytes(const CodedMatrix& m, int64_t row) {
     const auto* bad = std::find_if_not(values, values + count, fits);
     if (bad == values + count) return {};
     return error("out of range", tensor.name + " row " + std::to_string(row),
-                 std::to_string(-middle) + " to " + std::to_string(middle - 1), std::to_string(*bad));
+                 std::to_string(-middle) + " to " + std::to_string(middle - 1), *bad);
   };
   if (Error e = find(m.codes, m.k)) return e;
   return find(m.zero, m.groups());

@@ -412,7 +412,7 @@ Error GrammarMatcher::fill_mask(std::span<uint32_t> allowed, double max_seconds)
 Error GrammarMatcher::accept(int32_t id, double max_seconds) {
   bool is_accepted = false;
   if (Error e = state_->run(max_seconds, [&] { is_accepted = state_->accept(id); })) return e;
-  return is_accepted ? Error{} : error("does not allow the token", "grammar", {}, std::to_string(id));
+  return is_accepted ? Error{} : error("does not allow the token", "grammar", {}, id);
 }
 
 Error GrammarMatcher::begin_with(const std::string& text, double max_seconds) {

@@ -78,7 +78,7 @@ bool has_assertion(const Schema& schema, std::string_view type) {
 
 Error read_counts(Parts parts, const char* min_name, const char* max_name, int64_t* min, int64_t* max) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();  // of XGrammar. No text reaches a larger maximum.
-  const std::string most = "at most " + std::to_string(kMax);
+  const std::string most = at_most(kMax);
   *min = 0, *max = kUnbounded;
   for (const SchemaPart& part : parts) {
     for (const char* name : {min_name, max_name}) {

@@ -30,7 +30,7 @@ namespace {
 Error add_template(std::string name, std::string source, std::string where, ChatTemplate* out) {
   constexpr size_t kMaxTemplates = 16;  // parsing one can take seconds
   if (out->templates.size() == kMaxTemplates) {
-    return error("too many chat templates", out->where, "at most " + std::to_string(kMaxTemplates));
+    return error("too many chat templates", out->where, at_most(kMaxTemplates));
   }
   out->templates.push_back({std::move(name), std::move(source), std::move(where)});
   return {};

@@ -60,8 +60,7 @@ Error encode_fill_in(const Tokenizer& tokenizer, const FillInRow& row, std::stri
   add(row.prefix, prefix_ids);
   if (!row.suffix_first) add(row.suffix, suffix_ids);
   if (!row.middle.empty()) out->push_back(token_id(tokenizer, row.middle));
-  return std::ssize(*out) > max_tokens ? error("too long", "text", "at most " + std::to_string(max_tokens) + " tokens")
-                                       : Error{};
+  return std::ssize(*out) > max_tokens ? error("too long", "text", at_most(max_tokens) + " tokens") : Error{};
 }
 
 std::vector<std::string> fill_in_ends(const Tokenizer& tokenizer, const FillInRow& row) {

@@ -95,8 +95,7 @@ Error run_source(const std::string& source, const std::string& where, const Orde
 Error parse_jinja(const std::string& source, const std::string& where, std::string* normalized) {
   constexpr size_t kMaxBytes = size_t{8} << 20;  // far above any template in use
   if (source.size() > kMaxBytes) {
-    return error("template is too long", where, "at most " + std::to_string(kMaxBytes) + " bytes",
-                 std::to_string(source.size()));
+    return error("template is too long", where, at_most(kMaxBytes) + " bytes", source.size());
   }
   *normalized = jinja::normalized_source(to_utf8(source));
   std::string no_output;

@@ -184,7 +184,7 @@ Error read_error_fields(std::string_view message) {
 }
 
 Error too_long(const std::string& where, int seconds, const char* unit) {
-  return error("takes too long", where, "at most " + std::to_string(seconds) + unit);
+  return error("takes too long", where, at_most(seconds) + unit);
 }
 
 Error read_all(int file, const std::string& where, const RunLimits& limits, std::string* out) {
@@ -200,7 +200,7 @@ Error read_all(int file, const std::string& where, const RunLimits& limits, std:
     if (bytes <= 0) return {};
     out->append(buffer.data(), bytes);
     if (out->size() > kHeaderBytes + limits.output_bytes) {
-      return error("makes too much text", where, "at most " + std::to_string(limits.output_bytes) + " bytes");
+      return error("makes too much text", where, at_most(limits.output_bytes) + " bytes");
     }
   }
 }

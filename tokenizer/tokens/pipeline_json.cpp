@@ -127,7 +127,7 @@ Error read_pre_tokenizer(const Json& json, const std::string& where, std::vector
   if (type == "Sequence") {
     if (Error e = read_sequence(fields, "pretokenizers", read_pre_tokenizer, out)) return e;
     if (out->size() > kMaxPreTokenizers) {
-      return error("too many pre-tokenizers", where, "at most " + std::to_string(kMaxPreTokenizers));
+      return error("too many pre-tokenizers", where, at_most(kMaxPreTokenizers));
     }
   } else if (type == "Split") {
     Regex pattern = read_pattern(fields);

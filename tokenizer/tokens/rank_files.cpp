@@ -49,13 +49,13 @@ Error set_token(std::string_view base64, int64_t rank, std::vector<std::string>*
                  brief(std::string(base64)));
   }
   std::string& token = (*tokens)[rank];
-  if (!token.empty()) return error("rank given twice", {}, {}, std::to_string(rank));
+  if (!token.empty()) return error("rank given twice", {}, {}, rank);
   token = bytes_to_chars(bytes);
   return {};
 }
 
 Error find_merges(const std::vector<std::string>& tokens, size_t first_id, const std::string& where, BpeModel* bpe) {
-  const std::string most = "at most " + std::to_string(kMaxMerges);
+  const std::string most = at_most(kMaxMerges);
   for (size_t rank = 0; rank < tokens.size(); ++rank) {
     const std::string_view token = tokens[rank];
     const Merge merge{static_cast<int32_t>(rank), static_cast<int32_t>(first_id + rank)};
@@ -153,7 +153,7 @@ Error add_special_tokens(const std::vector<std::string>& names, size_t first_id,
   std::set<std::string_view> seen;
   for (const std::string& name : names) {
     const auto id = static_cast<int32_t>(first_id++);
-    if (name.empty()) return error("special token without text", where, {}, std::to_string(id));
+    if (name.empty()) return error("special token without text", where, {}, id);
     if (!seen.insert(name).second) return error("special token given twice", where, {}, brief(name));
     if (!renamed.contains(id)) tokens.push_back({.content = name, .id = id, .special = true});
   }
@@ -165,7 +165,7 @@ Error read_tekken_vocabulary(JsonFields& file, std::vector<std::string>* tokens)
   const std::span<const Json> list = file.list("vocab");
   if (file.error) return file.error;
   if (list.size() < tokens->size()) {
-    return error("too few tokens", file.where + ": vocab", std::to_string(tokens->size()), std::to_string(list.size()));
+    return error("too few tokens", file.where + ": vocab", tokens->size(), list.size());
   }
   // Files may list more tokens than default_vocab_size; the rest is unused.
   for (size_t i = 0; i < tokens->size(); ++i) {
@@ -194,8 +194,7 @@ Error read_tekken_names(JsonFields& file, const std::string& version, std::vecto
     if (file.error) return file.error;
   }
   if (listed.size() > names->size()) {
-    return error("too many tokens", file.where + ": special_tokens", "at most " + std::to_string(names->size()),
-                 std::to_string(listed.size()));
+    return error("too many tokens", file.where + ": special_tokens", at_most(names->size()), listed.size());
   }
   for (size_t i = listed.size(); i < names->size(); ++i) listed.push_back("<SPECIAL_" + std::to_string(i) + ">");
   *names = std::move(listed);
@@ -250,7 +249,7 @@ Error load_rank_list(std::string_view bytes, const std::string& where, const Tok
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (!line.empty()) lines.push_back(line);
     if (lines.size() > kLlama3Tokens) {
-      return error("not Llama 3's list of ranks", where, "at most " + std::to_string(kLlama3Tokens) + " tokens");
+      return error("not Llama 3's list of ranks", where, at_most(kLlama3Tokens) + " tokens");
     }
   }
   std::vector<std::string> tokens(lines.size());

@@ -62,9 +62,7 @@ std::string put_placeholders(const Placeholders& placeholders, std::string_view 
   return result;
 }
 
-Error too_long(int64_t max_tokens) {
-  return error("too long", "text", "at most " + std::to_string(max_tokens) + " tokens");
-}
+Error too_long(int64_t max_tokens) { return error("too long", "text", at_most(max_tokens) + " tokens"); }
 
 // The state of encoding one text.
 struct Encoding {
@@ -161,7 +159,7 @@ Error add_tokens(const std::vector<AddedToken>& tokens, const std::string& where
   for (auto& [content, added] : joined) {
     if (added.id < 0) added.id = token_id(*out, content);
     if (added.id < 0) continue;  // no file gives an id
-    if (added.id >= kMaxVocabSize) return error("token id is too large", where, {}, std::to_string(added.id));
+    if (added.id >= kMaxVocabSize) return error("token id is too large", where, {}, added.id);
     out->size = std::max(out->size, added.id + 1);
     out->added_ids.emplace(content, added.id);
     out->added.insert_or_assign(added.id, added);
@@ -283,15 +281,14 @@ int32_t vocab_size(const Tokenizer& tokenizer) { return tokenizer.size; }
 Error check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
   const auto outside = std::ranges::find_if(ids, [&](int32_t id) { return id < 0 || id >= tokenizer.size; });
   if (outside == ids.end()) return {};
-  return error("outside the vocabulary", "token id", "0 to " + std::to_string(tokenizer.size - 1),
-               std::to_string(*outside));
+  return error("outside the vocabulary", "token id", "0 to " + std::to_string(tokenizer.size - 1), *outside);
 }
 
 Error check_rows(const Tokenizer& tokenizer, int64_t rows, std::span<const int32_t> ids) {
   const auto id = std::ranges::find_if(ids, [&](int32_t i) { return i >= rows; });
   if (id == ids.end()) return {};
   return error("token has no embedding row", tokenizer.file + ": \"" + token_text(tokenizer, *id) + "\"",
-               "an id below " + std::to_string(rows) + ", config.json's vocab_size", std::to_string(*id));
+               "an id below " + std::to_string(rows) + ", config.json's vocab_size", *id);
 }
 
 Error check_rows(const Tokenizer& tokenizer, int64_t rows) {
