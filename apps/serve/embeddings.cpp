@@ -122,9 +122,8 @@ void read_texts(const ServerState& server, const HttpRequest& http, JsonFields& 
     EmbeddingTokens& tokens = out->texts.emplace_back();
     if (text.is_array()) {
       const Json wrapped = {{name, text}};
-      JsonFields ids{wrapped, fields.where};
+      JsonFields ids{wrapped, fields.where, {}, {}, &fields};
       tokens.ids = read_token_ids(ids, name, kMaxVocabulary);
-      if (ids.error) fields.error = ids.error;
       if (std::ssize(tokens.ids) > server.embedding->config.max_tokens) {
         fields.fail(name, "too long", at_most(server.embedding->config.max_tokens) + " tokens");
       }
@@ -180,9 +179,8 @@ void read_rerank_request(const ServerState& server, const HttpRequest& http, Jso
   }
   out->top = fields.integer("top_n", kMaxTexts, 1, kMaxTexts);
   for (const Json& item : list) {
-    JsonFields document{item, "request: documents"};
+    JsonFields document{item, "request: documents", {}, {}, &fields};
     out->documents.push_back(item.is_string() ? item.get<std::string>() : document.text("text"));
-    if (document.error) fields.error = document.error;
     if (fields.error || !http.is_client_connected()) return;
     if (Error e =
             encode_pair(*server.embedding, instruction, query, out->documents.back(), &out->texts.emplace_back())) {

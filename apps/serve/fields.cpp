@@ -50,7 +50,6 @@ std::vector<LogitBias> read_logit_bias(JsonFields& fields) {
       list.push_back({id, static_cast<float>(object.number(name, {}, -kMaxBias, kMaxBias))});
     }
   }
-  fields.error = object.error;
   std::ranges::sort(list, {}, &LogitBias::id);
   return list;
 }
@@ -105,9 +104,7 @@ void read_generation_fields(JsonFields& fields, const ServerState& server, Gener
   if (out->max_prompt_tokens < 0) out->max_prompt_tokens = server.service->context();
   out->choices = fields.integer("n", 1, 1, kMaxChoices);
   out->streams = fields.boolean("stream", false);
-  JsonFields stream = fields.fields("stream_options");
-  out->include_usage = stream.boolean("include_usage", false);
-  fields.error = stream.error;
+  out->include_usage = fields.fields("stream_options").boolean("include_usage", false);
   if (Error e = find_dry_breakers({}, server.tokenizer.get(), &sampler)) fields.fail("dry_multiplier", e.message());
 }
 

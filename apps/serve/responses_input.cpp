@@ -247,7 +247,6 @@ Error read_responses_request(const ServerState& server, const std::string& body,
   if (!effort.empty()) chat["reasoning_effort"] = effort;
   out->has_summary = reasoning.has("summary") || reasoning.has("generate_summary");
   const std::string instructions = fields.text("instructions", "");
-  if (!fields.error) fields.error = reasoning.error;
   if (Error e = read_settings(fields, server, out, &input)) return e;
   const auto stored = previous.empty() ? nullptr : server.responses->find(previous);
   if (!previous.empty() && !stored) {

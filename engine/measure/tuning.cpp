@@ -44,7 +44,7 @@ double fastest_median(std::span<const Measured> candidates) {
   return fastest;
 }
 
-TunedTeam read_team(JsonFields fields, Error* e) {
+TunedTeam read_team(JsonFields fields) {
   TunedTeam team;
   for (const int64_t cpu : fields.integers("cpus", 0, kMaxCpus)) {
     if (std::ranges::find(team.cpus, cpu) != team.cpus.end()) fields.fail("cpus", "CPU listed twice");
@@ -53,16 +53,14 @@ TunedTeam read_team(JsonFields fields, Error* e) {
   if (team.cpus.empty()) fields.fail("cpus", "missing field");
   team.rate = fields.number("tokens_per_second", {}, 0);
   team.default_rate = fields.number("default_tokens_per_second", {}, 0);
-  if (!*e) *e = fields.error;
   return team;
 }
 
 Error read_machine(const Json& json, const std::string& where, TunedMachine* out) {
   JsonFields fields{json, where};
-  Error e;
   out->machine = fields.text("machine");
-  out->decode = read_team(fields.fields("decode"), &e);
-  out->prefill = read_team(fields.fields("prefill"), &e);
+  out->decode = read_team(fields.fields("decode"));
+  out->prefill = read_team(fields.fields("prefill"));
   out->prefill_chunk = fields.integer("prefill_chunk", {}, 1, kMaxChunk);
   out->access = fields.text("access", "");  // absent from older files
   out->model = fields.text("model");
@@ -70,7 +68,7 @@ Error read_machine(const Json& json, const std::string& where, TunedMachine* out
   out->kernels = fields.text("kernels");
   out->date = fields.text("date");
   out->version = fields.text("version");
-  return fields.error ? fields.error : e;
+  return fields.error;
 }
 
 }  // namespace

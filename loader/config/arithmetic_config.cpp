@@ -51,7 +51,6 @@ float read_scale(JsonFields& family, std::string_view name, JsonFields& file, fl
   const float root = std::abs(power) == 0.5 ? std::sqrt(value) : value;
   float scale = (power < 0.0 ? 1.0f / root : root) * read_scale(rule, "times", file);
   if (rule.boolean("bf16", false)) scale = to_float(to_bf16(scale));
-  if (!family.error) family.error = rule.error;
   return scale;
 }
 
@@ -188,7 +187,6 @@ void read_output_scales(JsonFields& family, JsonFields& file, ModelConfig* out) 
   read_multipliers(rules, "state_slices", file, slices);
   scales.state_in = read_multiplier(rules, "state_in", file);
   scales.state_out = read_multiplier(rules, "state_out", file);
-  if (!family.error) family.error = rules.error;
 }
 
 void read_altup(JsonFields& family, JsonFields& file, ModelConfig* out) {

@@ -269,11 +269,9 @@ void read_full_heads(JsonFields& file, ModelConfig* out) {
     layer.head_dim = layer.value_dim = own.integer("head_dim", layer.head_dim, 2, kMaxHeadDim);
     layer.kv_heads = own.integer("num_key_value_heads", layer.kv_heads, 1, kMaxK);
     for (const std::string& name : own.unread()) own.fail(name, "not supported for single layers");
-    if (!listed.error) listed.error = own.error;
     check_heads(file, layer);
   }
   for (const std::string& name : listed.unread()) listed.fail(name, "no such layer");
-  if (!file.error) file.error = listed.error;
 }
 
 }  // namespace
@@ -312,10 +310,9 @@ void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
       if (layer.rope == std::ssize(out->ropes)) widths.insert(layer.head_dim);
     }
     if (widths.size() > 1) file.fail("head_dim", "differs among layers that share a rope");
-    JsonFields rope{fields.object, fields.where, file.error};
+    JsonFields rope{fields.object, fields.where, file.error, {}, &file};
     const int64_t head_dim = widths.empty() ? out->layer[0].head_dim : *widths.begin();
     out->ropes.push_back(read_rope(rope, context, *out, head_dim));
-    file.error = rope.error;
   };
   if (family.boolean("ropes_by_layer_type", false)) {
     const JsonFields full = parameters.fields("full_attention"), sliding = parameters.fields("sliding_attention");
@@ -325,7 +322,6 @@ void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
     const double flat_theta = is_scaled ? context.theta : parameters.number("rope_theta", context.theta, 1.0, 1e15);
     if (is_scaled) parameters.fail("rope_type", "for which layers", "full_attention or sliding_attention around it");
     if (const auto unknown = parameters.unread(); !unknown.empty()) parameters.fail(unknown[0], "unknown layer type");
-    if (!file.error) file.error = parameters.error;
     if (is_flat) context.theta = flat_theta;
     // In the older spelling, rope_scaling applies to the layers without a window.
     add(scaling.object.empty() ? full : scaling);

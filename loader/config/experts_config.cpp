@@ -66,7 +66,6 @@ void read_groups(JsonFields& rules, JsonFields& file, ExpertsConfig* out) {
   if (!method.empty() && !applies && file.text(method) != groups.text("else")) {
     file.fail(method, "not supported", groups.text("is") + " or " + groups.text("else"), brief(file.text(method)));
   }
-  if (!rules.error) rules.error = groups.error;
   if (!applies || count == 1 || file.error) return;
   const int64_t size = out->count / count;
   if (out->count % count != 0 || size < best || size * kept < out->per_token) {
@@ -155,7 +154,6 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
     }
   }
   if (!has_experts()) file.fail("mlp_only_layers", "leaves no layer with experts");
-  if (!family.error) family.error = rules.error;
 }
 
 }  // namespace pinion

@@ -209,6 +209,12 @@ std::span<const Json> one_or_list(const Json& value) {
   return {&value, 1};
 }
 
+void keep(JsonFields* fields, const Error& failure) {
+  for (; fields; fields = fields->parent) {
+    if (!fields->error) fields->error = failure;
+  }
+}
+
 // `check` returns the failure of one value, with neither field nor file.
 template <class T, class Check>
 T read_value(JsonFields& fields, std::string_view name, const std::optional<T>& absent, T if_failed, Check check) {
@@ -280,13 +286,12 @@ Error read_json_file(const std::filesystem::path& path, Json* out, JsonLimits li
 }
 
 void JsonFields::fail(std::string_view name, std::string what, Shown expected, Shown actual) {
-  if (error) return;
-  error = pinion::error(std::move(what), where + ": " + std::string(name), std::move(expected), std::move(actual));
+  keep(this, pinion::error(std::move(what), where + ": " + std::string(name), std::move(expected), std::move(actual)));
 }
 
 const Json* JsonFields::find(std::string_view name) {
   if (!object.is_object()) {
-    if (!error) error = pinion::error("wrong type", where, "an object", brief(object));
+    keep(this, pinion::error("wrong type", where, "an object", brief(object)));
     return nullptr;
   }
   seen.emplace_back(name);
@@ -336,7 +341,7 @@ JsonFields JsonFields::fields(std::string_view name) {
   static const Json kEmpty = Json::object();
   const Json* value = find(name);
   if (value && !value->is_object()) fail(name, "wrong type", "an object", brief(*value));
-  return {value && value->is_object() ? *value : kEmpty, where + ": " + std::string(name), error};
+  return {value && value->is_object() ? *value : kEmpty, where + ": " + std::string(name), error, {}, this};
 }
 
 std::vector<std::string> JsonFields::unread() const {

@@ -76,6 +76,7 @@ struct JsonFields {
   std::string where;
   Error error = {};
   std::vector<std::string> seen = {};  // names read so far
+  JsonFields* parent = nullptr;        // outlives this; gets its first failure, too
 
   const Json* find(std::string_view name);  // nullptr when absent or null
   bool has(std::string_view name) { return find(name) != nullptr; }
@@ -95,7 +96,7 @@ struct JsonFields {
                               double max = std::numeric_limits<double>::max());
   std::vector<std::string> texts(std::string_view name);
 
-  // A nested object, empty when absent. Its `error` starts as this one's: check the last of the two.
+  // A nested object, empty when absent. Its `error` starts as this one's, and this one gets its failures.
   JsonFields fields(std::string_view name);
 
   std::vector<std::string> unread() const;  // names whose value is not null and that were never read

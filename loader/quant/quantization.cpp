@@ -233,22 +233,19 @@ std::string read_layout(JsonFields& fields, const char* old_name, std::string ab
 // exceptions left them in floats, as their tensors show too.
 Error refuse_exceptions(JsonFields& fields) {
   const JsonFields dynamic = fields.fields("dynamic");
-  fields.error = dynamic.error;
   for (const auto& [pattern, settings] : dynamic.object.items()) {
     if (pattern.starts_with("-:")) continue;
     fields.fail("dynamic", "not supported", "modules left out (\"-:\")", brief(pattern));
   }
   const JsonFields extra = fields.fields("extra_config");
-  fields.error = extra.error;
   for (const auto& [pattern, settings] : extra.object.items()) {
     if (!settings.is_object()) {
       fields.fail("extra_config", "wrong type", "an object for each module", brief(settings));
       continue;
     }
-    JsonFields exception{settings, fields.where + ": extra_config: " + pattern};
+    JsonFields exception{settings, fields.where + ": extra_config: " + pattern, {}, {}, &fields};
     const int64_t bits = exception.integer("bits", 16, 1, 32);
     if (bits < 16) exception.fail("bits", "not supported", "16 or more: a module in floats", bits);
-    if (!fields.error) fields.error = exception.error;
   }
   return refuse_unread(fields);
 }

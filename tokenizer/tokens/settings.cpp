@@ -15,11 +15,10 @@ constexpr const char* kSpecialTokens[] = {"bos_token", "eos_token", "unk_token",
 void read_decoder_tokens(JsonFields& config, TokenizerSettings* out) {
   JsonFields decoder = config.fields("added_tokens_decoder");
   for (const auto& [key, value] : decoder.object.items()) {
-    JsonFields fields{value, decoder.where + ": " + key};
+    JsonFields fields{value, decoder.where + ": " + key, {}, {}, &config};
     AddedToken token = read_added_token(fields);
     const auto [end, code] = std::from_chars(key.data(), key.data() + key.size(), token.id);
     if (code != std::errc() || end != key.data() + key.size() || token.id < 0) fields.fail("id", "not a number");
-    if (!config.error) config.error = fields.error;
     out->added.push_back(std::move(token));
   }
 }
@@ -31,9 +30,8 @@ void read_named_tokens(JsonFields& config, TokenizerSettings* out) {
   if (more == nullptr || !more->is_array()) return;
   for (const Json& item : *more) {
     const Json entry = {{"token", item}};
-    JsonFields fields{entry, config.where + ": additional_special_tokens"};
+    JsonFields fields{entry, config.where + ": additional_special_tokens", {}, {}, &config};
     out->added.push_back({.content = setting_token(fields, "token"), .special = true});
-    if (!config.error) config.error = fields.error;
   }
 }
 
@@ -75,10 +73,7 @@ AddedToken read_added_token(JsonFields& fields) {
 std::string setting_token(JsonFields& settings, std::string_view name) {
   const Json* value = settings.find(name);
   if (value == nullptr || !value->is_object()) return settings.text(name, "");
-  JsonFields token = settings.fields(name);
-  const std::string content = token.text("content", "");
-  settings.error = token.error;
-  return content;
+  return settings.fields(name).text("content", "");
 }
 
 Error read_settings_file(const std::filesystem::path& model, const char* name, JsonLimits limits, Json* out) {
