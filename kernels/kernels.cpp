@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <iterator>
-#include <string>
 
 #include "kernels/access_pattern.h"
 #include "kernels/cpu.h"

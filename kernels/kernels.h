@@ -8,15 +8,11 @@
 // along a vector uses sixteen partial sums (lane i adds elements i mod 16), folded 8, 4, 2, 1 apart.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string_view>
 
 #include "kernels/attention_chunk.h"
 #include "kernels/base/error.h"
-#include "kernels/half.h"
-#include "kernels/layout.h"
 
 namespace pinion {
 

@@ -43,7 +43,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 #include "kernels/half.h"
 

@@ -2,7 +2,6 @@
 #include "apps/bench/bench.h"
 
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "apps/cli/output_file.h"
 #include "apps/commands.h"

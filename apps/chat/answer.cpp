@@ -1,12 +1,9 @@
 // Generates and prints one answer, with thoughts set apart, and makes room for it in the context.
-#include <atomic>
 #include <csignal>
 
 #include "apps/chat/chat.h"
 #include "apps/chat/terminal.h"
 #include "apps/cli/turns.h"
-#include "engine/forward/rope.h"
-#include "kernels/base/clock.h"
 #include "kernels/base/text.h"
 #include "tokenizer/answers/answer_text.h"
 #include "tokenizer/tokens/unicode.h"

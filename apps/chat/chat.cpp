@@ -4,18 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <ctime>
-
 #include "apps/chat/terminal.h"
 #include "apps/cli/boards.h"
 #include "apps/cli/output_file.h"
 #include "apps/cli/turns.h"
 #include "engine/session/session_image.h"
 #include "engine/team/memory.h"
-#include "loader/checkpoint/model_folder.h"
 #include "loader/files/hints.h"
-#include "loader/files/json.h"
-#include "loader/files/mapped_file.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {

@@ -1,8 +1,6 @@
 // A conversation with a model, as `pinion chat` holds it.
 #pragma once
 
-#include <mutex>
-
 #include "apps/cli/speculate.h"
 #include "engine/session/session.h"
 #include "tokenizer/templates/chat_template.h"

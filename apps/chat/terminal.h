@@ -1,9 +1,7 @@
 // The terminal side of a chat: lines, edited and saved unless they come from a pipe, entries of several lines.
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "kernels/base/error.h"

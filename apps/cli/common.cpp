@@ -1,12 +1,10 @@
 #include "apps/cli/common.h"
 
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "engine/team/memory.h"
 #include "kernels/base/text.h"
-#include "loader/files/json.h"
 
 namespace pinion {
 

@@ -8,11 +8,8 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>

@@ -3,9 +3,7 @@
 // terminal: it gets visible signs in place of control characters, while pipes and files get every byte unchanged.
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 #include <string_view>
 #include <vector>
 

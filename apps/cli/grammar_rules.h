@@ -2,7 +2,6 @@
 #pragma once
 
 #include "apps/cli/common.h"
-#include "engine/session/continuation.h"
 #include "tokenizer/grammar/grammar.h"
 
 namespace pinion {

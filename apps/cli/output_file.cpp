@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <span>
 
 #include "loader/files/mapped_file.h"
 

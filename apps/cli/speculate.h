@@ -2,8 +2,6 @@
 #pragma once
 
 #include "apps/cli/common.h"
-#include "engine/session/scheduler.h"
-#include "engine/session/speculation.h"
 
 namespace pinion {
 

@@ -1,7 +1,6 @@
 // pinion cpu: describes the machine: cores and their kinds, CPU features, kernel tables, teams, memory.
 #include "kernels/cpu.h"
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/sensors.h"

@@ -2,10 +2,7 @@
 // decodes many prompts in batches; each text is the same as without the others.
 #include <unistd.h>
 
-#include <cstdio>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "apps/cli/grammar_rules.h"
 #include "apps/cli/speculate.h"

@@ -1,8 +1,6 @@
 // pinion inspect: describes a model folder and the memory that it would take. Binds the tensors as loading does, but
 // packs no matrix: of these it reads the headers, scales and zeros, and some rows that may be ternary.
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "apps/commands.h"
 #include "engine/forward/kv_cache.h"

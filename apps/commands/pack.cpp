@@ -3,9 +3,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/output_file.h"

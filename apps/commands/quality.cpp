@@ -1,7 +1,6 @@
 // pinion quality: compares a model's predictions of a text in a quantised mode with those of mode none.
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "apps/commands.h"
 #include "engine/forward/probes.h"

@@ -3,10 +3,7 @@
 #include "engine/measure/tuning.h"
 #include "kernels/base/clock.h"
 
-#include <bit>
 #include <cerrno>
-#include <cstring>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "apps/bench/bench.h"

@@ -1,7 +1,6 @@
 // pinion get: downloads the files of a model's repository that a model folder needs.
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <tuple>
 
 #include "apps/commands.h"

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "kernels/base/error.h"

@@ -2,11 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/forward/probes.h"
-#include "engine/session/session.h"
-#include "kernels/base/clock.h"
 #include "kernels/base/text.h"
-#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

@@ -5,7 +5,6 @@
 #include "apps/cli/output_file.h"
 #include "apps/model/build.h"
 #include "kernels/base/hash.h"
-#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

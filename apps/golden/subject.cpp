@@ -1,14 +1,10 @@
 #include "apps/golden/golden.h"
 
-#include <chrono>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "apps/get/http.h"
-#include "engine/session/session.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/text.h"
-#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

@@ -2,11 +2,8 @@
 
 #include "apps/library/interface.h"
 #include "apps/model/build.h"
-#include "engine/forward/rope.h"
 #include "engine/session/session_image.h"
-#include "engine/team/team.h"
 #include "loader/checkpoint/model_folder.h"
-#include "loader/files/json.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {

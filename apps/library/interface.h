@@ -4,15 +4,9 @@
 
 #include <sched.h>
 
-#include <atomic>
-#include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
-#include <initializer_list>
-#include <mutex>
 #include <new>
-#include <thread>
 
 #include "apps/library/pinion.h"
 #include "apps/model/open.h"

@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <functional>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 

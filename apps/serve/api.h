@@ -1,18 +1,11 @@
 // Interface between HTTP and the endpoints: requests, replies, the route table, and the state that all endpoints share.
 #pragma once
 
-#include <algorithm>
-#include <span>
-#include <thread>
-#include <utility>
-
 #include "apps/cli/console.h"
 #include "apps/model/embedding.h"
 #include "apps/serve/inference_service.h"
-#include "loader/files/json.h"
 #include "tokenizer/grammar/grammar.h"
 #include "tokenizer/templates/chat_template.h"
-#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 

@@ -3,8 +3,6 @@
 // docs.cohere.com/reference/rerank).
 #include <nettle/base64.h>
 
-#include <numeric>
-
 #include "apps/cli/common.h"
 #include "apps/serve/request.h"
 

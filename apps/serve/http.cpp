@@ -1,13 +1,11 @@
 #include "apps/serve/http.h"
 
 #include <arpa/inet.h>
-#include <httplib.h>
 #include <nettle/memops.h>
 #include <sys/socket.h>
 
 #include <cctype>
 #include <charconv>
-#include <chrono>
 #include <cstdlib>
 #include <new>
 #include <system_error>

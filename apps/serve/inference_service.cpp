@@ -4,13 +4,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <new>
 
 #include "apps/cli/speculate.h"
 #include "engine/measure/bandwidth.h"
-#include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {

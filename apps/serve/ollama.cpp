@@ -1,9 +1,7 @@
 // /api/version, tags, show, pull, chat and generate: Ollama's API (github.com/ollama/ollama/blob/main/docs/api.md).
-#include <ctime>
 
 #include "apps/serve/conversation.h"
 #include "apps/serve/models.h"
-#include "kernels/base/clock.h"
 #include "kernels/base/text.h"
 #include "tokenizer/templates/fill_in.h"
 

@@ -3,7 +3,6 @@
 #include "apps/model/build.h"
 #include "apps/serve/conversation.h"
 #include "apps/serve/models.h"
-#include "engine/forward/rope.h"
 #include "engine/team/memory.h"
 
 namespace pinion {

@@ -1,5 +1,4 @@
 // Rules for the text of a reply: constraints of requests (request.h), and tool calls held to the request's tools.
-#include <chrono>
 
 #include "apps/cli/grammar_rules.h"
 #include "apps/serve/conversation.h"

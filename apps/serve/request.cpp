@@ -1,6 +1,5 @@
 #include "apps/serve/request.h"
 
-#include <ctime>
 #include <random>
 
 #include "apps/cli/common.h"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <future>
-#include <initializer_list>
 
 #include "apps/serve/api.h"
 

@@ -1,8 +1,6 @@
 // POST /v1/responses: the reply, whole or as events. GET and DELETE /v1/responses/ID, GET .../input_items: stored ones.
 #include "apps/serve/responses.h"
 
-#include <ctime>
-
 namespace pinion {
 namespace {
 

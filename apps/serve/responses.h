@@ -2,7 +2,6 @@
 #pragma once
 
 #include <list>
-#include <map>
 
 #include "apps/serve/conversation.h"
 

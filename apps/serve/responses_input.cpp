@@ -1,5 +1,4 @@
 // Reads requests of the Responses API: items become messages of the chat API, tools of other types functions.
-#include <ctime>
 
 #include "apps/serve/responses.h"
 

@@ -7,7 +7,6 @@
 #include "apps/commands.h"
 #include "apps/serve/http.h"
 #include "apps/serve/models.h"
-#include "engine/boards/exchange.h"
 
 namespace pinion {
 namespace {

@@ -4,12 +4,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"

@@ -1,8 +1,6 @@
 #include "engine/boards/exchange.h"
 
-#include <algorithm>
 #include <cstdlib>
-#include <string>
 
 #ifdef PINION_MPI
 #define OMPI_SKIP_MPICXX 1

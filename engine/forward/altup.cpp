@@ -1,10 +1,8 @@
 #include "engine/forward/altup.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "engine/forward/mlp.h"
-#include "kernels/half.h"
 #include "loader/checkpoint/number_formats.h"
 
 namespace pinion {

@@ -1,9 +1,6 @@
 // Inputs of layers beside the residual vector (Gemma 3n and 4): per-layer embeddings and AltUp.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "engine/forward/pass.h"
 
 namespace pinion {

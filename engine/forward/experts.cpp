@@ -1,11 +1,6 @@
 #include "engine/forward/experts.h"
 
-#include <algorithm>
-#include <array>
-#include <numeric>
-
 #include "engine/forward/mlp.h"
-#include "kernels/base/math.h"
 
 namespace pinion {
 namespace {

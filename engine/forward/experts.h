@@ -2,10 +2,6 @@
 // residual stream.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <vector>
-
 #include "engine/forward/pass.h"
 
 namespace pinion {

@@ -1,10 +1,6 @@
 #include "engine/forward/forward.h"
 
-#include <algorithm>
-
-#include "engine/forward/low_rank.h"
 #include "engine/forward/mlp.h"
-#include "kernels/half.h"
 #include "loader/checkpoint/number_formats.h"
 
 namespace pinion {

@@ -1,14 +1,10 @@
 // The forward pass: tokens and their caches in, logits out. All workers of a team run it together.
 #pragma once
 
-#include <cstdint>
-
 #include "engine/forward/altup.h"
 #include "engine/forward/attention.h"
 #include "engine/forward/experts.h"
-#include "engine/forward/pass.h"
 #include "engine/forward/recurrent_layers.h"
-#include "engine/team/team.h"
 
 namespace pinion {
 

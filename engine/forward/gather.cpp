@@ -1,12 +1,5 @@
 #include "engine/forward/pass.h"
 
-#include <algorithm>
-#include <cstddef>
-#include <limits>
-#include <span>
-
-#include "kernels/base/clock.h"
-
 namespace pinion {
 namespace {
 

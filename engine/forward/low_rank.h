@@ -2,9 +2,6 @@
 // Laurel (Gemma 3n), which adds a low-rank product to attention's output, and narrow vectors of recurrent layers.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "engine/forward/pass.h"
 
 namespace pinion {

@@ -1,8 +1,5 @@
 #include "engine/forward/matmul.h"
 
-#include <cstddef>
-#include <span>
-
 #include "kernels/base/math.h"
 
 namespace pinion {

@@ -1,12 +1,6 @@
 // Linear layers: the team prepares input rows once (normed, quantised, packed) for all matrices that share them.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <initializer_list>
-#include <span>
-#include <vector>
-
 #include "engine/model/model.h"
 #include "engine/team/team.h"
 #include "kernels/kernels.h"

@@ -1,6 +1,5 @@
 #include "engine/forward/mlp.h"
 
-#include <algorithm>
 #include <cmath>
 
 namespace pinion {

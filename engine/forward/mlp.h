@@ -2,8 +2,6 @@
 // 3n) subtracts a threshold, the row's mean plus a number of standard deviations, and sets negative results to zero.
 #pragma once
 
-#include <cstdint>
-
 #include "engine/forward/pass.h"
 
 namespace pinion {

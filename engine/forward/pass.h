@@ -2,20 +2,12 @@
 // are the tokens of one sequence or of many; a row's bits never depend on the other rows.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <vector>
-
 #include "engine/forward/candidates.h"
 #include "engine/forward/kv_cache.h"
-#include "engine/forward/matmul.h"
 #include "engine/forward/probes.h"
 #include "engine/forward/recurrent_state.h"
 #include "engine/forward/rope.h"
-#include "engine/model/model.h"
-#include "engine/team/team.h"
 #include "kernels/base/math.h"
-#include "kernels/kernels.h"
 
 namespace pinion {
 

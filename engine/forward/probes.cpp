@@ -1,6 +1,5 @@
 #include "engine/forward/probes.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "kernels/base/hash.h"

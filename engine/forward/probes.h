@@ -2,16 +2,7 @@
 // outliers in the inputs of matrices) and the second moments of these inputs, which calibration needs.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <vector>
-
 #include "engine/forward/matmul.h"
-#include "engine/model/layer_tensors.h"
-#include "engine/team/team.h"
 #include "kernels/base/clock.h"
 
 namespace pinion {

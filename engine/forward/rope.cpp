@@ -2,9 +2,7 @@
 // multiplied by the position in fp32: the rounding error grows with the position, so it must be the same.
 #include "engine/forward/rope.h"
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 #include "kernels/base/math.h"

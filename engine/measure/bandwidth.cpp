@@ -1,10 +1,7 @@
 // The measured loop is a plain streaming read with one xor per load.
 #include "engine/measure/bandwidth.h"
 
-#include <algorithm>
 #include <cstring>
-#include <string>
-#include <utility>
 
 #include "engine/measure/statistics.h"
 #include "engine/team/memory.h"

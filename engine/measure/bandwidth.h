@@ -1,10 +1,6 @@
 // Read bandwidth of a team, the roof of decode, and the cost of its barriers.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-#include <vector>
-
 #include "engine/team/team.h"
 #include "kernels/base/error.h"
 #include "loader/files/mapped_file.h"

@@ -1,7 +1,6 @@
 #include "engine/measure/tuning.h"
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <tuple>

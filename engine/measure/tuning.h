@@ -2,12 +2,6 @@
 // functions; the command in apps/ measures, and reads and writes the file.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "engine/team/topology.h"
 #include "kernels/base/error.h"
 

@@ -1,9 +1,6 @@
 // Adapters that were made for the other kind of file than the model's: GGUF adapters of folders, PEFT's of GGUF files.
-#include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
-#include "engine/model/layer_tensors.h"
 #include "engine/model/model.h"
 #include "kernels/base/text.h"
 #include "loader/checkpoint/number_formats.h"

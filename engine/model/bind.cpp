@@ -1,15 +1,6 @@
 // Binds the tensors of a checkpoint to the weights of a model, by the list in layer_tensors.h.
-#include <algorithm>
-#include <initializer_list>
-#include <map>
-#include <set>
-#include <span>
-#include <string>
 
 #include "engine/model/vector_reader.h"
-#include "kernels/base/text.h"
-#include "loader/checkpoint/number_formats.h"
-#include "loader/pack/pack.h"
 #include "loader/quant/stored_weights.h"
 
 namespace pinion {

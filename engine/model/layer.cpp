@@ -1,6 +1,5 @@
 #include "engine/model/model.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "kernels/base/math.h"

@@ -1,10 +1,6 @@
 #include "engine/model/load_options.h"
 
-#include <algorithm>
-
 #include "engine/model/layer_tensors.h"
-#include "loader/config/model_config.h"
-#include "loader/pack/quantize.h"
 #include "loader/quant/stored_weights.h"
 
 namespace pinion {

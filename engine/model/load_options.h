@@ -2,11 +2,9 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <set>
-#include <string>
 #include <string_view>
 #include <vector>
 

@@ -1,23 +1,8 @@
 // A model in memory: configuration, packed matrices, norm weights. Read-only once loaded.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
-
-#include "engine/boards/exchange.h"
 #include "engine/model/layer_tensors.h"
 #include "engine/model/load_options.h"
-#include "kernels/base/error.h"
-#include "kernels/layout.h"
-#include "loader/checkpoint/checkpoint.h"
-#include "loader/config/model_config.h"
-#include "loader/files/mapped_file.h"
 #include "loader/pack/pack_cache.h"
 
 namespace pinion {

@@ -1,19 +1,11 @@
 // Reads a checkpoint's vectors and small matrices into floats that the model owns.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
-#include <initializer_list>
-#include <memory>
-#include <set>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "engine/model/model.h"
 #include "kernels/base/math.h"
 #include "kernels/base/text.h"
-#include "kernels/half.h"
 #include "loader/checkpoint/number_formats.h"
 
 namespace pinion {

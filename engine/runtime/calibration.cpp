@@ -1,14 +1,9 @@
 #include "engine/runtime/load.h"
 
-#include <algorithm>
-#include <functional>
-#include <map>
-
 #include "engine/forward/probes.h"
 #include "engine/session/session.h"
 #include "engine/team/memory.h"
 #include "kernels/base/hash.h"
-#include "loader/pack/quantize.h"
 
 namespace pinion {
 namespace {

@@ -1,11 +1,8 @@
 #include "engine/runtime/follow.h"
 
-#include <algorithm>
 #include <cstdlib>
-#include <utility>
 
 #include "engine/measure/statistics.h"
-#include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {

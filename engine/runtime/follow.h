@@ -1,14 +1,7 @@
 // A board other than the first: loads its share of the model and executes the commands of the first board.
 #pragma once
 
-#include <map>
-#include <memory>
-#include <span>
-#include <vector>
-
 #include "engine/runtime/runtime.h"
-#include "engine/session/board_messages.h"
-#include "engine/session/pass_runner.h"
 
 namespace pinion {
 

@@ -4,23 +4,14 @@
 #include <sched.h>
 #include <signal.h>
 
-#include <algorithm>
-#include <cstdint>
 #include <exception>
-#include <filesystem>
-#include <map>
-#include <set>
-#include <span>
 #include <system_error>
 
-#include "engine/model/load_options.h"
 #include "engine/session/generation_config.h"
 #include "engine/team/memory.h"
 #include "kernels/base/clock.h"
-#include "kernels/layout.h"
 #include "loader/checkpoint/model_folder.h"
 #include "loader/gguf/gguf.h"
-#include "loader/pack/pack_cache.h"
 #include "loader/quant/stored_weights.h"
 
 namespace pinion {

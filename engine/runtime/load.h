@@ -1,12 +1,7 @@
 // Loads a model folder, or makes a model of random weights from the shapes in a config.json.
 #pragma once
 
-#include <cstddef>
-#include <memory>
-#include <span>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "engine/model/model.h"
 #include "engine/team/team.h"

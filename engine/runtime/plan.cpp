@@ -1,8 +1,6 @@
 #include "engine/runtime/plan.h"
 
-#include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 
 #include "engine/session/session.h"
 #include "kernels/base/text.h"

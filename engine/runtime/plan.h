@@ -1,10 +1,7 @@
 // The plan of a run: CPUs, prefill chunk and access pattern: the caller's choice, the tune file's, or the default.
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "engine/measure/tuning.h"
 #include "engine/team/topology.h"

@@ -1,10 +1,6 @@
 #include "engine/runtime/runtime.h"
 
-#include <algorithm>
-
-#include "engine/session/board_messages.h"
 #include "kernels/base/hash.h"
-#include "loader/config/model_config.h"
 #include "loader/gguf/gguf.h"
 #include "loader/gguf/gguf_folder.h"
 

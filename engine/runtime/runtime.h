@@ -9,19 +9,10 @@
 //   generate(*session, ...);                        // engine/session/session.h
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
-#include <thread>
-
 #include "engine/runtime/load.h"
 #include "engine/runtime/plan.h"
 #include "engine/session/scheduler.h"
 #include "engine/session/session.h"
-#include "engine/team/team.h"
-#include "kernels/base/error.h"
-#include "kernels/kernels.h"
 
 namespace pinion {
 

@@ -1,21 +1,8 @@
 // Models of random weights, generated in the packed form.
-#include <algorithm>
-#include <cstring>
-#include <iterator>
-#include <memory>
-#include <span>
-#include <vector>
 
-#include "engine/model/load_options.h"
-#include "engine/model/model.h"
 #include "engine/runtime/load.h"
 #include "engine/team/memory.h"
-#include "engine/team/team.h"
 #include "kernels/base/hash.h"
-#include "kernels/half.h"
-#include "loader/files/json.h"
-#include "loader/files/mapped_file.h"
-#include "loader/pack/pack.h"
 
 namespace pinion {
 namespace {

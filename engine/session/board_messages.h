@@ -1,14 +1,8 @@
 // The messages from board 0 to the others, as bytes. All boards run the same build, so readers validate nothing.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <span>
-#include <string>
 #include <type_traits>
-#include <vector>
 
 #include "engine/boards/exchange.h"
 #include "engine/forward/pass.h"

@@ -1,10 +1,6 @@
 #include "engine/session/continuation.h"
 
-#include <algorithm>
 #include <iterator>
-#include <limits>
-#include <string>
-#include <utility>
 
 #include "kernels/base/hash.h"
 

@@ -1,15 +1,10 @@
 // The continuation of one prompt, token by token: the state shared by generate() and the scheduler.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <span>
-#include <vector>
 
 #include "engine/session/sampler.h"
-#include "kernels/base/error.h"
 #include "kernels/base/workers.h"
 #include "loader/config/model_config.h"
 

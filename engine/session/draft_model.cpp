@@ -1,10 +1,8 @@
 #include "engine/session/speculation.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "engine/session/session.h"
-#include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {

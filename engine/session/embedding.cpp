@@ -1,9 +1,6 @@
 #include "engine/session/embedding.h"
 
-#include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "engine/forward/pass.h"
@@ -11,7 +8,6 @@
 #include "kernels/base/math.h"
 #include "loader/checkpoint/model_folder.h"
 #include "loader/checkpoint/number_formats.h"
-#include "loader/files/json.h"
 #include "loader/gguf/gguf.h"
 #include "loader/gguf/gguf_folder.h"
 

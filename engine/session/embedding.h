@@ -2,12 +2,6 @@
 // 6.2 describe it (modules.json and the folders that it names), or by the score head of a classifier of transformers.
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "engine/model/model.h"
 
 namespace pinion {

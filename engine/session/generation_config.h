@@ -1,10 +1,8 @@
 // Options of the sampler, and their defaults from generation_config.json.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 

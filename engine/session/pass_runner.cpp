@@ -1,8 +1,5 @@
 #include "engine/session/pass_runner.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "engine/team/memory.h"
 
 namespace pinion {

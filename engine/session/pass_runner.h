@@ -1,20 +1,8 @@
 // Sequences, and the passes that evaluate tokens of one or many of them.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "engine/forward/forward.h"
-#include "engine/forward/kv_cache.h"
-#include "engine/forward/recurrent_state.h"
-#include "engine/forward/rope.h"
-#include "engine/model/model.h"
 #include "engine/session/board_messages.h"
-#include "engine/team/team.h"
-#include "kernels/kernels.h"
-#include "loader/config/model_config.h"
 
 namespace pinion {
 

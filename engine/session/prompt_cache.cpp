@@ -4,18 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstring>
-#include <string_view>
 #include <system_error>
 
 #include "kernels/base/hash.h"
 #include "kernels/base/text.h"
-#include "loader/files/mapped_file.h"
 #include "loader/gguf/gguf_folder.h"
-#include "loader/pack/pack_cache.h"
 
 namespace pinion {
 namespace {

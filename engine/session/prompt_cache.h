@@ -10,26 +10,13 @@
 // re-read of tokens.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
-#include <cstddef>
-#include <cstdint>
 #include <deque>
-#include <filesystem>
-#include <functional>
-#include <map>
-#include <memory>
 #include <mutex>
-#include <optional>
-#include <span>
 #include <stop_token>
-#include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "engine/session/pass_runner.h"
-#include "kernels/base/error.h"
 
 namespace pinion {
 

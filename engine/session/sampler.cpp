@@ -2,12 +2,10 @@
 #include "engine/session/sampler.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <ranges>
-#include <utility>
 
 #include "kernels/base/hash.h"
 #include "kernels/base/math.h"

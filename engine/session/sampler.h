@@ -2,10 +2,6 @@
 // every machine (counter-based generator, own exp and log, fixed order of sums, ties go to the lower id).
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <vector>
-
 #include "engine/forward/candidates.h"
 #include "engine/session/generation_config.h"
 

@@ -1,10 +1,5 @@
 #include "engine/session/scheduler.h"
 
-#include <algorithm>
-#include <chrono>
-#include <thread>
-
-#include "engine/forward/rope.h"
 #include "engine/team/memory.h"
 
 namespace pinion {

@@ -5,18 +5,8 @@
 // Not thread-safe: the caller serialises submit(), cancel() and step().
 #pragma once
 
-#include <cstdint>
-#include <deque>
-#include <functional>
-#include <memory>
-#include <utility>
-#include <vector>
-
-#include "engine/session/continuation.h"
-#include "engine/session/pass_runner.h"
 #include "engine/session/prompt_cache.h"
 #include "engine/session/speculation.h"
-#include "kernels/base/clock.h"
 
 namespace pinion {
 

@@ -1,8 +1,5 @@
 // Memory of the scheduler's requests: cached prefixes are evicted first, then the last admitted request is preempted.
-#include <algorithm>
-#include <utility>
 
-#include "engine/forward/rope.h"
 #include "engine/session/scheduler.h"
 
 namespace pinion {

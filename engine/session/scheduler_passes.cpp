@@ -1,10 +1,5 @@
-#include <algorithm>
-#include <limits>
-#include <utility>
 
-#include "engine/forward/rope.h"
 #include "engine/session/scheduler.h"
-#include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {

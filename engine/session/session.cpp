@@ -1,11 +1,6 @@
 #include "engine/session/session.h"
 
-#include <algorithm>
-#include <utility>
-
-#include "engine/forward/probes.h"
 #include "engine/team/memory.h"
-#include "kernels/base/math.h"
 
 namespace pinion {
 namespace {

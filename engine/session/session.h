@@ -2,15 +2,6 @@
 // one request, which continues the session's sequence and leaves it in place.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <span>
-#include <vector>
-
-#include "engine/session/continuation.h"
-#include "engine/session/pass_runner.h"
 #include "engine/session/scheduler.h"
 
 namespace pinion {

@@ -1,10 +1,5 @@
 #include "engine/session/session_image.h"
 
-#include <algorithm>
-#include <cstring>
-#include <iterator>
-
-#include "engine/forward/rope.h"
 #include "kernels/base/hash.h"
 
 namespace pinion {

@@ -10,13 +10,7 @@
 // Length, shapes and a checksum are checked first. The checksum detects damage; it is no signature.
 #pragma once
 
-#include <cstddef>
-#include <memory>
-#include <span>
-#include <vector>
-
 #include "engine/session/session.h"
-#include "kernels/base/error.h"
 
 namespace pinion {
 

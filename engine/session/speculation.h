@@ -3,17 +3,8 @@
 // changes. Drafts come from the text, from a smaller model with the same vocabulary, or from the model's MTP layer.
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <span>
-#include <vector>
-
 #include "engine/session/continuation.h"
 #include "engine/session/drafts.h"
-#include "engine/session/sampler.h"
-#include "kernels/base/error.h"
-#include "loader/config/model_config.h"
 
 namespace pinion {
 

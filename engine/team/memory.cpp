@@ -9,7 +9,6 @@
 #include <fstream>
 #include <limits>
 #include <span>
-#include <utility>
 
 namespace pinion {
 namespace {

@@ -10,13 +10,11 @@
 
 #include <bit>
 #include <cmath>
-#include <ctime>
 #include <exception>
 #include <latch>
 #include <limits>
 #include <new>
 #include <numeric>
-#include <string>
 #include <system_error>
 #include <thread>
 

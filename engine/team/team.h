@@ -11,14 +11,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
-#include <cstdint>
 #include <memory>
-#include <span>
-#include <vector>
 
 #include "engine/team/straggler_filter.h"
 #include "engine/team/topology.h"
-#include "kernels/base/error.h"
 #include "kernels/base/workers.h"
 
 namespace pinion {

@@ -1,9 +1,7 @@
 // The cores of a machine, their kinds and shared SME units, and the team that suits them.
 #pragma once
 
-#include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 

@@ -1,13 +1,9 @@
 #include "kernels/ops/gemm.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <limits>
-#include <optional>
-#include <string>
-#include <utility>
 
 #include "kernels/cpu.h"
 #include "kernels/ops/operands.h"

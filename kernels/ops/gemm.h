@@ -12,10 +12,6 @@
 // would need row sums in the epilogue, which no table computes.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-
 #include "kernels/base/error.h"
 #include "kernels/base/workers.h"
 #include "kernels/half.h"

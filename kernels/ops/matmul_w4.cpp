@@ -1,11 +1,8 @@
 #include "kernels/ops/matmul_w4.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <string>
 
-#include "kernels/ops/gemm.h"
 #include "kernels/ops/operands.h"
 #include "kernels/ops/tiles.h"
 

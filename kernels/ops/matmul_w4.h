@@ -12,9 +12,6 @@
 // one panel at a time, whereas the engine reads several side by side (lanes/streams.h).
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
 #include "kernels/base/error.h"
 #include "kernels/base/workers.h"
 #include "kernels/half.h"

@@ -2,14 +2,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <optional>
-#include <string>
 
-#include "kernels/base/error.h"
-#include "kernels/half.h"
-#include "kernels/kernels.h"
 #include "kernels/ops/gemm.h"
 
 namespace pinion {

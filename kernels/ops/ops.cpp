@@ -1,11 +1,8 @@
 #include "kernels/ops/ops.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <initializer_list>
-#include <string>
-#include <utility>
 
 #include "kernels/ops/operands.h"
 

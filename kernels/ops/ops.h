@@ -6,9 +6,6 @@
 // those truncate to bf16.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
 #include <type_traits>
 
 #include "kernels/base/error.h"

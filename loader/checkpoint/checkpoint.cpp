@@ -1,6 +1,5 @@
 #include "loader/checkpoint/checkpoint.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "loader/checkpoint/model_folder.h"

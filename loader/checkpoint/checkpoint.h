@@ -1,18 +1,8 @@
 // The weights of a folder, by name: a safetensors file, or shards with an index, which decides between duplicates.
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
-#include <initializer_list>
-#include <map>
 #include <set>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
-#include "kernels/base/error.h"
 #include "loader/checkpoint/safetensors.h"
 #include "loader/files/mapped_file.h"
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <system_error>
-#include <vector>
 
 #include "loader/files/hints.h"
 #include "loader/files/mapped_file.h"

@@ -1,8 +1,6 @@
 #include "loader/checkpoint/number_formats.h"
 
 #include <cstring>
-#include <limits>
-#include <span>
 
 #include "kernels/half.h"
 #include "kernels/kernels.h"

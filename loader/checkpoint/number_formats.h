@@ -3,8 +3,6 @@
 #pragma once
 
 #include <bit>
-#include <cstddef>
-#include <cstdint>
 
 #include "loader/checkpoint/safetensors.h"
 

@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <map>
 #include <numeric>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 

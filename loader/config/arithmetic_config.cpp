@@ -1,10 +1,7 @@
-#include <bit>
 #include <cmath>
-#include <initializer_list>
 
 #include "kernels/base/math.h"
 #include "kernels/half.h"
-#include "kernels/layout.h"
 #include "loader/config/config_parts.h"
 
 namespace pinion {

@@ -4,14 +4,9 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "configs/families.h"
 #include "loader/config/model_config.h"
-#include "loader/files/json.h"
 
 namespace pinion {
 

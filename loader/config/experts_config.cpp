@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "kernels/layout.h"
-
 namespace pinion {
 namespace {
 

@@ -2,9 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "kernels/layout.h"
 #include "loader/config/config_parts.h"
-#include "loader/files/json.h"
 #include "loader/gguf/gguf_folder.h"
 
 namespace pinion {

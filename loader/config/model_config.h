@@ -2,16 +2,6 @@
 // Fields of config.json that nothing here reads are errors if transformers reads them for the family, else ignored.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <filesystem>
-#include <functional>
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "kernels/base/error.h"
 #include "kernels/kernels.h"
 #include "loader/checkpoint/checkpoint.h"

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "kernels/base/error.h"

@@ -4,7 +4,6 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <type_traits>
-#include <utility>
 
 #include "kernels/base/text.h"
 #include "loader/files/hints.h"

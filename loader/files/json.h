@@ -2,13 +2,11 @@
 // nlohmann/json's parser; no exception leaves it.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 

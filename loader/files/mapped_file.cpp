@@ -14,7 +14,6 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
-#include <utility>
 
 namespace pinion {
 namespace {

@@ -3,12 +3,10 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <ctime>
 #include <filesystem>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "kernels/base/error.h"

@@ -1,14 +1,11 @@
 #include "loader/gguf/gguf.h"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <iterator>
-#include <limits>
 #include <set>
 #include <type_traits>
-#include <utility>
 
 #include "kernels/base/text.h"
 #include "kernels/base/utf8.h"

@@ -2,15 +2,7 @@
 // metadata by key, the names and shapes of tensors, their data.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "kernels/base/error.h"
 #include "kernels/layout.h"

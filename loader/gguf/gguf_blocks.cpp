@@ -2,15 +2,10 @@
 // fp32, and a minimum is added last.
 #include "loader/gguf/gguf.h"
 
-#include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <iterator>
-#include <optional>
-#include <span>
 
-#include "kernels/half.h"
 #include "loader/checkpoint/number_formats.h"
 
 namespace pinion {

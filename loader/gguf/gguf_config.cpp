@@ -1,6 +1,5 @@
 #include "loader/gguf/gguf_folder.h"
 
-#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <set>

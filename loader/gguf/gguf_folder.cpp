@@ -2,7 +2,6 @@
 
 #include <fnmatch.h>
 
-#include <algorithm>
 #include <mutex>
 
 #include "kernels/base/text.h"

@@ -2,13 +2,7 @@
 // that configs, tokenizers and chat templates have one reader.
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
 #include <map>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "kernels/base/error.h"
 #include "loader/files/json.h"

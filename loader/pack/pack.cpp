@@ -1,13 +1,11 @@
 #include "loader/pack/pack.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <thread>
 
 #include "kernels/base/clock.h"
 #include "kernels/base/text.h"
-#include "kernels/half.h"
 #include "loader/checkpoint/number_formats.h"
 #include "loader/files/mapped_file.h"
 

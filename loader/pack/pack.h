@@ -1,17 +1,7 @@
 // Weights into the packed layout of kernels/layout.h, quantised on the way, by all workers.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <span>
-#include <string>
-#include <vector>
-
-#include "kernels/base/error.h"
 #include "kernels/base/workers.h"
-#include "kernels/layout.h"
-#include "loader/checkpoint/safetensors.h"
 #include "loader/pack/quantize.h"
 
 namespace pinion {

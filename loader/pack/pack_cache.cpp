@@ -5,10 +5,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>

@@ -8,18 +8,6 @@
 // are on the disk before the file gets its name.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <ctime>
-#include <filesystem>
-#include <functional>
-#include <map>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include "kernels/base/error.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/files/mapped_file.h"
 #include "loader/pack/pack.h"

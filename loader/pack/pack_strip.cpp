@@ -1,6 +1,5 @@
 #include "loader/pack/pack.h"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>

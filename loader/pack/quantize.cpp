@@ -1,8 +1,6 @@
 #include "loader/pack/quantize.h"
 
-#include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 

@@ -2,10 +2,6 @@
 // optionally with error feedback; w2 for weights that are ternary already.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <vector>
-
 #include "kernels/half.h"
 #include "kernels/layout.h"
 #include "loader/checkpoint/safetensors.h"

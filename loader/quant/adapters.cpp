@@ -1,14 +1,11 @@
 #include "loader/quant/stored_weights.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "configs/families.h"
 #include "loader/checkpoint/model_folder.h"
-#include "loader/files/json.h"
 #include "loader/gguf/gguf.h"
 #include "loader/gguf/gguf_folder.h"
 

@@ -3,7 +3,6 @@
 // [rows][groups], NaN if ambiguous. `first` counts rows of the stored matrix.
 #include "loader/quant/stored_weights.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <iterator>

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "configs/families.h"
 #include "kernels/layout.h"

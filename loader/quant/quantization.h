@@ -4,11 +4,7 @@
 // method and every setting that would change the numbers. stored_weights.h describes the tensors.
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "kernels/base/error.h"
 #include "loader/files/json.h"

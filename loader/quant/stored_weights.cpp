@@ -1,11 +1,8 @@
 #include "loader/quant/stored_weights.h"
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "loader/checkpoint/number_formats.h"
-#include "loader/files/mapped_file.h"
 #include "loader/gguf/gguf.h"
 
 namespace pinion {

@@ -20,16 +20,8 @@
 // Words and bytes hold their first code in the lowest bits. Scales are BF16, F16 or F32 unless stated otherwise.
 #pragma once
 
-#include <cstdint>
 #include <cstring>
-#include <initializer_list>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include "kernels/base/error.h"
 #include "kernels/layout.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/pack/pack.h"

@@ -3,11 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "tokenizer/tokens/tokenizer.h"
 

@@ -5,12 +5,8 @@
 #include <functional>
 #include <initializer_list>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "tokenizer/answers/json_scanner.h"
 #include "tokenizer/answers/tool_calls.h"

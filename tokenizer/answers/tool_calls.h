@@ -9,9 +9,6 @@
 #include <cstddef>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "tokenizer/answers/tool_formats.h"
 

@@ -2,13 +2,7 @@
 // automata over the bytes of tokens (Dong et al. 2024, arXiv:2411.15100). Only this folder uses the library.
 #pragma once
 
-#include <cstdint>
-#include <limits>
-#include <memory>
 #include <mutex>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "kernels/base/error.h"
 #include "tokenizer/tokens/tokenizer.h"

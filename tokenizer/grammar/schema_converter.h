@@ -5,7 +5,6 @@
 #include <deque>
 #include <map>
 #include <set>
-#include <vector>
 
 #include "tokenizer/grammar/sources.h"
 

@@ -7,7 +7,6 @@
 #include "tokenizer/answers/json_scanner.h"
 #include "tokenizer/grammar/hooks.h"
 #include "tokenizer/grammar/schema_converter.h"
-#include "tokenizer/grammar/sources.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {

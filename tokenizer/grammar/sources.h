@@ -3,12 +3,7 @@
 #pragma once
 
 #include <functional>
-#include <limits>
 #include <nlohmann/json_fwd.hpp>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "kernels/base/error.h"
 #include "tokenizer/answers/tool_formats.h"

@@ -1,13 +1,8 @@
 // Renders a conversation into the prompt format of the model, by the Jinja template of its folder.
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "kernels/base/error.h"
 #include "tokenizer/tokens/tokenizer.h"

@@ -2,10 +2,6 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "kernels/base/error.h"
 #include "tokenizer/tokens/tokenizer.h"

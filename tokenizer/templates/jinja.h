@@ -4,7 +4,6 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 #include <string_view>
 
 #include "kernels/base/error.h"

@@ -25,7 +25,6 @@
 #include <csignal>
 #include <cstddef>
 #include <cstring>
-#include <ctime>
 #include <exception>
 #include <fstream>
 #include <new>

@@ -1,9 +1,7 @@
 // Runs untrusted code in a child process with limits on time and memory, without files, communication and programs.
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <string>
 
 #include "kernels/base/error.h"
 

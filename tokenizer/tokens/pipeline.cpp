@@ -1,7 +1,6 @@
 // The semantics, including corner cases, are those of Hugging Face's tokenizers library.
 #include "tokenizer/tokens/pipeline.h"
 
-#include <span>
 #include <tuple>
 
 #include "kernels/base/text.h"

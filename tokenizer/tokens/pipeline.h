@@ -2,14 +2,8 @@
 // list is flat (a Sequence is replaced by its members); one component of the file may become several steps.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "kernels/base/error.h"
 #include "tokenizer/tokens/regex.h"
 #include "tokenizer/tokens/unicode.h"
 

@@ -1,7 +1,6 @@
 // Reads tiktoken's byte-level BPE by rank: Mistral's tekken.json, and the tokenizer.model of Llama 3, a list of lines
 // "BASE64 RANK". The files list no merges: two tokens merge if their joined bytes are a token, the lowest rank first.
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
 

@@ -4,7 +4,6 @@
 
 #include "kernels/base/text.h"
 #include "tokenizer/tokens/tokenizer_internal.h"
-#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {

@@ -1,11 +1,6 @@
 // The small files beside a tokenizer: tokenizer_config.json, special_tokens_map.json, added_tokens.json.
 #pragma once
 
-#include <filesystem>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "kernels/base/error.h"
 #include "loader/files/json.h"
 #include "tokenizer/tokens/added_tokens.h"

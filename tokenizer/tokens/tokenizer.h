@@ -2,15 +2,11 @@
 // tokenizer.model, which is sentencepiece's or Llama 3's. A Tokenizer is immutable; all functions are thread-safe.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "kernels/base/error.h"
 #include "tokenizer/tokens/added_tokens.h"

@@ -1,18 +1,8 @@
 // The members of Tokenizer and the loaders that fill them. Only for files of this folder and their tests.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <unordered_map>
-#include <vector>
 
-#include "kernels/base/error.h"
-#include "loader/files/json.h"
-#include "tokenizer/tokens/added_tokens.h"
 #include "tokenizer/tokens/bpe.h"
 #include "tokenizer/tokens/pipeline.h"
 #include "tokenizer/tokens/settings.h"

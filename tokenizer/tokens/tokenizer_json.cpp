@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "configs/families.h"
-#include "loader/files/json.h"
 #include "tokenizer/tokens/tokenizer_internal.h"
 
 namespace pinion {

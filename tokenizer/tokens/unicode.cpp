@@ -3,9 +3,7 @@
 
 #include <utf8proc.h>
 
-#include <algorithm>
 #include <array>
-#include <cstdint>
 #include <iterator>
 #include <tuple>
 #include <utility>

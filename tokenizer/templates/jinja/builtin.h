@@ -2,13 +2,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <iterator>
-#include <optional>
 #include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "tokenizer/templates/jinja/value.h"
 

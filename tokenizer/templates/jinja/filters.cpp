@@ -1,5 +1,4 @@
 // Filters on text and numbers, then on lists, mappings and other iterables. See builtin.h.
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 

@@ -2,12 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
-#include <memory>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "tokenizer/templates/jinja/value.h"
 
