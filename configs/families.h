@@ -166,16 +166,15 @@ namespace pinion {
 //   state_gate, state_in_gate    (in modules) rg_lru: the tensors NAME_weight and NAME_bias are the gates of decays and
 //                                of values
 //   recurrent_norm, recurrent_mlp_norm    (in modules) norms before the branches of recurrent layers, which then lack
-//                                attention_out_norm and mlp_out_norm
+//                                attention_norm, attention_out_norm and mlp_out_norm
 //   state_q, state_k, state_v    (in modules) matrices in place of state_qkv. A second "{}" in the name of state_conv
 //                                stands for q, k and v, which then have a tensor each
 //
-//   blocks                       Zamba: attention and an mlp before a recurrence (the layer type hybrid) are a block,
-//   which
-//                                reads the embedding, too. `count` blocks (FIELD) are used in turn; the file has them
-//                                in the layers of their first use. block, recurrence, layer: prefixes of names; names
-//                                with the second become names with the third. changes: modules with low-rank changes
-//                                of each use ("{}" in the key) -> modules that they change
+//   blocks                       Zamba: attention and an mlp before a recurrence (the layer type hybrid) are a block
+//                                that reads the embedding, too. `count` blocks (FIELD) are used in turn; the file has
+//                                them in the layers of their first use. block, recurrence, layer: prefixes of names;
+//                                names with the second become names with the third. changes: modules with low-rank
+//                                changes of each use ("{}" in the key) -> modules that they change
 //   block_out                    (in modules) the last matrix of a block
 //
 // Other parts:
