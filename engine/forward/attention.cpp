@@ -1,14 +1,12 @@
 #include "engine/forward/attention.h"
 
 #include <algorithm>
-#include <initializer_list>
-#include <set>
 
 namespace pinion {
 namespace {
 
-// Query rows of one task: a multiple of the kernels' tiles of 2, 4, 5 or 6 rows.
-constexpr int64_t kAttentionRows = 60;
+// Heads of one task of a single token if all share a kv head.
+constexpr int64_t kLatentHeads = 8;
 
 int64_t chunk_of(int64_t position) { return position / kAttentionChunk; }
 
@@ -36,9 +34,9 @@ int64_t model_kv_head(const Pass& p, const Layer& layer, int64_t index) {
   return cache_shape(p, layer).first_kv_head + index;
 }
 
-// The columns of the heads' outputs (the input of o), divided among boards by kv head.
+// The columns of the heads' outputs (the input of o), divided among boards by head.
 Division attended_columns(const Layer& layer) {
-  return {layer.heads * layer.value_dim, layer.group() * layer.value_dim};
+  return {layer.attended(), layer.attended() / layer.heads * (layer.is_latent() ? 1 : layer.group())};
 }
 
 // Norms whole rows of q and k in place (QkNorm::all_heads).
@@ -103,12 +101,19 @@ const float* balance_of_head(const std::vector<float>& balance, int64_t kv_head,
   return balance.empty() ? nullptr : balance.data() + kv_head * head_dim;
 }
 
-// Prepares a query for the kernels.
+// Prepares a query for the kernels. With latent attention, the elements behind the rotated ones are in s.queries.
 void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
   const KvType type = cache_shape(p, layer).type;
   const int64_t d = cache_shape(p, layer).head_dim;
-  norm_and_rope(p, layer, query_of(p, s, layer, row, head), layer[VectorRole::q_norm], head, row, out);
+  const float* query = query_of(p, s, layer, row, head);
+  if (layer.is_latent()) {
+    const RowRange own = own_heads(p.model, layer);
+    const float* projected = s.queries.data() + (row * own.count + head - own.first) * d;
+    if (projected != out) std::copy_n(projected, layer.head_dim, out);
+    query = std::copy_n(query, c.latent.rope_dims, out) - c.latent.rope_dims;
+  }
+  norm_and_rope(p, layer, query, layer[VectorRole::q_norm], head, row, out);
   const float rope_scale = layer.rope == kNoRope ? 1.0f : p.activations.angles[layer.rope].query_scale[row];
   float scale = rope_scale * c.score_scale;
   if (type == KvType::q8) {
@@ -121,12 +126,17 @@ void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, in
   make_query_row(p.kernels, out, d, scale, type);
 }
 
-// A key after norm and rope. In latent attention its first elements are shared by all heads.
+// A key after norm and rope.
 void make_key(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t kv_head, float* out) {
   const ModelConfig& c = p.model.config;
-  const int64_t shared = c.latent.rope_dims, separate = layer.head_dim - shared;
-  std::copy_n(s.latents.k_rope.data() + row * shared, shared, out);
-  std::copy_n(s.k.data() + (row * layer.kv_heads + kv_head) * separate, separate, out + shared);
+  if (layer.is_latent()) {
+    const int64_t rank = c.latent.rank, turned = c.latent.rope_dims;
+    std::copy_n(s.latents.k_rope.data() + row * turned, turned, out);
+    const float* norm = layer[VectorRole::latent_kv_norm].weight;
+    p.kernels.rms_norm(s.latents.kv.data() + row * rank, norm, rank, c.latent.norm_eps, out + turned);
+  } else {
+    std::copy_n(s.k.data() + (row * layer.kv_heads + kv_head) * layer.head_dim, layer.head_dim, out);
+  }
   norm_and_rope(p, layer, out, layer[VectorRole::k_norm], kv_head, row, out);
 }
 
@@ -140,7 +150,8 @@ void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, co
   float *key = local->key.data(), *value = local->value.data();
   make_key(p, s, layer, row, kv_head, key);
   const std::vector<float>& from = layer.values_are_keys ? s.k : s.v;
-  std::copy_n(from.data() + (row * layer.kv_heads + kv_head) * values, values, value);
+  std::copy_n(layer.is_latent() ? key + c.latent.rope_dims : from.data() + (row * layer.kv_heads + kv_head) * values,
+              values, value);
   if (layer.v_norm) p.kernels.rms_norm(value, layer.v_norm, values, c.norm_eps, value);
   if (cache_shape(p, layer).type != KvType::q8) {
     const bool is_last = token + 1 == segment.size();
@@ -195,25 +206,48 @@ void finish_heads(const Pass& p, AttentionScratch& s, const Layer& layer, int64_
   }
 }
 
-// Attention of a single token, by kv head and chunk. The last chunk's task writes the token's key and value first.
+// Projects what the heads attended to, and gathers the heads' outputs of all boards.
+void finish_attended(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
+  float* attended = p.activations.attended.data();
+  const int64_t rank = layer.value_dim, values = layer.latent_values, all = layer.heads;
+  if (layer.is_latent()) {
+    const RowRange own = own_heads(p.model, layer);
+    project_heads(worker, p, layer, Stage::v_latent, MatrixRole::latent_v, own,
+                  {s.latents.attended.data() + own.first * rank, rank, all * rank},
+                  {attended + own.first * values, values, all * values});
+  }
+  begin_stage(worker, p, Stage::o_input);
+  gather(worker, p, attended, p.rows, attended_columns(layer));
+}
+
+// The destination of attention [M][heads][value_dim].
+float* attended_rows(const Pass& p, AttentionScratch& s, const Layer& layer) {
+  return layer.is_latent() ? s.latents.attended.data() : p.activations.attended.data();
+}
+
+// Attention of a single token, by chunk and kv head, or with latent attention, which has written the key and value
+// before, some heads. Else the last chunk's task writes the token's key and value first.
 Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   const ModelConfig& c = p.model.config;
   LocalAttentionScratch& local = s.workers[worker.index];
   const Segment& segment = p.segments.front();
   const int64_t position = segment.position;
-  const int64_t d = segment.cache->layer(layer.slot).head_dim, group = layer.group();
+  const int64_t d = segment.cache->layer(layer.slot).head_dim;
   const int64_t first_chunk = chunk_of(layer.first_seen(position));
   const int64_t chunks = chunk_of(position) - first_chunk + 1;
 
   std::fill(local.has_queries.begin(), local.has_queries.end(), false);
-  const int64_t kv_heads = cache_shape(p, layer).kv_heads;
-  worker.for_each(kv_heads * chunks, [&](int64_t task) {
-    const int64_t kv_head = model_kv_head(p, layer, task % kv_heads);
-    const int64_t chunk = first_chunk + task / kv_heads;
-    if (chunk == chunk_of(position) && layer.owns_kv()) cache_head(p, s, layer, segment, 0, kv_head, &local);
-    const int64_t begin = kv_head * group, end = begin + group;
-    if (!local.has_queries[kv_head]) {
-      local.has_queries[kv_head] = true;
+  const RowRange own = own_heads(p.model, layer);
+  const int64_t at_once = layer.is_latent() ? kLatentHeads : layer.group();
+  const int64_t parts = (own.count + at_once - 1) / at_once;
+  worker.for_each(parts * chunks, [&](int64_t task) {
+    const int64_t part = task % parts, chunk = first_chunk + task / parts;
+    const int64_t begin = own.first + part * at_once, end = std::min(own.first + own.count, begin + at_once);
+    const int64_t kv_head = begin / layer.group();
+    const bool writes = layer.owns_kv() && !layer.is_latent() && chunk == chunk_of(position);
+    if (writes) cache_head(p, s, layer, segment, 0, kv_head, &local);
+    if (!local.has_queries[part]) {
+      local.has_queries[part] = true;
       for (int64_t head = begin; head < end; ++head) make_query(p, s, layer, 0, head, local.q.data() + head * d);
     }
     const AttentionChunk keys_and_values = segment.cache->chunk(chunk, layer.slot, kv_head, c.score_cap);
@@ -230,16 +264,17 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
   const Division columns = attended_columns(layer);
   float* attended = p.activations.attended.data();
   const Multiplier m = begin_stage(worker, p, Stage::o_input);
-  if (p.model.exchange) {
-    worker.for_each(kv_heads, [&](int64_t task) {
-      const int64_t kv_head = model_kv_head(p, layer, task);
-      finish_heads(p, s, layer, chunks, kv_head * group, group, &local, attended + kv_head * columns.unit);
+  const bool is_shared = p.model.exchange || layer.is_latent();  // else every worker merges the chunks of all heads
+  if (is_shared) {
+    worker.for_each(own.count, [&](int64_t i) {
+      const int64_t head = own.first + i;
+      finish_heads(p, s, layer, chunks, head, 1, &local, attended_rows(p, s, layer) + head * layer.value_dim);
     });
     worker.barrier();
-    gather(worker, p, attended, 1, columns);
+    finish_attended(worker, p, s, layer);
   }
   return prepare(m, 1, columns.count, forms_of(layer, {Stage::o}), [&](int64_t, int64_t, float* out) {
-    if (p.model.exchange) return normed_rows(p, layer[VectorRole::o_norm], attended, 1, columns.count, out);
+    if (is_shared) return normed_rows(p, layer[VectorRole::o_norm], attended, 1, columns.count, out);
     finish_heads(p, s, layer, chunks, 0, layer.heads, &local, out);
     return normed_rows(p, layer[VectorRole::o_norm], out, 1, columns.count, out);
   });
@@ -247,7 +282,7 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
 
 // The queries of a kv head from a query row of the pass on.
 float* queries_at(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t kv_head, int64_t query_row) {
-  const int64_t group = layer.group();
+  const int64_t group = heads_of(p.model, layer, kv_head).count;
   return s.queries.data() + (kv_head * p.rows * group + query_row) * cache_shape(p, layer).head_dim;
 }
 
@@ -256,7 +291,8 @@ void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t
                  LocalAttentionScratch* local) {
   const ModelConfig& c = p.model.config;
   const Segment& segment = p.segments[range.segment];
-  const int64_t d = segment.cache->layer(layer.slot).head_dim, group = layer.group();
+  const RowRange heads = heads_of(p.model, layer, kv_head);
+  const int64_t d = segment.cache->layer(layer.slot).head_dim, group = heads.count;
   const int64_t first = range.first, last = range.first + range.count;
   const float* q = queries_at(p, s, layer, kv_head, segment.row * group);
   const auto position = [&](int64_t row) { return segment.position + row / group; };
@@ -272,7 +308,7 @@ void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t
     while (chunk_of(layer.first_seen(position(to - 1))) > chunk) --to;
     AttentionSpan spans[kAttentionRows];
     for (int64_t row = from; row < to; ++row) {
-      spans[row - from] = span_in(p, layer, position(row), end(row), chunk, kv_head * group + row % group);
+      spans[row - from] = span_in(p, layer, position(row), end(row), chunk, heads.first + row % group);
     }
     attend_chunk(p.kernels, segment.cache->chunk(chunk, layer.slot, kv_head, c.score_cap), q + from * d, to - from,
                  spans, local->scores.data(), local->next.from(0, d));
@@ -283,15 +319,10 @@ void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t
     local->state.copy(first_new - first, local->next, first_new - from, to - first_new, d);
   }
   for (int64_t row = first; row < last; ++row) {
-    const int64_t pass_row = segment.row + row / group, head = kv_head * group + row % group;
+    const int64_t pass_row = segment.row + row / group, head = heads.first + row % group;
     write_head(p, s, layer, local, local->state.from(row - first, d), pass_row, head,
-               p.activations.attended.data() + (pass_row * layer.heads + head) * layer.value_dim);
+               attended_rows(p, s, layer) + (pass_row * layer.heads + head) * layer.value_dim);
   }
-}
-
-// True for the key group of the first kCentred positions of a chunk.
-bool begins_chunk(const Segment& segment, const SegmentRange& range) {
-  return (segment.position + range.first) % kAttentionChunk < kKeyLanes;
 }
 
 // Writes keys and values of several tokens to the cache and prepares their queries. A task has kKeyLanes positions, so
@@ -299,7 +330,6 @@ bool begins_chunk(const Segment& segment, const SegmentRange& range) {
 // others: the mean of their keys, the chunk's centre, is subtracted from the other keys.
 void cache_tokens(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   LocalAttentionScratch& local = s.workers[worker.index];
-  const int64_t group = layer.group();
   const int64_t kv_heads = cache_shape(p, layer).kv_heads;
   // f(segment, range, token, kv head) for each token of the ranges.
   const auto for_each_token = [&](const std::vector<SegmentRange>& ranges, auto f) {
@@ -320,9 +350,10 @@ void cache_tokens(Worker& worker, const Pass& p, AttentionScratch& s, const Laye
   for_each_token(s.key_groups, [&](const Segment& segment, const SegmentRange& range, int64_t token, int64_t kv_head) {
     const bool is_cached = !layer.owns_kv() || (!s.centres.empty() && begins_chunk(segment, range));
     if (!is_cached) cache_head(p, s, layer, segment, token, kv_head, &local);
+    const auto [first, group] = heads_of(p.model, layer, kv_head);
     for (int64_t g = 0; g < group; ++g) {
       const int64_t row = segment.row + token;
-      make_query(p, s, layer, row, kv_head * group + g, queries_at(p, s, layer, kv_head, row * group + g));
+      make_query(p, s, layer, row, first + g, queries_at(p, s, layer, kv_head, row * group + g));
     }
   });
 }
@@ -332,7 +363,7 @@ Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, cons
   LocalAttentionScratch& local = s.workers[worker.index];
   cache_tokens(worker, p, s, layer);
 
-  const std::vector<SegmentRange>& rows = s.query_rows.at(layer.group());
+  const std::vector<SegmentRange>& rows = s.query_rows.at(heads_of(p.model, layer, 0).count);
   const int64_t ranges = std::ssize(rows);
   worker.for_each(cache_shape(p, layer).kv_heads * ranges, [&](int64_t task) {
     attend_rows(p, s, layer, model_kv_head(p, layer, task / ranges), rows[task % ranges], &local);
@@ -340,8 +371,8 @@ Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, cons
   worker.barrier();
   const Division columns = attended_columns(layer);
   float* attended = p.activations.attended.data();
+  finish_attended(worker, p, s, layer);
   const Multiplier m = begin_stage(worker, p, Stage::o_input);
-  gather(worker, p, attended, p.rows, columns);
   return prepare(m, p.rows, columns.count, forms_of(layer, {Stage::o}), [&](int64_t first, int64_t count, float* out) {
     return normed_rows(p, layer[VectorRole::o_norm], attended + first * columns.count, count, columns.count, out);
   });
@@ -349,26 +380,16 @@ Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, cons
 
 }  // namespace
 
-void AttentionBuffer::make(ScratchSizer* sizer, int64_t rows, int64_t head_dim) {
-  sizer->make(&max, rows);
-  sizer->make(&sum, rows);
-  sizer->make(&acc, rows * head_dim);
-}
-
-AttentionState AttentionBuffer::from(int64_t row, int64_t head_dim) {
-  return {max.data() + row, sum.data() + row, acc.data() + row * head_dim};
-}
-
-void AttentionBuffer::copy(int64_t row, const AttentionBuffer& other, int64_t other_row, int64_t rows,
-                           int64_t head_dim) {
-  std::copy_n(other.max.data() + other_row, rows, max.data() + row);
-  std::copy_n(other.sum.data() + other_row, rows, sum.data() + row);
-  std::copy_n(other.acc.data() + other_row * head_dim, rows * head_dim, acc.data() + row * head_dim);
-}
-
 Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer, const Input& x, int64_t index) {
-  if (p.model.config.latent.rank > 0) {
-    project_latents(worker, p, s.latents, layer, x, index, s.q.data(), s.k.data(), s.v.data(), s.gate.data());
+  if (layer.is_latent()) {
+    const LatentConfig& c = p.model.config.latent;
+    const RowRange own = own_heads(p.model, layer);
+    const int64_t d = cache_shape(p, layer).head_dim, width = c.rope_dims + c.nope_dims;
+    project_latents(worker, p, s.latents, layer, x, index, s.q.data(), s.gate.data());
+    if (p.rows == 1 && worker.index == 0) cache_head(p, s, layer, p.segments.front(), 0, 0, &s.workers[0]);
+    project_heads(worker, p, layer, Stage::kv_latent, MatrixRole::latent_k, own,
+                  {s.q.data() + own.first * width + c.rope_dims, width, layer.heads * width},
+                  {s.queries.data() + c.rope_dims, d, own.count * d});
   } else {
     project(begin_stage(worker, p, Stage::qkv), x,
             {{&layer[MatrixRole::q], s.q.data()},
@@ -386,64 +407,6 @@ Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& la
   }
   if (p.model.config.qkv_limit > 0.0f) limit_rows(worker, p, s, layer);
   return p.rows == 1 ? attention_decode(worker, p, s, layer) : attention_prefill(worker, p, s, layer);
-}
-
-void plan_attention(const Pass& p, AttentionScratch* s) {
-  s->centres.clear(), s->key_groups.clear();
-  for (auto& [group, ranges] : s->query_rows) ranges.clear();
-  if (p.rows == 1) return;
-  for (const Segment& segment : p.segments) {
-    const auto index = static_cast<int32_t>(&segment - p.segments.data());
-    const int64_t tokens = segment.size();
-    for (int64_t first = 0; first < tokens;) {
-      const int64_t end = round_up(segment.position + first + 1, kKeyLanes) - segment.position;
-      const SegmentRange range = {index, first, std::min(tokens, end) - first};
-      s->key_groups.push_back(range);
-      if (segment.cache->shape().type() == KvType::q8 && begins_chunk(segment, range)) s->centres.push_back(range);
-      first = end;
-    }
-    for (auto& [group, ranges] : s->query_rows) {
-      for (int64_t first = 0, rows = tokens * group; first < rows; first += kAttentionRows) {
-        ranges.push_back({index, first, std::min(kAttentionRows, rows - first)});
-      }
-    }
-  }
-}
-
-void make_attention_scratch(const Model& model, int64_t tokens, int64_t positions, int32_t workers, ScratchSizer* sizer,
-                            AttentionScratch* out) {
-  const ModelConfig& c = model.config;
-  const int64_t heads = c.largest(&LayerConfig::heads);
-  const int64_t d = std::ranges::max(kv_shape_of(c, KvType::f32).layers, {}, &KvLayerShape::head_dim).head_dim;
-  const auto make = [&](std::vector<float>* rows, std::initializer_list<MatrixRole> roles) {
-    for (const MatrixRole role : roles) sizer->make(rows, tokens * max_rows(model, role));
-  };
-  make(&out->q, {MatrixRole::q, MatrixRole::latent_q});
-  make(&out->k, {MatrixRole::k, MatrixRole::latent_k});
-  make(&out->v, {MatrixRole::v, MatrixRole::latent_v});
-  make(&out->gate, {MatrixRole::attention_gate});
-  make_latent_scratch(model, tokens, sizer, &out->latents);
-  sizer->make(&out->queries, tokens * heads * d);
-  out->partial.make(sizer, (positions + kAttentionChunk - 1) / kAttentionChunk * heads, d);
-  sizer->make(&out->centres, tokens);
-  sizer->make(&out->key_groups, tokens);
-  std::set<int64_t> groups;
-  for (const Layer& layer : model.layers) groups.insert(layer.group());
-  for (const int64_t group : groups) {
-    sizer->make(&out->query_rows[group], tokens + (tokens * group + kAttentionRows - 1) / kAttentionRows);
-  }
-  out->workers.resize(workers);
-  for (LocalAttentionScratch& local : out->workers) {
-    sizer->make(&local.q, heads * d);
-    local.has_queries.resize(c.largest(&LayerConfig::kv_heads));
-    sizer->make(&local.scores, kAttentionRows * kScoreFloats);
-    sizer->make(&local.key, d);
-    sizer->make(&local.value, d);
-    local.state.make(sizer, std::max(heads, kAttentionRows), d);
-    local.next.make(sizer, kAttentionRows, d);
-    local.sink.make(sizer, 1, d);
-    if (sizer->allocates) local.sink.sum[0] = 1.0f;
-  }
 }
 
 }  // namespace pinion

@@ -10,6 +10,17 @@
 
 namespace pinion {
 
+// Query rows of one task: a multiple of the kernels' tiles of 2, 4, 5 or 6 rows.
+constexpr int64_t kAttentionRows = 60;
+
+// The query heads of this board, and those of a kv head. Latent attention has one kv head on every board.
+inline RowRange own_heads(const Model& model, const Layer& layer) {
+  return Division{layer.heads, layer.is_latent() ? 1 : layer.group()}.own(model.shares());
+}
+inline RowRange heads_of(const Model& model, const Layer& layer, int64_t kv_head) {
+  return layer.is_latent() ? own_heads(model, layer) : RowRange{kv_head * layer.group(), layer.group()};
+}
+
 // Softmax states of several rows (AttentionState).
 struct AttentionBuffer {
   std::vector<float> max;  // [rows]
@@ -25,7 +36,7 @@ struct AttentionBuffer {
 // Scratch of one worker.
 struct LocalAttentionScratch {
   std::vector<float> q;           // [heads][padded head_dim] queries of a single token, prepared for the kernels
-  std::vector<bool> has_queries;  // [kv_heads] true if the kv head's queries are in q
+  std::vector<bool> has_queries;  // [heads] by part of a single token's heads: true if the part's queries are in q
   std::vector<float> scores;      // [rows of a task][kScoreFloats]
   std::vector<float> key, value;  // [padded head_dim]
   AttentionBuffer state;          // [rows of a task, or heads] over all chunks so far
@@ -39,6 +50,11 @@ struct SegmentRange {
   int64_t first;
   int64_t count;
 };
+
+// True for the key group of the first kCentred positions of a chunk.
+inline bool begins_chunk(const Segment& segment, const SegmentRange& range) {
+  return (segment.position + range.first) % kAttentionChunk < kKeyLanes;
+}
 
 struct AttentionScratch {
   std::vector<float> q, k, v, gate;  // [M][rows of the matrix] outputs of the projections

@@ -174,7 +174,7 @@ void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const E
   const int64_t panels = panel_count(any_up.weight.n);
   const Kernels& kernels = m.table();
   Tile tile;
-  const auto multiply_run = [&](int64_t index, PanelRange run) {
+  for_each_panel_run(m.worker, std::ssize(groups.experts), panels, p.rows, [&](int64_t index, PanelRange run) {
     const ExpertRows& group = groups.experts[index];
     const Expert& expert = layer.experts[group.expert];
     const Input in = input_of(index);
@@ -182,13 +182,6 @@ void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const E
       multiply_gated(kernels, expert[MatrixRole::gate], expert[MatrixRole::up], gating_of(p.model.config, layer), run,
                      in, first, rows, &tile, p.activations.activation.data() + (group.first + first) * inner);
     });
-  };
-  m.worker.for_each_run(std::ssize(groups.experts) * panels, panels_per_claim(p.rows), [&](TaskRange all) {
-    while (all.count > 0) {  // a range may continue in the next expert
-      const int64_t panel = all.first % panels, count = std::min(all.count, panels - panel);
-      multiply_run(all.first / panels, {panel, count});
-      all = {all.first + count, all.count - count};
-    }
   });
   m.worker.barrier();
   const int64_t entries = p.rows * p.model.config.experts.per_token;

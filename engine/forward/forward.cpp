@@ -323,9 +323,14 @@ void make_activations(const Model& model, const Kernels& kernels, int64_t tokens
     widest = std::max(widest, linear.weight.k);
   };
   model.each_outer_matrix(add_input);
-  for (const Layer& layer : model.layers) std::ranges::for_each(layer.matrix, add_input);
-  s.inputs.make(sizer, forms, std::max(packed_rows(kernels.s8_shape, tokens), packed_rows(kernels.f32_shape, tokens)),
-                widest);
+  for (const Layer& layer : model.layers) {
+    std::ranges::for_each(layer.matrix, add_input);
+    for (const LatentHead& head : layer.latent_heads) std::ranges::for_each(head.matrix, add_input);
+  }
+  const int64_t rows = std::max(packed_rows(kernels.s8_shape, tokens), packed_rows(kernels.f32_shape, tokens));
+  s.inputs.make(sizer, forms, rows, widest);
+  const int64_t widest_of_head = std::max(c.latent.rank, c.latent.nope_dims);
+  if (c.latent.rank > 0) s.inputs.make(sizer, forms, rows * c.largest(&LayerConfig::heads), widest_of_head);
   s.local_inputs.resize(workers);
   for (LocalInputBuffers& local : s.local_inputs) {
     local.make(sizer, forms, std::max(kernels.s8_shape.rows, kernels.f32_shape.rows), widest);

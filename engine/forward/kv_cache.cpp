@@ -118,7 +118,7 @@ KvShape kv_shape_of(const ModelConfig& config, KvType type, const Shares& shares
   KvShape shape;
   for (const LayerConfig& layer : config.layer) {
     if (!layer.attends || !layer.owns_kv()) continue;
-    const RowRange heads = Division{layer.kv_heads, 1}.own(shares);
+    const RowRange heads = layer.is_latent() ? RowRange{0, 1} : Division{layer.kv_heads, 1}.own(shares);
     const int64_t dim = round_up(std::max(layer.head_dim, layer.value_dim), kKeyLanes);
     shape.layers.push_back({type, heads.count, dim, heads.first, shape.block_bytes()});
   }

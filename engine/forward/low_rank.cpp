@@ -20,10 +20,11 @@ void make_latent_scratch(const Model& model, int64_t tokens, ScratchSizer* sizer
   sizer->make(&out->q, tokens * c.query_rank);
   sizer->make(&out->kv, tokens * c.rank);
   sizer->make(&out->k_rope, tokens * c.rope_dims);
+  if (c.rank > 0) sizer->make(&out->attended, tokens * model.config.largest(&LayerConfig::heads) * c.rank);
 }
 
 void project_latents(Worker& worker, const Pass& p, LatentScratch& s, const Layer& layer, const Input& x, int64_t index,
-                     float* q, float* k, float* v, float* gates) {
+                     float* q, float* gates) {
   const LatentConfig& c = p.model.config.latent;
   const Multiplier m = begin_stage(worker, p, Stage::qkv);
   project(m, x,
@@ -32,15 +33,41 @@ void project_latents(Worker& worker, const Pass& p, LatentScratch& s, const Laye
            {&layer[MatrixRole::latent_kv_a], s.kv.data()},
            {&layer[MatrixRole::latent_k_rope], s.k_rope.data()},
            {&layer[MatrixRole::attention_gate], gates}});
-  const auto normed = [&](Stage stage, const std::vector<float>& latent, int64_t width, VectorRole norm) {
-    return narrow_input(worker, p, stage, latent, width, layer[norm].weight, c.norm_eps, layer, index);
+  if (c.query_rank == 0) return;
+  const float* norm = layer[VectorRole::latent_q_norm].weight;
+  project(m, narrow_input(worker, p, Stage::q_latent, s.q, c.query_rank, norm, c.norm_eps, layer, index),
+          {{&layer[MatrixRole::latent_q], q}});
+}
+
+void project_heads(Worker& worker, const Pass& p, const Layer& layer, Stage stage, MatrixRole role,
+                   const RowRange& heads, const HeadRows& from, const HeadRows& to) {
+  const Multiplier m = begin_stage(worker, p, stage);
+  if (heads.count == 0) return;
+  const auto linear = [&](int64_t head) -> const Linear& { return layer.latent_heads[heads.first + head][role]; };
+  const InputForms forms = forms_of(linear(0));
+  const int64_t k = linear(0).weight.k;
+  const int64_t block = p.rows == 1 ? 1 : block_rows(forms.codes() ? m.kernels.s8_shape : m.kernels.f32_shape, p.rows);
+  const int64_t blocks = (p.rows + block - 1) / block;
+  const auto input = [&](int64_t head) {
+    const int64_t first = head * blocks * block;
+    const float* values = forms.values ? m.shared.values.data() + first * k : nullptr;
+    return input_in(m.shared, forms, p.rows, k, block, values, first);
   };
-  if (c.query_rank > 0) {
-    project(m, normed(Stage::q_latent, s.q, c.query_rank, VectorRole::latent_q_norm),
-            {{&layer[MatrixRole::latent_q], q}});
-  }
-  project(m, normed(Stage::kv_latent, s.kv, c.rank, VectorRole::latent_kv_norm),
-          {{&layer[MatrixRole::latent_k], k}, {&layer[MatrixRole::latent_v], v}});
+  worker.for_each(heads.count * blocks, [&](int64_t task) {
+    const int64_t first = task % blocks * block, count = std::min(block, p.rows - first);
+    float* rows = m.local.values.data();
+    for (int64_t r = 0; r < count; ++r) std::copy_n(from.at(task / blocks, first + r), k, rows + r * k);
+    pack_block(m, rows, task * block, count, input(task / blocks));
+  });
+  worker.barrier();
+  Tile tile;
+  for_each_panel_run(worker, heads.count, panel_count(linear(0).weight.n), p.rows, [&](int64_t head, PanelRange run) {
+    for_each_row_tile(0, p.rows, block, [&](int64_t first, int64_t rows) {
+      multiply(m.table(), linear(head), run, input(head), first, rows, {}, &tile,
+               to.at(head, first) + run.first * kPanelColumns, to.row);
+    });
+  });
+  worker.barrier();
 }
 
 void finish_laurel(Worker& worker, const Pass& p, const Layer& layer, int64_t index) {

@@ -12,18 +12,31 @@ Input narrow_input(Worker& worker, const Pass& pass, Stage stage, const std::vec
                    const float* norm, float eps, const Layer& layer, int64_t index);
 
 struct LatentScratch {
-  std::vector<float> q;       // [M][query_rank] latents of queries, in models that have them
-  std::vector<float> kv;      // [M][rank] latents of keys and values
-  std::vector<float> k_rope;  // [M][rope_dims] the elements of keys that all heads share, before rope
+  std::vector<float> q;         // [M][query_rank] latents of queries, in models that have them
+  std::vector<float> kv;        // [M][rank] latents of keys and values, before their norm
+  std::vector<float> k_rope;    // [M][rope_dims] the other elements of keys, before rope
+  std::vector<float> attended;  // [M][heads][rank] what the heads attend to
 };
 
 // For passes of at most `tokens`. Stays empty for models without latent attention.
 void make_latent_scratch(const Model& model, int64_t tokens, ScratchSizer* sizer, LatentScratch* out);
 
-// Projects x, the input of the layer's first matrices, to q [M][heads * head_dim], k [M][heads * (head_dim -
-// rope_dims)], the unrotated elements, v [M][heads * value_dim] and, in layers that have them, gates.
+// Projects x, the input of the layer's first matrices, to the latents, to q [M][heads][rope_dims + nope_dims] and, in
+// layers that have them, gates.
 void project_latents(Worker& worker, const Pass& pass, LatentScratch& scratch, const Layer& layer, const Input& x,
-                     int64_t index, float* q, float* k, float* v, float* gates);
+                     int64_t index, float* q, float* gates);
+
+// The products of the layer's matrices with this role, one for each of the heads, and the heads' own inputs: rows of k
+// floats at `in`, `in_head` from one head to the next and `in_row` from one row to the next. out: in the same way.
+// Begins the stage; ends with a barrier.
+struct HeadRows {
+  float* data;  // of the first head
+  int64_t head, row;
+
+  float* at(int64_t of_head, int64_t of_row) const { return data + of_head * head + of_row * row; }
+};
+void project_heads(Worker& worker, const Pass& pass, const Layer& layer, Stage stage, MatrixRole role,
+                   const RowRange& heads, const HeadRows& in, const HeadRows& out);
 
 // Computes Activations::laurel from laurel_narrow and x. Call it before attention's branch is added to x.
 void finish_laurel(Worker& worker, const Pass& pass, const Layer& layer, int64_t index);

@@ -172,6 +172,18 @@ void for_each_projection(std::span<const Projection> projections, PanelRange lef
 constexpr int64_t kPanelsPerClaim = 4;
 inline int64_t panels_per_claim(int64_t rows) { return rows == 1 ? kPanelsPerClaim : 1; }
 
+// Claims all panels of `matrices` matrices, `panels` each. f(matrix, its panels in a claim). No barrier.
+template <class F>
+void for_each_panel_run(Worker& worker, int64_t matrices, int64_t panels, int64_t rows, F f) {
+  worker.for_each_run(matrices * panels, panels_per_claim(rows), [&](TaskRange all) {
+    while (all.count > 0) {  // a claim may continue in the next matrix
+      const int64_t panel = all.first % panels, count = std::min(all.count, panels - panel);
+      f(all.first / panels, PanelRange{panel, count});
+      all = {all.first + count, all.count - count};
+    }
+  });
+}
+
 // out = rows [first, first + rows) of the input times the panels of `run`, after the epilogue. Rows: whole row blocks,
 // at most kTileRows. Panels: one, or for a single row up to kTileRows, all of whose columns ops.gate must then cover.
 void multiply(const Kernels& kernels, const Linear& linear, PanelRange run, const Input& in, int64_t first,

@@ -82,15 +82,12 @@ struct Binder : VectorReader {
       out->tensors = {module};
       return model->checkpoint.bind(module, {rows, spec.k}, &out->weight);
     }
-    if (spec.pattern == model->config.name("k_b")) {
-      const int64_t heads = model->config.layer[spec.layer].heads;
-      return bind_columns(model->checkpoint, module + ".weight", heads, rows / heads, spec.k, out);
-    }
     const TensorView* stored = model->checkpoint.find(module + ".weight");
     if (model->config.transposed && spec.role != MatrixRole::head && stored && is_float(stored->dtype)) {
       return bind_columns(model->checkpoint, stored->name, 1, rows, spec.k, out);
     }
-    return bind_linear(model->checkpoint, quantization_of(module), module, rows, spec.k, out);
+    return bind_linear(model->checkpoint, quantization_of(module), module, rows, spec.transposed ? spec.n : spec.k,
+                       out);
   }
 
   // The tensor of one matrix, or of several: the rows of fused ones (q, k, v), of all experts.
@@ -132,6 +129,16 @@ struct Binder : VectorReader {
     return {};
   }
 
+  // The packing of a matrix whose columns are rows of a tensor. It cannot keep codes, which share scales along a row.
+  Packing transposed(Packing packing, const MatrixTensor& spec, const std::string& stored_as) {
+    if (packing.as_stored || packing.format == Format::w2) {
+      packing = {.format = Format::w8};
+      if (spec.head == 0) note_conversion(spec.module(), stored_as, packing);
+    }
+    packing.rotation = weight_rotation(options, packing.format, spec.k);
+    return packing;
+  }
+
   // The packing of the next matrix, which a packed model records. Beyond its last line the layout differs in any case.
   Packing packed_as(const Packing& chosen, int64_t k) const {
     if (packed.empty()) return chosen;
@@ -147,7 +154,8 @@ struct Binder : VectorReader {
     Matrix* out = &matrix_of(*model, spec).weight;
     *out = {.format = packing.format, .k = spec.k, .rotation = packing.rotation};
     if (rows.count == 0) return;
-    LinearWeight weight = spec.order.selects_rows() ? found : rows_of(found, first + rows.first, rows.count);
+    const int64_t count = spec.transposed ? spec.k : rows.count;
+    LinearWeight weight = spec.order.selects_rows() ? found : rows_of(found, first + rows.first, count);
     const bool keeps_codes = packing.as_stored && traits_of(packing.format).bits == 4;
     PackJob job = {weight.weight, packing.format, out, std::move(weight.scale), reader_of(weight, keeps_codes)};
     job.rotation = packing.rotation;
@@ -155,6 +163,7 @@ struct Binder : VectorReader {
     job.source_codes = found.stored_as;
     job.keeps_codes = packing.as_stored;
     job.updates = std::move(weight.updates);
+    if (spec.transposed) transpose(&job);
     if (spec.expert != kNoExpert) model->expert_bytes += packed_bytes({&job, 1});
     jobs->push_back(std::move(job));
     if (spec.is_read_with_gate) interleave_last_two(*jobs);
@@ -163,11 +172,12 @@ struct Binder : VectorReader {
   // Binds matrices in their order, which is that of their rows in a shared tensor.
   Error bind_matrices(std::span<const MatrixTensor> specs) {
     std::map<std::string, SharedTensor> tensors;
-    for (const MatrixTensor& spec : specs) tensors[spec.module()].rows += spec.n;
+    for (const MatrixTensor& spec : specs) tensors[spec.module()].rows += spec.file_rows();
     for (const MatrixTensor& spec : specs) {
       SharedTensor& tensor = tensors[spec.module()];
       if (Error e = tensor.next == 0 ? bind_tensor(spec, &tensor) : Error{}) return e;
-      add_rows(tensor.weight, tensor.next, tensor.packing, spec);
+      add_rows(tensor.weight, tensor.next,
+               spec.transposed ? transposed(tensor.packing, spec, tensor.weight.stored_as) : tensor.packing, spec);
       Linear& linear = matrix_of(*model, spec);
       linear.alpha = spec.alpha;
       if (spec.has_bias) {
@@ -176,7 +186,7 @@ struct Binder : VectorReader {
         for (float& value : bias) value *= spec.bias_scale;
         linear.bias = bias.data() + linear.first;
       }
-      tensor.next += spec.n;
+      tensor.next += spec.file_rows();
     }
     return {};
   }

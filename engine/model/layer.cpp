@@ -55,6 +55,7 @@ void init_layer(const ModelConfig& config, int64_t index, Layer* out) {
     out->gate_cut = static_cast<float>(normal_quantile(static_cast<double>(out->gate_sparsity)));
   }
   if (out->has_experts) out->experts.resize(config.experts.count);
+  if (out->attends && out->is_latent()) out->latent_heads.resize(out->heads);
 }
 
 void balance_heads(const ModelConfig& config, int64_t index, std::vector<Layer>* layers) {

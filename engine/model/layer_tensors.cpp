@@ -25,7 +25,7 @@ constexpr SizeRule kVocabulary = [](Config c, LayerOf) { return c.vocab_size; };
 constexpr SizeRule kOne = [](Config, LayerOf) { return int64_t{1}; };
 constexpr SizeRule kSinks = [](Config, LayerOf l) { return l.has_sinks ? l.heads : 0; };
 constexpr SizeRule kHeads = [](Config, LayerOf l) { return l.heads; };
-constexpr SizeRule kAllHeads = [](Config, LayerOf l) { return l.heads * l.head_dim; };
+constexpr SizeRule kAllHeads = [](Config c, LayerOf l) { return l.heads * c.query_dim(l); };
 constexpr SizeRule kQueries = [](Config c, LayerOf l) {
   return c.latent.query_rank > 0 ? 0 : l.heads * c.query_stride(l);
 };
@@ -40,7 +40,8 @@ constexpr SizeRule kGates = [](Config c, LayerOf l) { return c.gate_by_head ? l.
 constexpr SizeRule kQueryRank = [](Config c, LayerOf) { return c.latent.query_rank; };
 constexpr SizeRule kLatentRank = [](Config c, LayerOf) { return c.latent.rank; };
 constexpr SizeRule kLatentRope = [](Config c, LayerOf) { return c.latent.rope_dims; };
-constexpr SizeRule kLatentKeys = [](Config c, LayerOf l) { return l.heads * (l.head_dim - c.latent.rope_dims); };
+constexpr SizeRule kLatentKey = [](Config c, LayerOf) { return c.latent.nope_dims; };
+constexpr SizeRule kLatentValue = [](Config, LayerOf l) { return l.latent_values; };
 int64_t head_norms(Config c, LayerOf l, int64_t heads) {
   return c.qk_norm == QkNorm::none ? 0 : c.qk_norm_rows(heads) * l.head_dim;
 }
@@ -127,7 +128,7 @@ RowOrder of_kv_head(Config c, LayerOf l, int64_t first, int64_t count) {
 constexpr OrderRule kQueryOrder = [](Config c, LayerOf l) {
   if (c.qkv_by_head) return of_kv_head(c, l, 0, l.group());
   RowOrder order = rotated(c, c.query_stride(l));
-  if (c.latent.rank > 0) order.head_rows = l.head_dim, order.tail_rows = c.latent.rope_dims;
+  if (c.latent.rank > 0) order.head_rows = c.query_dim(l), order.tail_rows = c.latent.rope_dims;
   return order;
 };
 constexpr OrderRule kKeyOrder = [](Config c, LayerOf l) {
@@ -137,14 +138,6 @@ constexpr OrderRule kValueOrder = [](Config c, LayerOf l) {
   return c.qkv_by_head ? of_kv_head(c, l, l.group() + 1, 1) : RowOrder{};
 };
 constexpr OrderRule kLatentRopeOrder = [](Config c, LayerOf) { return rotated(c, c.latent.rope_dims); };
-constexpr OrderRule kLatentKeyOrder = [](Config c, LayerOf l) {
-  const int64_t fixed = l.head_dim - c.latent.rope_dims;
-  return rows_of_heads(l.heads, 0, fixed, fixed + l.value_dim);
-};
-constexpr OrderRule kLatentValueOrder = [](Config c, LayerOf l) {
-  const int64_t fixed = l.head_dim - c.latent.rope_dims;
-  return rows_of_heads(l.heads, fixed, l.value_dim, fixed + l.value_dim);
-};
 
 // Some files have, for each key head, rows of q, k, v and z in one tensor (but GGUF's in two, one by one) and rows of b
 // and a in another.
@@ -191,10 +184,10 @@ constexpr MatrixRow kMatrixRows[] = {
     {M::v, "v", P::attention, S::qkv, kv_heads, kValues, kAttentionIn, kValueOrder, kQkvBias, &O::qkv, &O::value},
     {M::attention_gate, "attention_gate", P::attention, S::qkv, kv_heads, kGates, kHidden},
     {M::latent_q, "q_b", P::attention, S::q_latent, kv_heads, kAllHeads, kQueryRank, kQueryOrder},
-    {M::latent_k, "kv_b", P::attention, S::kv_latent, kv_heads, kLatentKeys, kLatentRank, kLatentKeyOrder},
-    {M::latent_v, "kv_b", P::attention, S::kv_latent, kv_heads, kAttended, kLatentRank, kLatentValueOrder},
-    {M::latent_k, "k_b", P::attention, S::kv_latent, kv_heads, kLatentKeys, kLatentRank},
-    {M::latent_v, "v_b", P::attention, S::kv_latent, kv_heads, kAttended, kLatentRank},
+    {M::latent_k, "kv_b", P::latent_head, S::kv_latent, kv_heads, kLatentRank, kLatentKey},
+    {M::latent_v, "kv_b", P::latent_head, S::v_latent, kv_heads, kLatentValue, kLatentRank},
+    {M::latent_k, "k_b", P::latent_head, S::kv_latent, kv_heads, kLatentRank, kLatentKey},
+    {M::latent_v, "v_b", P::latent_head, S::v_latent, kv_heads, kLatentValue, kLatentRank},
     {M::laurel_left, "laurel_left", P::attention, S::qkv, nothing, kLaurelRank, kHidden},
     {M::laurel_right, "laurel_right", P::attention, S::laurel, nothing, kHidden, kLaurelRank},
     {M::o, "o", P::attention, S::o, panels, kHidden, kAttended, {}, kOBias, {}, &O::o},
@@ -310,8 +303,9 @@ std::string numbered(LayerOf l, const std::string& name) {
   return l.number == kNoNumber ? name : module_name(name, l.number);
 }
 
-// Appends a row's matrix if the model or the layer has it. index: of the layer, or of the AltUp input - 1.
-void add(Config c, LayerOf l, const MatrixRow& row, int64_t index, int64_t expert, std::vector<MatrixTensor>* list) {
+// Appends a row's matrix if the model or the layer has it. index: of the layer, or of the AltUp input - 1; of_part: of
+// the expert or the head.
+void add(Config c, LayerOf l, const MatrixRow& row, int64_t index, int64_t of_part, std::vector<MatrixTensor>* list) {
   const int64_t n = row.n(c, l), k = row.k(c, l);
   const std::string pattern = numbered(l, c.name(row.key));
   if (n == 0 || k == 0 || pattern.empty()) return;
@@ -327,13 +321,16 @@ void add(Config c, LayerOf l, const MatrixRow& row, int64_t index, int64_t exper
              is_exact = row.stage == S::router || row.stage == S::state_x || row.stage == S::state_dt ||
                         row.role == M::head_dense;
   const bool follows_gate = row.role == MatrixRole::up && !list->empty() && list->back().role == MatrixRole::gate;
-  list->push_back({row.role, row.stage, pattern, index, n, k, has_bias, out, alpha, is_exact, expert,
-                   follows_gate && l.gate_sparsity == 0.0f, row.order ? row.order(c, l) : RowOrder{}, row.divided_by});
+  const bool is_head = row.part == P::latent_head;
+  list->push_back({row.role, row.stage, pattern, index, n, k, has_bias, out, alpha, is_exact,
+                   is_head ? kNoExpert : of_part, follows_gate && l.gate_sparsity == 0.0f,
+                   row.order ? row.order(c, l) : RowOrder{}, row.divided_by, is_head ? of_part : kNoHead,
+                   is_head && row.key == "kv_b" && row.role == M::latent_k});
 }
 
-void add_part(Config c, Part part, int64_t index, int64_t expert, std::vector<MatrixTensor>* list) {
+void add_part(Config c, Part part, int64_t index, int64_t of_part, std::vector<MatrixTensor>* list) {
   for (const MatrixRow& row : kMatrixRows) {
-    if (row.part == part) add(c, c.layer[part == Part::expert ? index : 0], row, index, expert, list);
+    if (row.part == part) add(c, c.layer[index], row, index, of_part, list);
   }
 }
 
@@ -359,6 +356,9 @@ std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t laye
     if (has_part(of, row.part)) add(config, of, row, layer, kNoExpert, &list);
   }
   const int64_t experts = has_part(of, Part::experts) ? config.experts.count : 0;
+  for (int64_t i = 0; of.attends && of.is_latent() && i < of.heads; ++i) {
+    add_part(config, Part::latent_head, layer, i, &list);
+  }
   for (int64_t i = 0; i < experts; ++i) add_part(config, Part::expert, layer, i, &list);
   return list;
 }
@@ -388,12 +388,19 @@ Division division_of(const ModelConfig& config, const MatrixTensor& matrix, cons
   // The head is divided by whole panels even in tests, since each panel has one most likely id.
   const bool is_head = matrix.role == MatrixRole::head;
   if (matrix.divided_by == panels) return {matrix.n, is_head ? kPanelColumns : shares.unit};
-  if (matrix.divided_by == kv_heads) return {matrix.n, matrix.n / config.layer[matrix.layer].kv_heads};
+  const LayerConfig& layer = config.layer[matrix.divided_by == kv_heads ? matrix.layer : 0];
+  if (matrix.divided_by == kv_heads && matrix.head == kNoHead) {
+    return {matrix.n, matrix.n / (layer.is_latent() ? layer.heads : layer.kv_heads)};
+  }
   return {matrix.n, matrix.n};
 }
 
 RowRange own_rows(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares) {
   if (matrix.divided_by == DividedBy::nothing) return {0, matrix.n};
+  if (matrix.head != kNoHead) {
+    const RowRange heads = Division{config.layer[matrix.layer].heads, 1}.own(shares);
+    return {0, heads.first <= matrix.head && matrix.head < heads.first + heads.count ? matrix.n : 0};
+  }
   return division_of(config, matrix, shares).own(shares);
 }
 

@@ -16,11 +16,12 @@
 namespace pinion {
 
 // The stages of a pass, in their order. Profiles and traces have one entry per stage. A layer has only the stages of
-// its tensors: o if it has attention, state_out if it has a recurrent state. q_latent and kv_latent project the latents
-// of DeepSeek's attention. An `_input` stage merges or norms the input of the next matrix, then quantises or packs it.
-// state_x and state_dt project Mamba 1's keys and steps, or Kimi's gates and decays, from narrow vectors. The router
-// stage chooses experts and, for several tokens, groups them by expert. altup and laurel belong to Gemma 3n, layer_gate
-// and layer_out to Gemma 3n and 4.
+// its tensors: o if it has attention, state_out if it has a recurrent state. In DeepSeek's attention, q_latent projects
+// the queries from their latent, kv_latent each head's query to the latent of keys and values, and v_latent the head's
+// output from what it attended to. An `_input` stage merges or norms the input of the next matrix, then quantises or
+// packs it. state_x and state_dt project Mamba 1's keys and steps, or Kimi's gates and decays, from narrow vectors. The
+// router stage chooses experts and, for several tokens, groups them by expert. altup and laurel belong to Gemma 3n,
+// layer_gate and layer_out to Gemma 3n and 4.
 enum class Stage : uint8_t {
   embed,
   altup,
@@ -32,6 +33,7 @@ enum class Stage : uint8_t {
   state_x,
   state_dt,
   attention,
+  v_latent,
   o_input,
   o,
   state_out,
@@ -50,9 +52,9 @@ constexpr size_t kStages = static_cast<size_t>(Stage::head) + 1;
 
 // In reports, by Stage. altup is "streams" in those that are published.
 constexpr std::string_view kStageNames[] = {
-    "embed",      "streams",   "attention_norm", "qkv",       "q_latent",   "kv_latent", "laurel", "state_x",
-    "state_dt",   "attention", "o_input",        "o",         "state_out",  "mlp_norm",  "router", "gate_up",
-    "down_input", "down",      "layer_gate",     "layer_out", "final_norm", "head"};
+    "embed",    "streams",    "attention_norm", "qkv",        "q_latent",  "kv_latent",  "laurel",   "state_x",
+    "state_dt", "attention",  "v_latent",       "o_input",    "o",         "state_out",  "mlp_norm", "router",
+    "gate_up",  "down_input", "down",           "layer_gate", "layer_out", "final_norm", "head"};
 static_assert(std::size(kStageNames) == kStages);
 
 // Every worker repeats such a stage for a single token: that costs less than a barrier, and more workers do not help.
@@ -63,10 +65,10 @@ constexpr bool is_repeated(Stage stage) {
 
 // The matrices of a layer, then those of the model from `head` on. Matrices of one stage share their input and are
 // consecutive. A layer has the matrices of attention (plain: q, k, v, o; latent: latent_* in place of k and v, and in
-// most models of q), of a recurrent state, or of both. Its mlp has gate, up and down; a layer with experts has the
-// router, and gate, up and down once per expert. In such a layer gate, up and down without an expert's index belong to
-// the shared expert. Some families have no gate, some layers no mlp. kMatrixRows (layer_tensors.cpp) describes each
-// matrix: a new one is an enumerator, a row, and its use in a pass.
+// most models of q; latent_k and latent_v once per head), of a recurrent state, or of both. Its mlp has gate, up and
+// down; a layer with experts has the router, and gate, up and down once per expert. In such a layer gate, up and down
+// without an expert's index belong to the shared expert. Some families have no gate, some layers no mlp. kMatrixRows
+// (layer_tensors.cpp) describes each matrix: a new one is an enumerator, a row, and its use in a pass.
 enum class MatrixRole : uint8_t {
   q,
   k,
@@ -110,13 +112,13 @@ enum class MatrixRole : uint8_t {
 };
 constexpr auto kMatrixRoles = static_cast<size_t>(MatrixRole::head);  // number of roles in a layer
 
-constexpr int64_t kNoExpert = -1;
+constexpr int64_t kNoExpert = -1, kNoHead = -1;
 
 // The rule by which boards divide the rows of a matrix (engine/boards/exchange.h).
 enum class DividedBy : uint8_t {
   nothing,   // not divided: all rows on every board
   panels,    // in whole panels
-  kv_heads,  // in whole kv heads, with the rows of their queries
+  kv_heads,  // in whole kv heads, with the rows of their queries; with latent attention, in whole heads
   first,     // all rows on board 0, none on the others
 };
 
@@ -138,7 +140,10 @@ struct MatrixTensor {
   bool is_read_with_gate = false;
   RowOrder order = {};  // position in the file of each row and bias element
   DividedBy divided_by = DividedBy::nothing;
+  int64_t head = kNoHead;   // kNoHead: no matrix of a head
+  bool transposed = false;  // the tensor has k rows for it, each of n elements
 
+  int64_t file_rows() const { return transposed ? k : n; }
   // "model.layers.3.mlp.experts.7.up_proj"
   std::string module() const { return module_name(pattern, layer, expert); }
 };
@@ -222,7 +227,7 @@ struct VectorTensor {
 };
 
 // The part of a model that has a tensor. mixer: attention or recurrence; branch: mlp or experts; experts: the router
-// and the shared expert; altup: once per AltUp input but the first.
+// and the shared expert; latent_head: a head of latent attention; altup: once per AltUp input but the first.
 enum class Part : uint8_t {
   layer,
   attention,
@@ -232,6 +237,7 @@ enum class Part : uint8_t {
   mlp,
   experts,
   expert,
+  latent_head,
   model,
   altup,
   head,

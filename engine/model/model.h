@@ -28,18 +28,23 @@ struct Vector {
   const float* bias = nullptr;
 };
 
-struct Expert {
-  Linear matrix[3];  // gate, up, down; gate is empty in models without gates
+// The matrices of an expert or a head: those with the roles from `first` on.
+template <MatrixRole first, size_t count>
+struct Linears {
+  Linear matrix[count];
 
   const Linear& operator[](MatrixRole role) const { return matrix[static_cast<size_t>(role) - kFirst]; }
   Linear& operator[](MatrixRole role) { return matrix[static_cast<size_t>(role) - kFirst]; }
-  static constexpr auto kFirst = static_cast<size_t>(MatrixRole::gate);
+  static constexpr auto kFirst = static_cast<size_t>(first);
 };
+using Expert = Linears<MatrixRole::gate, 3>;          // gate, up, down; gate is empty in models without gates
+using LatentHead = Linears<MatrixRole::latent_k, 2>;  // latent_k, latent_v; empty if another board has the head
 
 struct Layer : LayerConfig {
   Linear matrix[kMatrixRoles];  // empty if the layer has none with this role
   Vector vector[kVectorRoles];
   std::vector<Expert> experts;                    // empty without experts
+  std::vector<LatentHead> latent_heads;           // [heads]; empty without latent attention
   int64_t slot = 0;                               // index of its keys and values in the KV cache
   int64_t state_slot = 0;                         // index of its state in RecurrentState
   const float* v_norm = nullptr;                  // [head_dim], for which files have no tensor
@@ -181,6 +186,7 @@ auto& matrix_of(M& model, const MatrixTensor& tensor) {
   if (tensor.role == MatrixRole::altup_in) return model.altup.in[tensor.layer];
   if (tensor.role == MatrixRole::altup_out) return model.altup.out[tensor.layer];
   auto& layer = model.layers[tensor.layer];
+  if (tensor.head != kNoHead) return layer.latent_heads[tensor.head][tensor.role];
   return tensor.expert == kNoExpert ? layer[tensor.role] : layer.experts[tensor.expert][tensor.role];
 }
 

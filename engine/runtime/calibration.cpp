@@ -26,9 +26,9 @@ struct LayerJob {
 
 // In the order of layers. Experts' gate and up read the input of the layer's mlp, whose moments over all tokens serve
 // every expert. Their down has other inputs in each expert, for most too few to calibrate, and so have experts with a
-// norm of their own.
+// norm of their own. Heads of latent attention have inputs of their own, too.
 bool reads_layer_input(const Layer& layer, const MatrixTensor& tensor) {
-  if (tensor.expert == kNoExpert) return true;
+  if (tensor.expert == kNoExpert) return tensor.head == kNoHead;
   return tensor.stage == Stage::gate_up && !layer[VectorRole::expert_norm].weight;
 }
 

@@ -161,7 +161,7 @@ void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->gate_softplus = family.boolean("gate_softplus", false);
   if (family.boolean("alibi", false)) out->score_slopes = alibi_slopes(out->layer[0].heads);
   read_activation(family, file, out);
-  const auto head_dim = static_cast<float>(out->layer[0].head_dim);
+  const auto head_dim = static_cast<float>(out->query_dim(out->layer[0]));
   out->embedding_scale = read_scale(family, "embedding_scale", file);
   out->score_scale = read_scale(family, "score_scale", file, 1.0f / std::sqrt(head_dim));
   out->score_cap = read_cap(family, "score_cap", file);

@@ -281,12 +281,18 @@ void read_latent(JsonFields& file, ModelConfig* out, LayerConfig* layer) {
   latent.rank = file.integer("kv_lora_rank", {}, 1, kMaxK);
   latent.query_rank = file.integer("q_lora_rank", 0, 1, kMaxK);
   latent.rope_dims = file.integer("qk_rope_head_dim", {}, 2, kMaxHeadDim);
-  layer->head_dim = latent.rope_dims + file.integer("qk_nope_head_dim", {}, 1, kMaxHeadDim);
-  layer->value_dim = file.integer("v_head_dim", std::max<int64_t>(1, out->hidden_size / layer->heads), 1, kMaxHeadDim);
+  latent.nope_dims = file.integer("qk_nope_head_dim", {}, 1, kMaxHeadDim);
+  const int64_t width = std::max<int64_t>(1, out->hidden_size / layer->heads);
+  layer->latent_values = file.integer("v_head_dim", width, 1, kMaxHeadDim);
+  layer->head_dim = latent.rope_dims + latent.rank;
+  layer->value_dim = latent.rank;
+  const int64_t widest = std::max(latent.rope_dims + latent.nope_dims, layer->latent_values);
+  check_width(file, "num_attention_heads", layer->heads * widest, "attention too wide", "all heads");
   if (layer->kv_heads != layer->heads) {
     file.fail("num_key_value_heads", "not supported with latent attention", std::to_string(layer->heads),
               std::to_string(layer->kv_heads));
   }
+  layer->kv_heads = 1;
 }
 
 void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
@@ -307,11 +313,11 @@ void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const auto add = [&](const JsonFields& fields) {
     std::set<int64_t> widths;  // of the heads that it rotates
     for (const LayerConfig& layer : out->layer) {
-      if (layer.rope == std::ssize(out->ropes)) widths.insert(layer.head_dim);
+      if (layer.rope == std::ssize(out->ropes)) widths.insert(out->query_dim(layer));
     }
     if (widths.size() > 1) file.fail("head_dim", "differs among layers that share a rope");
     JsonFields rope{fields.object, fields.where, file.error, {}, &file};
-    const int64_t head_dim = widths.empty() ? out->layer[0].head_dim : *widths.begin();
+    const int64_t head_dim = widths.empty() ? out->query_dim(out->layer[0]) : *widths.begin();
     out->ropes.push_back(read_rope(rope, context, *out, head_dim));
   };
   if (family.boolean("ropes_by_layer_type", false)) {

@@ -193,7 +193,7 @@ void check_heads(JsonFields& file, const LayerConfig& layer) {
   if (layer.head_dim < 2 || layer.head_dim > kMaxHeadDim || layer.head_dim % 2 != 0) {
     file.fail("head_dim", "out of range", "an even number from 2 to " + std::to_string(kMaxHeadDim), layer.head_dim);
   }
-  if (file.error) return;  // the product could overflow
+  if (file.error || layer.is_latent()) return;  // the product could overflow
   const int64_t widest = std::max(layer.head_dim, layer.value_dim);
   check_width(file, "head_dim", layer.heads * widest, "attention too wide", "all heads");
 }

@@ -43,12 +43,14 @@ enum class QkNorm : uint8_t {
   layer_norm,        // LayerNorm over head_dim, with the same weights and biases for all heads, before the rotation
 };
 
-// Multi-head latent attention (DeepSeek-V2): keys and values are projected from one narrow latent vector. A head's key
-// is a rotated part, which all heads share, followed by an unrotated part.
+// Multi-head latent attention (DeepSeek-V2): keys and values of all heads are projections of one narrow vector, the
+// latent. The cache has one kv head: the key is a rotated part, followed by the normed latent, which is also the value.
+// A head projects its query to the latent before attention and its value from the attended latent (LayerConfig).
 struct LatentConfig {
   int64_t rank = 0;        // width of the latent; 0: plain attention
   int64_t query_rank = 0;  // width of the latent of queries; 0: queries are projected from the layer's input
-  int64_t rope_dims = 0;   // rotated elements of a head; packed first, stored last in the file
+  int64_t rope_dims = 0;   // rotated elements of a query; packed first, stored last in the file
+  int64_t nope_dims = 0;   // its other elements, which a head projects to the latent
   float norm_eps = 1e-6f;  // of the norms of both latents; config.json's rms_norm_eps does not apply to them
 };
 
@@ -188,6 +190,7 @@ struct LayerConfig {
   int64_t heads = 0, kv_heads = 0;  // kv_heads divides heads
   int64_t head_dim = 0;             // of queries and keys, even
   int64_t value_dim = 0;            // of values; may differ from head_dim
+  int64_t latent_values = 0;        // width to which a head projects what it attends to; 0: no latent attention
   bool has_sinks = true;            // if the family has sinks
   bool values_are_keys = false;     // values are the keys before norm and rope; there is no v
   int64_t mlp_size = 0;             // intermediate size
@@ -206,8 +209,9 @@ struct LayerConfig {
     return window > 0 ? std::max<int64_t>(0, position + 1 - window) : 0;
   }
   bool owns_kv() const { return kv_layer == kOwnKv; }
-  int64_t group() const { return heads / kv_heads; }      // query heads of a kv head
-  int64_t attended() const { return heads * value_dim; }  // width of the heads' outputs
+  int64_t group() const { return heads / kv_heads; }  // query heads of a kv head
+  bool is_latent() const { return latent_values > 0; }
+  int64_t attended() const { return heads * (is_latent() ? latent_values : value_dim); }  // width of the heads' outputs
 };
 
 struct ModelConfig {
@@ -287,8 +291,11 @@ struct ModelConfig {
   int64_t qk_norm_rows(int64_t of_heads) const {
     return qk_norm == QkNorm::all_heads || qk_norm == QkNorm::layer_norm_heads ? of_heads : 1;
   }
-  // Rows of q for a head of a layer.
-  int64_t query_stride(const LayerConfig& of) const { return (attention_gate ? 2 : 1) * of.head_dim; }
+  // Rows of q for a head of a layer, without and with its gates.
+  int64_t query_dim(const LayerConfig& of) const {
+    return of.is_latent() ? latent.rope_dims + latent.nope_dims : of.head_dim;
+  }
+  int64_t query_stride(const LayerConfig& of) const { return (attention_gate ? 2 : 1) * query_dim(of); }
   // The largest value of a size in any layer.
   template <class Size>  // a field or a method of LayerConfig
   int64_t largest(Size size) const {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <memory>
 #include <thread>
 
 #include "kernels/base/clock.h"
@@ -127,6 +128,20 @@ void add_updates(const PackJob& job, int64_t first, int64_t count, float* values
   std::transform(values, values + count * k, values, [](float value) { return to_float(to_bf16(value)); });
 }
 
+// Rows [first, first + count) of the source as floats, with all updates.
+void read_source(const PackJob& job, int64_t first, int64_t count, float* rows) {
+  const int64_t k = job.source.shape[1];
+  if (job.scale.data) {
+    std::vector<float> scales(count);
+    read_row_scales(job.scale, first, count, scales.data());
+    const auto* codes = reinterpret_cast<const int8_t*>(job.source.data) + first * k;
+    for (int64_t i = 0; i < count * k; ++i) rows[i] = static_cast<float>(codes[i]) * scales[i / k];
+  } else {
+    job.reader.read ? job.reader.read(first, count, rows) : read_floats(job.source, first * k, count * k, rows);
+  }
+  add_updates(job, first, count, rows);
+}
+
 // Int8 codes of the strip's rows, contiguous, in the source or in `scratch`.
 const int8_t* int8_codes(const PackJob& job, int64_t n, const RowStrip& strip, std::vector<int8_t>* scratch) {
   const auto* codes = reinterpret_cast<const int8_t*>(job.source.data);
@@ -152,11 +167,8 @@ int64_t pack_int8_rows(const PackJob& job, int64_t n, const RowStrip& strip, Pac
     pack_w8_codes(strip, codes, scales);
     return -1;
   }
-  for (int64_t r = 0; r < strip.rows; ++r) {
-    for (int64_t i = r * strip.k; i < (r + 1) * strip.k; ++i) values[i] = static_cast<float>(codes[i]) * scales[r];
-  }
   for_each_run(job, n, strip.rows, [&](int64_t first, int64_t count, int64_t at) {
-    add_updates(job, first, count, values + at * strip.k);
+    read_source(job, first, count, values + at * strip.k);
   });
   return pack_floats(job.format, strip, values, job.rotation);
 }
@@ -184,11 +196,7 @@ int64_t pack_rows(const PackJob& job, int64_t n, PackScratch* scratch) {
   }
   if (strip.rows > 0 && job.scale.data) return pack_int8_rows(job, n, strip, scratch);
   for_each_run(job, n, strip.rows, [&](int64_t first, int64_t count, int64_t at) {
-    if (count == 0) return;
-    float* rows = values + at * strip.k;
-    job.reader.read ? job.reader.read(first, count, rows)
-                    : read_floats(job.source, first * strip.k, count * strip.k, rows);
-    add_updates(job, first, count, rows);
+    if (count > 0) read_source(job, first, count, values + at * strip.k);
   });
   return pack_floats(job.format, strip, values, job.rotation);
 }
@@ -239,6 +247,25 @@ void run_tasks(const Workers& workers, std::vector<Task>& tasks, const PackOptio
 }
 
 }  // namespace
+
+void transpose(PackJob* job) {
+  const auto rows = std::make_shared<const PackJob>(*job);
+  const int64_t n = rows->source.shape[0], k = rows->source.shape[1];
+  job->source.shape = {k, n};
+  job->scale = {}, job->updates.clear(), job->keeps_codes = false;
+  job->reader = {.stored_as = rows->reader.stored_as + " transposed", .read = {}, .explain_nan = {}, .scattered = true};
+  job->reader.read = [=](int64_t first, int64_t count, float* out) {
+    // A worker packs all strips of a matrix one after another and reads the source only once.
+    thread_local std::pair<std::shared_ptr<const PackJob>, std::vector<float>> last;
+    if (last.first != rows) {
+      last = {rows, std::vector<float>(n * k)};
+      read_source(*rows, 0, n, last.second.data());
+    }
+    for (int64_t r = 0; r < count; ++r) {
+      for (int64_t i = 0; i < n; ++i) out[r * n + i] = last.second[i * k + first + r];
+    }
+  };
+}
 
 int64_t packed_bytes(std::span<const PackJob> jobs) {
   int64_t bytes = 0;

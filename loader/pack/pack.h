@@ -108,6 +108,9 @@ struct PackOptions {
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};
 };
 
+// Makes the job pack the transpose of its matrix, all of whose rows it has in the file's order: as fp32, after updates.
+void transpose(PackJob* job);
+
 // Bytes of all packed matrices: the size of `destination`.
 int64_t packed_bytes(std::span<const PackJob> jobs);
 

@@ -187,7 +187,7 @@ Error bind_shared_experts(const Checkpoint& checkpoint, const ExpertsConfig& exp
                           bool is_gate_up, int64_t rows, int64_t k, LinearWeight* out);
 
 // A matrix of all heads or experts, [heads * rows, k], whose columns the tensor [heads, k, rows] or [heads * k, rows]
-// stores (k_b in GGUF files), or of one head [k, rows] (GPT-2's matrices).
+// stores (DBRX), or of one head [k, rows] (GPT-2's matrices).
 Error bind_columns(const Checkpoint& checkpoint, const std::string& name, int64_t heads, int64_t rows, int64_t k,
                    LinearWeight* out);
 

@@ -136,8 +136,8 @@ TEST(Bench, TableRowsHaveAllColumns) {
 
 // Stages of other models.
 bool is_idle(const json& stage, bool has_router) {
-  static const std::set<std::string> others = {"q_latent", "kv_latent", "state_x",    "state_dt", "state_out",
-                                               "streams",  "laurel",    "layer_gate", "layer_out"};
+  static const std::set<std::string> others = {"q_latent",  "kv_latent", "v_latent", "state_x",    "state_dt",
+                                               "state_out", "streams",   "laurel",   "layer_gate", "layer_out"};
   const std::string name = stage["stage"];
   return others.contains(name) || (name == "router" && !has_router);
 }

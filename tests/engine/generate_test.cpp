@@ -39,7 +39,7 @@ TEST(Generate, ReusesHeldPrefix) {
   EXPECT_EQ(longer.prefilled_tokens, 2);
 }
 
-TEST(Generate, LatentsAddOneBarrierEach) {
+TEST(Generate, LatentsAddBarriers) {
   std::unique_ptr<Model> model;
   ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/minicpm3", {.quant = Quant::w8a8}, &model));
   Team team({-1, -1});
@@ -49,8 +49,9 @@ TEST(Generate, LatentsAddOneBarrierEach) {
   ASSERT_FALSE(generate(
       *session, some_tokens(20, model->config.vocab_size), {.max_tokens = 11, .sampler = {}, .ignore_eos = true},
       [](int32_t) { return true; }, &result));
-  // Per layer: 2 latents, qkv, attention, o, gate_up, down. Per pass: embedding, head, end of the region.
-  EXPECT_EQ(result.barriers, 10 * (2 * (5 + 2) + 3));
+  // Per layer: qkv, the latent of queries, inputs and products of the heads' queries, attention, its merged chunks,
+  // inputs and products of the heads' values, o, gate_up, down. Per pass: embedding, head, end of the region.
+  EXPECT_EQ(result.barriers, 10 * (2 * 11 + 3));
 }
 
 TEST(Generate, StopsForEveryReason) {

@@ -94,18 +94,19 @@ TEST(LayerTensors, FusedQkvByBlocks) {
 TEST(LayerTensors, LatentAttention) {
   ModelConfig c;
   c.layers = 1, c.hidden_size = 8;
-  c.layer = {{.heads = 2, .kv_heads = 2, .head_dim = 6, .value_dim = 3, .mlp_size = 6}};
+  c.layer = {{.heads = 2, .kv_heads = 1, .head_dim = 7, .value_dim = 5, .latent_values = 3, .mlp_size = 6}};
   c.ropes.resize(1);
   c.ropes[0].dims = 2;
   c.rope_interleaved = true;
-  c.latent = {.rank = 5, .query_rank = 7, .rope_dims = 2};
+  c.latent = {.rank = 5, .query_rank = 7, .rope_dims = 2, .nope_dims = 4};
   c.names = {{"q_a", "l.{}.q_a"},   {"q_a_norm", "l.{}.q_norm"},   {"q_b", "l.{}.q_b"}, {"kv_a", "l.{}.kv_a"},
              {"kv_b", "l.{}.kv_b"}, {"kv_a_norm", "l.{}.kv_norm"}, {"o", "l.{}.o"},     {"gate", "l.{}.gate"},
              {"up", "l.{}.up"},     {"down", "l.{}.down"}};
   const std::vector<MatrixTensor> matrices = layer_matrices(c, 0);
-  ASSERT_EQ(matrices.size(), 10u);  // q_a, kv_a, k_rope, q, k, v, o, gate, up, down
-  const int64_t shapes[][2] = {{7, 8}, {5, 8}, {2, 8}, {12, 7}, {8, 5}, {6, 5}, {8, 6}};
-  for (size_t i = 0; i < 7; ++i) {
+  ASSERT_EQ(matrices.size(), 12u);  // q_a, kv_a, k_rope, q, o, gate, up, down, and k, v of two heads
+  const int64_t shapes[][2] = {{7, 8}, {5, 8}, {2, 8}, {12, 7}, {8, 6}, {6, 8},
+                               {6, 8}, {8, 6}, {5, 4}, {3, 5},  {5, 4}, {3, 5}};
+  for (size_t i = 0; i < 12; ++i) {
     EXPECT_EQ(matrices[i].n, shapes[i][0]) << i;
     EXPECT_EQ(matrices[i].k, shapes[i][1]) << i;
   }
@@ -116,15 +117,26 @@ TEST(LayerTensors, LatentAttention) {
     return rows;
   };
   EXPECT_EQ(stored(3), (std::vector<int64_t>{4, 5, 0, 1, 2, 3, 10, 11, 6, 7, 8, 9}));
-  EXPECT_EQ(stored(4), (std::vector<int64_t>{0, 1, 2, 3, 7, 8, 9, 10}));
-  EXPECT_EQ(stored(5), (std::vector<int64_t>{4, 5, 6, 11, 12, 13}));
+  int64_t rows = 0;
+  for (size_t i = 8; i < 12; ++i) {
+    EXPECT_EQ(matrices[i].head, i < 10 ? 0 : 1);
+    EXPECT_EQ(matrices[i].expert, kNoExpert);
+    EXPECT_EQ(matrices[i].transposed, i % 2 == 0) << "keys, whose queries are projected";
+    EXPECT_EQ(matrices[i].module(), "l.0.kv_b");
+    rows += matrices[i].file_rows();
+  }
+  EXPECT_EQ(rows, 2 * (4 + 3));
+  const Shares second = {.rank = 1, .ranks = 2};
+  EXPECT_EQ(own_rows(c, matrices[3], second).first, 6) << "queries are divided by head";
+  EXPECT_EQ(own_rows(c, matrices[8], second).count, 0) << "the first board's head";
+  EXPECT_EQ(own_rows(c, matrices[11], second).count, 3);
   const std::vector<VectorTensor> vectors = layer_vectors(c, 0);
   ASSERT_EQ(vectors.size(), 2u);
   EXPECT_EQ(vectors[0].n, 7);
   EXPECT_EQ(vectors[1].name, "l.0.kv_norm.weight");
   c.latent.query_rank = 0, c.names["q"] = "l.{}.q";
   const std::vector<MatrixTensor> without_latent = layer_matrices(c, 0);
-  ASSERT_EQ(without_latent.size(), 9u);
+  ASSERT_EQ(without_latent.size(), 11u);
   EXPECT_EQ(without_latent[2].role, MatrixRole::q);
   EXPECT_EQ(without_latent[2].k, 8);
   EXPECT_EQ(layer_vectors(c, 0).size(), 1u);

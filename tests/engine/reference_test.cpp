@@ -214,7 +214,9 @@ TEST_P(Families, Codes) {
   ASSERT_NO_FATAL_FAILURE(open_engine(folder, Quant::w8a8, &engine));
   std::map<std::string, Codes> tensors;
   const auto add = [&](const MatrixTensor& one) {
-    if (!one.is_exact) append(matrix_of(*engine.model, one).weight, one.order, &tensors[one.module() + ".weight"]);
+    const std::string part = one.head == kNoHead ? "" : one.transposed ? ".keys" : ".values";
+    if (one.is_exact) return;
+    append(matrix_of(*engine.model, one).weight, one.order, &tensors[one.module() + part + ".weight"]);
   };
   for (int64_t i = 0; i < engine.model->config.layers; ++i) {
     std::ranges::for_each(layer_matrices(engine.model->config, i), add);

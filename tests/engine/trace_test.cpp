@@ -101,7 +101,7 @@ TEST(Trace, LatentAttention) {
   by_one.take(ids);
   EXPECT_EQ(first_difference(at_once.trace, by_one.trace), -1);
   for (const auto& layer : by_one.trace.inputs) {
-    for (Stage stage : {Stage::qkv, Stage::q_latent, Stage::kv_latent, Stage::o, Stage::gate_up, Stage::down}) {
+    for (Stage stage : {Stage::qkv, Stage::q_latent, Stage::o, Stage::gate_up, Stage::down}) {
       EXPECT_EQ(layer[static_cast<size_t>(stage)].rows, 10);
     }
   }

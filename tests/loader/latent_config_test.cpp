@@ -24,8 +24,11 @@ std::string changed(const char* config, const char* changes) {
 
 TEST(DeepseekV2, AttentionAndExperts) {
   const ModelConfig config = read("DeepseekV2ForCausalLM", kV2Lite);
-  EXPECT_EQ(config.layer[0].head_dim, 24) << "head_dim is ignored";
-  EXPECT_EQ(config.layer[0].value_dim, 20);
+  EXPECT_EQ(config.layer[0].head_dim, 56) << "of the cached key, 8 and the latent; the field head_dim is ignored";
+  EXPECT_EQ(config.layer[0].value_dim, 48) << "the latent";
+  EXPECT_EQ(config.layer[0].kv_heads, 1);
+  EXPECT_EQ(config.layer[0].attended(), 8 * 20);
+  EXPECT_EQ(config.query_stride(config.layer[0]), 24);
   EXPECT_EQ(config.latent.rank, 48);
   EXPECT_EQ(config.latent.query_rank, 0);
   EXPECT_EQ(config.latent.rope_dims, 8);
@@ -42,7 +45,7 @@ TEST(DeepseekV2, AttentionAndExperts) {
   const std::string plain = changed(kV2Lite, R"({"rope_scaling": null, "v_head_dim": null, "q_lora_rank": 40})");
   const ModelConfig other = read("DeepseekV2ForCausalLM", plain.c_str());
   EXPECT_EQ(other.score_scale, 1.0f / std::sqrt(24.0f));
-  EXPECT_EQ(other.layer[0].value_dim, 8) << "hidden_size / heads";
+  EXPECT_EQ(other.layer[0].latent_values, 8) << "hidden_size / heads";
   EXPECT_EQ(other.latent.query_rank, 40);
 }
 
@@ -80,8 +83,8 @@ TEST(DeepseekV2, OtherArithmeticIsAnError) {
   EXPECT_TRUE(read("DeepseekV2ForCausalLM", changed(kV2Lite, R"({"attention_bias": true})").c_str()).qkv_bias);
   EXPECT_EQ(message_of(R"({"scoring_func": "sigmoid"})"),
             "config.json: scoring_func: not supported: want \"softmax\", have \"sigmoid\"");
-  EXPECT_EQ(message_of(R"({"qk_nope_head_dim": 15})"),
-            "config.json: head_dim: out of range: want an even number from 2 to 1024, have 23");
+  EXPECT_EQ(message_of(R"({"kv_lora_rank": 47})"),
+            "config.json: head_dim: out of range: want an even number from 2 to 1024, have 55");
   EXPECT_EQ(message_of(R"({"v_head_dim": 131072})"),
             "config.json: v_head_dim: out of range: want an integer from 1 to 1024, have 131072");
 }
@@ -143,8 +146,8 @@ TEST(MiniCpm3, ScalesFromTwoFields) {
   EXPECT_EQ(config.embedding_scale, 12.0f);
   EXPECT_EQ(config.branch_scale, 1.5f) << "3 / sqrt(4)";
   EXPECT_EQ(config.logit_scale, 0.25f);
-  EXPECT_EQ(config.layer[0].value_dim, 8);
-  EXPECT_EQ(config.layer[0].head_dim, 12);
+  EXPECT_EQ(config.layer[0].latent_values, 8);
+  EXPECT_EQ(config.query_dim(config.layer[0]), 12);
   EXPECT_FALSE(config.rope_interleaved);
   EXPECT_TRUE(config.tied_head);
 }

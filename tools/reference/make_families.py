@@ -32,6 +32,7 @@ from reference import (
     auto_class,
     greedy,
     is_quantised,
+    keys_and_values,
     load_model,
     load_stored,
     logits,
@@ -230,6 +231,15 @@ def fnv1a(data: bytes) -> str:
     return f"{value:016x}"
 
 
+def head_parts(
+    weight: torch.Tensor, coded: tuple[torch.Tensor, torch.Tensor] | None, attention: nn.Module
+) -> dict[str, tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None]]:
+    """What Pinion makes of kv_b: each head's keys transposed, whose codes are its own, and its values."""
+    keys, values = keys_and_values(weight, attention)
+    of_values = coded and tuple(keys_and_values(tensor, attention)[1].flatten(0, 1) for tensor in coded)
+    return {".keys": (keys.transpose(1, 2).flatten(0, 1), None), ".values": (values.flatten(0, 1), of_values)}
+
+
 def code_hashes(folder: pathlib.Path) -> dict[str, list[str]]:
     """Per linear weight: hash of the int8 codes, row-major [N, K], and of the little-endian fp32 scales [N], or [N, K /
     128] of ternary weights. Of matrices that share a tensor, one after the other."""
@@ -240,15 +250,20 @@ def code_hashes(folder: pathlib.Path) -> dict[str, list[str]]:
     parts: dict[str, list[bytes]] = {}
     for name, module in stored.named_modules():
         if is_quantised(name, module, KEEP_HEAD) and not any(part in name for part in (*VISION, *image_layers)):
-            name = alone(name).replace(".mamba_decoder.", ".")
+            in_file_name = alone(name).replace(".mamba_decoder.", ".")
             weight = module.weight.detach()
-            if is_ternary(weight):
-                codes, scale = weight.sign(), group_scales(weight)
-            else:
-                codes, scale = codes_in_file.get(name) or quantise_weights(weight)
-            both = parts.setdefault(name_in_file(f"{name}.weight", stored.config.model_type), [b"", b""])
-            both[0] += codes.to(torch.int8).numpy().tobytes()
-            both[1] += scale.numpy().astype("<f4").tobytes()
+            in_file = codes_in_file.get(in_file_name)
+            by_part = {"": (weight, in_file)}
+            if name.endswith(".kv_b_proj"):
+                by_part = head_parts(weight, in_file, stored.get_submodule(name.removesuffix(".kv_b_proj")))
+            for part, (matrix, codes_and_scale) in by_part.items():
+                if is_ternary(matrix):
+                    codes, scale = matrix.sign(), group_scales(matrix)
+                else:
+                    codes, scale = codes_and_scale or quantise_weights(matrix)
+                both = parts.setdefault(name_in_file(f"{in_file_name}{part}.weight", stored.config.model_type), [b"", b""])
+                both[0] += codes.to(torch.int8).numpy().tobytes()
+                both[1] += scale.numpy().astype("<f4").tobytes()
     return {name: [fnv1a(part) for part in both] for name, both in parts.items()}
 
 

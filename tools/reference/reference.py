@@ -190,10 +190,65 @@ def load_model(folder: str, quant: str = "none", keep: tuple[str, ...] = KEEP_HE
     return model
 
 
+class HeadKeys(nn.Module):
+    """kv_b of latent attention as Pinion computes it: a head's queries are projected to the latent, which is the same as
+    keys of the projection's quantised weights for quantised queries. Values are the latent itself."""
+
+    def __init__(self, keys: torch.Tensor) -> None:  # [heads, nope, rank]
+        super().__init__()
+        codes = [dequantised(*quantise_weights(head.T), keys.dtype).T for head in keys]
+        self.register_buffer("keys", torch.stack(codes))
+
+    def forward(self, latent: torch.Tensor) -> torch.Tensor:
+        keys = torch.einsum("...r,hnr->...hn", latent, self.keys)
+        return torch.cat((keys, latent.unsqueeze(-2).expand(*keys.shape[:-1], latent.shape[-1])), -1).flatten(-2)
+
+
+class HeadValues(nn.Module):
+    """The output matrix behind the projection of each head's value from the latents that it attends to."""
+
+    def __init__(self, out: nn.Module, values: torch.Tensor, is_coded: bool) -> None:  # [heads, width, rank]
+        super().__init__()
+        self.out, self.is_coded = out, is_coded
+        codes = values if is_coded else torch.stack([dequantised(*quantise_weights(v), v.dtype) for v in values])
+        self.register_buffer("values", codes)
+
+    def forward(self, attended: torch.Tensor) -> torch.Tensor:
+        rows = attended.unflatten(-1, (self.values.shape[0], self.values.shape[2]))
+        rows = fake_quantise(rows if self.is_coded else rotate(rows))
+        return self.out(torch.einsum("...hr,hvr->...hv", rows, self.values).flatten(-2))
+
+
+def keys_and_values(kv_b: torch.Tensor, attention: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+    heads, nope = attention.num_heads, attention.qk_nope_head_dim
+    rows = kv_b.detach().unflatten(0, (heads, -1))
+    return rows[:, :nope], rows[:, nope:]
+
+
+def quantise_queries(heads: int, nope: int, rows: torch.Tensor) -> torch.Tensor:
+    rows = rows.unflatten(-1, (heads, -1))
+    return torch.cat((fake_quantise(rotate(rows[..., :nope])), rows[..., nope:]), -1).flatten(-2)
+
+
+def absorb_latents(model: nn.Module, coded: set[str]) -> None:
+    for name, attention in list(model.named_modules()):
+        if not hasattr(attention, "kv_b_proj"):
+            continue
+        keys, values = keys_and_values(attention.kv_b_proj.weight, attention)
+        queries = getattr(attention, "q_b_proj", None) or attention.q_proj
+        quantise = functools.partial(quantise_queries, keys.shape[0], keys.shape[1])
+        queries.register_forward_hook(lambda _, args, rows, quantise=quantise: quantise(rows))
+        attention.kv_b_proj, attention.v_head_dim = HeadKeys(keys), values.shape[2]
+        out = "o_proj" if hasattr(attention, "o_proj") else "dense"
+        setattr(attention, out, HeadValues(getattr(attention, out), values, f"{name}.kv_b_proj" in coded))
+
+
 def as_in_pinion(model: nn.Module, quant: str, keep: tuple[str, ...], coded: set[str]) -> None:
+    if quant == "w8a8":
+        absorb_latents(model, coded)
     for name, module in model.named_modules():
         if quant == "w8a8" and is_quantised(name, module, keep):
-            if name in coded or is_ternary(module.weight):
+            if name.removesuffix(".out") in coded or is_ternary(module.weight):
                 module.register_forward_pre_hook(lambda _, args: (fake_quantise(args[0]),))
             else:
                 weight = dequantised(*quantise_weights(module.weight), module.weight.dtype)
