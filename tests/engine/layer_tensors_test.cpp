@@ -300,7 +300,8 @@ TEST(LayerTensors, MapToDistinctMembers) {
       const auto own = static_cast<size_t>(
           std::ranges::count_if(layer.matrix, [](const Linear& linear) { return linear.weight.n > 0; }));
       const size_t of_expert = model->config.name("expert_gate").empty() ? 2 : 3;
-      EXPECT_EQ(own + of_expert * layer.experts.size(), layer_matrices(model->config, i).size());
+      const size_t others = of_expert * layer.experts.size() + 2 * layer.latent_heads.size();
+      EXPECT_EQ(own + others, layer_matrices(model->config, i).size());
     }
     for (const MatrixTensor& tensor : model_matrices(model->config)) add(tensor);
     add(head_matrix(model->config));

@@ -340,6 +340,38 @@ TEST(Pack, Int8CodesAndScalesAreKept) {
   }
 }
 
+// [[1, 2, -4], [8, 0.5, 3]] with an update of 2 (1, -1)^T (1, 0, 1): W + BA = [[3, 2, -2], [6, 0.5, 1]].
+TEST(Pack, TransposeHandWorked) {
+  const Source w = make_source(DType::f32, 2, 3, {1, 2, -4, 8, 0.5f, 3}),
+               turned = make_source(DType::f32, 3, 2, {3, 6, 2, 0.5f, -2, 1});
+  const Source a = make_source(DType::f32, 1, 3, {1, 0, 1}), b = make_source(DType::f32, 2, 1, {1, -1});
+  Matrix matrix;
+  PackJob job{w.view, Format::w8, &matrix};
+  job.updates = {{a.view, b.view, 2.0f}};
+  transpose(&job);
+  Arena arena;
+  ASSERT_FALSE(allocate_arena(packed_bytes({&job, 1}), &arena));
+  std::memset(arena.data, 0x55, arena.bytes);
+  ASSERT_EQ(pack_all(crew(1), {&job, 1}, arena.data).message(), "");
+  EXPECT_EQ(matrix.n, 3);
+  EXPECT_EQ(matrix.k, 2);
+  EXPECT_EQ(matrix.scale[0], 6.0f / 127);
+  EXPECT_EQ(code(matrix, 1, 0), 127);
+  EXPECT_EQ(code(matrix, 0, 2), -127);
+  const Packed expected = pack(turned.view, Format::w8);
+  ASSERT_EQ(arena.bytes, expected.arena.bytes);
+  EXPECT_EQ(std::memcmp(arena.data, expected.arena.data, arena.bytes), 0);
+
+  const int8_t codes[] = {1, 2, -4, 16, 1, 6};
+  const Source scales = make_source(DType::f32, 2, 1, {1.0f, 0.5f});
+  PackJob coded{{"w", DType::i8, {2, 3}, reinterpret_cast<const std::byte*>(codes), 6}, Format::w8, &matrix};
+  coded.scale = scales.view;
+  coded.updates = {{a.view, b.view, 2.0f}};
+  transpose(&coded);
+  ASSERT_EQ(pack_all(crew(1), {&coded, 1}, arena.data).message(), "");
+  EXPECT_EQ(std::memcmp(arena.data, expected.arena.data, arena.bytes), 0) << "codes times their scales";
+}
+
 TEST(Pack, SingleScaleOfAnyType) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
     const Coded coded(70, 5, dtype, {0.51f});  // not 0 as F16 bits of make_source
