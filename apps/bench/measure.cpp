@@ -16,8 +16,8 @@ constexpr int64_t kGreedyCandidates = 1;  // the pass returns the most likely to
 
 // Bytes of K and V that a token at `position` reads, and of recurrent state that it reads and writes.
 double cache_bytes(const ModelConfig& config, KvType kv_type, int64_t position) {
-  const int64_t element_bytes = kv_element_bytes(kv_type);
-  const int64_t scale_bytes = kv_type == KvType::q8 ? 4 : 0;
+  const KvType type = cached_as(config, kv_type);
+  const int64_t element_bytes = kv_element_bytes(type), scale_bytes = type == KvType::q8 ? 4 : 0;
   int64_t kv = 0;
   for (const LayerConfig& layer : config.layer) {
     const int64_t width = std::max(layer.head_dim, layer.value_dim);

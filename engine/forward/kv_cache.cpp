@@ -116,6 +116,7 @@ void KvCache::clear(int64_t position) {
 
 KvShape kv_shape_of(const ModelConfig& config, KvType type, const Shares& shares) {
   KvShape shape;
+  type = cached_as(config, type);
   for (const LayerConfig& layer : config.layer) {
     if (!layer.attends || !layer.owns_kv()) continue;
     const RowRange heads = layer.is_latent() ? RowRange{0, 1} : Division{layer.kv_heads, 1}.own(shares);

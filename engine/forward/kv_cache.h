@@ -58,6 +58,12 @@ struct KvShape {
   static int64_t chunks_of(int64_t positions) { return (positions + kAttentionChunk - 1) / kAttentionChunk; }
 };
 
+// The type in which a model's layers are cached for --kv `type`. Latent attention keeps bf16 in place of q8: one scale
+// would serve the rotated elements of a key and the latent, and a few large ones would take the bits of all others.
+constexpr KvType cached_as(const ModelConfig& config, KvType type) {
+  return config.latent.rank > 0 && type == KvType::q8 ? KvType::bf16 : type;
+}
+
 // The shape of this board's kv heads.
 KvShape kv_shape_of(const ModelConfig& config, KvType type, const Shares& shares = {});
 

@@ -57,6 +57,19 @@ TEST(KvCache, HeadsByLayer) {
   EXPECT_EQ(second.block_bytes(), narrow);
 }
 
+// Every board has the whole cache of latents, in bf16 in place of q8: 40 numbers padded to 48.
+TEST(KvCache, Latents) {
+  ModelConfig config = config_of(2, 1, 40);
+  config.latent = {.rank = 32, .rope_dims = 8};
+  for (LayerConfig& layer : config.layer) layer.heads = 4, layer.value_dim = 32, layer.latent_values = 16;
+  const KvShape shape = kv_shape_of(config, KvType::q8);
+  EXPECT_EQ(shape.type(), KvType::bf16);
+  EXPECT_EQ(shape.block_bytes(), 2 * 2 * 256 * 48 * 2);
+  const KvShape second = kv_shape_of(config, KvType::f32, {.rank = 1, .ranks = 2});
+  EXPECT_EQ(second.type(), KvType::f32);
+  EXPECT_EQ(second.block_bytes(), 2 * shape.block_bytes());
+}
+
 // 20 numbers of head_dim 32: position 300 is slot 44 of chunk 1, lane 12 of the third group of 16 positions.
 TEST(KvCache, HandWorked) {
   std::vector<float> key(20), value(20);
