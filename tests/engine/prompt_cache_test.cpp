@@ -207,7 +207,8 @@ TEST_P(PromptCacheTest, SameBytesOnEveryMachine) {
   const std::map<std::string, std::string> expected = {{"qwen3", "df34dba605130f5a"},
                                                        {"qwen3_5", "31404c6ca65a39ae"},
                                                        {"lfm2", "60c5e8cb4ff57cb9"},
-                                                       {"llama4", "bbd78a568842e821"}};
+                                                       {"llama4", "bbd78a568842e821"},
+                                                       {"zamba2", "d544807ddc854050"}};
   EXPECT_EQ(hash_text(hash), expected.at(GetParam()));
 }
 

@@ -28,8 +28,8 @@ static void check_model(std::string_view text) {
     require(owner.owns_kv() && owner.kv_heads == layer.kv_heads && owner.head_dim == layer.head_dim);
   }
   if (const pinion::LatentConfig& latent = config.latent; latent.rank > 0) {
-    require(config.layer[0].kv_heads == config.layer[0].heads && latent.query_rank >= 0);
-    require(latent.rope_dims > 0 && latent.rope_dims < config.layer[0].head_dim);
+    require(config.layer[0].kv_heads == 1 && latent.query_rank >= 0 && latent.nope_dims > 0 && latent.rope_dims > 0);
+    require(config.layer[0].is_latent() && config.layer[0].head_dim == latent.rank + latent.rope_dims);
   }
   require(config.vocab_size > 0 && config.max_positions > 0);
   if (const pinion::ExpertsConfig& experts = config.experts; experts.count > 0) {
