@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <string>
 
 #include "loader/config/model_config.h"
 #include "loader/files/json.h"
