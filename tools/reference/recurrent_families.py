@@ -1,6 +1,7 @@
 """Tiny models with recurrent layers: rows of families.py's table."""
 
 from case import Case
+from newer_recurrent_configs import OLMO_HYBRID, OLMO_HYBRID_ROPE, RECURRENT_GEMMA, ZAMBA2, ZAMBA2_BLOCKS
 from recurrent_configs import (
     BAILING_HYBRID,
     FALCON_H1,
@@ -21,12 +22,7 @@ from recurrent_configs import (
     NEMOTRON_H,
     NEMOTRON_H_LAYER_TYPES,
     NEMOTRON_H_MOE,
-    OLMO_HYBRID,
-    OLMO_HYBRID_ROPE,
     QWEN3_NEXT,
-    RECURRENT_GEMMA,
-    ZAMBA2,
-    ZAMBA2_BLOCKS,
 )
 
 RECURRENT_CASES = {
