@@ -35,9 +35,7 @@ int64_t model_kv_head(const Pass& p, const Layer& layer, int64_t index) {
 }
 
 // The columns of the heads' outputs (the input of o), divided among boards by head.
-Division attended_columns(const Layer& layer) {
-  return {layer.attended(), layer.attended() / layer.heads * (layer.is_latent() ? 1 : layer.group())};
-}
+Division attended_columns(const Layer& layer) { return {layer.attended(), layer.attended() / layer.divided_heads()}; }
 
 // Norms whole rows of q and k in place (QkNorm::all_heads).
 void norm_all_heads(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {

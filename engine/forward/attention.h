@@ -15,7 +15,8 @@ constexpr int64_t kAttentionRows = 60;
 
 // The query heads of this board, and those of a kv head. Latent attention has one kv head on every board.
 inline RowRange own_heads(const Model& model, const Layer& layer) {
-  return Division{layer.heads, layer.is_latent() ? 1 : layer.group()}.own(model.shares());
+  if (!model.exchange) return {0, layer.heads};
+  return Division{layer.heads, layer.heads / layer.divided_heads()}.own(model.exchange->shares());
 }
 inline RowRange heads_of(const Model& model, const Layer& layer, int64_t kv_head) {
   return layer.is_latent() ? own_heads(model, layer) : RowRange{kv_head * layer.group(), layer.group()};

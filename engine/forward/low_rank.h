@@ -26,15 +26,16 @@ void make_latent_scratch(const Model& model, int64_t tokens, ScratchSizer* sizer
 void project_latents(Worker& worker, const Pass& pass, LatentScratch& scratch, const Layer& layer, const Input& x,
                      int64_t index, float* q, float* gates);
 
-// The products of the layer's matrices with this role, one for each of the heads, and the heads' own inputs: rows of k
-// floats at `in`, `in_head` from one head to the next and `in_row` from one row to the next. out: in the same way.
-// Begins the stage; ends with a barrier.
+// Rows of several heads.
 struct HeadRows {
-  float* data;  // of the first head
-  int64_t head, row;
+  float* data;        // the first row of the first head
+  int64_t head, row;  // floats from one head to the next, and from one row to the next
 
   float* at(int64_t of_head, int64_t of_row) const { return data + of_head * head + of_row * row; }
 };
+
+// The products of the layer's matrices with this role, one for each of the heads, and the heads' own inputs. Begins the
+// stage; ends with a barrier.
 void project_heads(Worker& worker, const Pass& pass, const Layer& layer, Stage stage, MatrixRole role,
                    const RowRange& heads, const HeadRows& in, const HeadRows& out);
 

@@ -186,8 +186,8 @@ void multiply_block(const Vector& matrix, const Vector& bias, int64_t block, int
   }
 }
 
-// RG-LRU: a block of channels decays by its gates; values are scaled so that the size of the sums does not depend on
-// the decay. The first token's value is not.
+// RG-LRU: a block of channels decays by exp(-8 rate sigmoid(gate)), with the paper's constant; values are scaled so
+// that the size of the sums does not depend on the decay. The first token's value is not.
 void advance_lru(const Pass& p, RecurrentScratch& s, const Layer& layer, const Segment& segment, int64_t head,
                  int64_t first, int64_t count, const StateWrites& writes, float* state, StateRows* rows) {
   constexpr double kLargestPower = -8.0;

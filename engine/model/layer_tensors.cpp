@@ -385,11 +385,8 @@ Division division_of(const ModelConfig& config, const MatrixTensor& matrix, cons
   // The head is divided by whole panels even in tests, since each panel has one most likely id.
   const bool is_head = matrix.role == MatrixRole::head;
   if (matrix.divided_by == panels) return {matrix.n, is_head ? kPanelColumns : shares.unit};
-  const LayerConfig& layer = config.layer[matrix.divided_by == kv_heads ? matrix.layer : 0];
-  if (matrix.divided_by == kv_heads && matrix.head == kNoHead) {
-    return {matrix.n, matrix.n / (layer.is_latent() ? layer.heads : layer.kv_heads)};
-  }
-  return {matrix.n, matrix.n};
+  if (matrix.divided_by != kv_heads || matrix.head != kNoHead) return {matrix.n, matrix.n};
+  return {matrix.n, matrix.n / config.layer[matrix.layer].divided_heads()};
 }
 
 RowRange own_rows(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares) {

@@ -211,6 +211,7 @@ struct LayerConfig {
   bool owns_kv() const { return kv_layer == kOwnKv; }
   int64_t group() const { return heads / kv_heads; }  // query heads of a kv head
   bool is_latent() const { return latent_values > 0; }
+  int64_t divided_heads() const { return is_latent() ? heads : kv_heads; }  // among boards, with what belongs to them
   int64_t attended() const { return heads * (is_latent() ? latent_values : value_dim); }  // width of the heads' outputs
 };
 
