@@ -24,16 +24,20 @@ inline std::vector<std::string> family_names() {
 // Tests of every family: with the reference, or of two results of the program with each other.
 enum class FamilyTest : uint8_t { boards, kv_types, speculation, reference };
 
-// Builds whose tests are many times slower take every third family, each test another third: those under a sanitizer,
-// except that engine.reference runs all code there, and those for Arm64, which usually run in the emulator and whose
-// kernels other tests compare with the scalar ones. Other builds take all families.
+// Builds whose tests are many times slower: under a sanitizer, and for Arm64, which usually run in the emulator.
+#if defined(__aarch64__) || defined(PINION_SANITIZED)
+constexpr bool kIsSlowBuild = true;
+#else
+constexpr bool kIsSlowBuild = false;
+#endif
+
+// Slow builds take every third family, each test another third. Under a sanitizer engine.reference takes all, so that
+// all code runs; for Arm64 other tests compare the kernels with the scalar ones. Other builds take all families.
 inline std::vector<std::string> family_names(FamilyTest test) {
-#if defined(__aarch64__)
-  const bool takes_all = false;
-#elif defined(PINION_SANITIZED)
+#if defined(PINION_SANITIZED)
   const bool takes_all = test == FamilyTest::reference;
 #else
-  const bool takes_all = true;
+  const bool takes_all = !kIsSlowBuild;
 #endif
   std::vector<std::string> names;
   for (size_t i = 0; const std::string& name : family_names()) {
