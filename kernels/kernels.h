@@ -30,7 +30,7 @@ struct RowBlocks {
   int64_t step_bytes;  // from one row block to the next
 };
 
-// A panel of a format with groups (w4, w4z, w2, mxfp4): records of group_k inputs each, see layout.h.
+// A panel of a format with groups (w4, w4z, w2, mxfp4, w4n, w8h): records of group_k inputs each, see layout.h.
 struct GroupedPanel {
   const std::byte* records;
   int64_t k;  // a positive multiple of group_k
@@ -281,6 +281,13 @@ struct Kernels {
 
   // Index of the largest of x [n], n >= 1; the lowest index among equals. NaN never wins.
   int64_t (*argmax)(const float* x, int64_t n) = nullptr;
+
+  // The largest of (16 * high[c] + offset) * scale[c], NaN never wins; -inf if there is no other. high, scale: [64].
+  float (*largest_bound)(const float* high, const float* scale, float offset) = nullptr;
+
+  // The sum over i of a[i] * low half i of a column of w8h (layout.h), exact int32. a: [k] codes in [-127, 127]; low:
+  // [k / 2]; k: a multiple of kGroupK, at most kMaxHalvedK.
+  int32_t (*dot_low)(const int8_t* a, const uint8_t* low, int64_t k) = nullptr;
 };
 
 // Index of the scale in a row of n floats that make_query_s8 wrote.

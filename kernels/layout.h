@@ -29,6 +29,11 @@
 //              128 bytes  64 scales, f16
 //         w(k, n) = (code - 1) * group scale * scale[n], codes 0 to 2.  A weight takes 2 + 16/128 = 2.125 bits. k is a
 //         multiple of 128, as in all published models with such weights.
+//   w8h: w8 by halves, for a head whose rows are ranked before few of them are read whole: code = 16 high + low.
+//         high, -8 to 7: records as of w4, without scales (1024 bytes); w4's codes minus 8 are the numbers
+//         low, 0 to 15: behind all panels [padded_n(n)][padded_k(k) / 2], column by column; the low nibble of byte i is
+//         that of input i, the high nibble that of input padded_k(k) / 2 + i
+//         Sums of the high halves are exact in floats, as k is at most kMaxHalvedK.
 //
 // n is padded to whole panels and k to a multiple of kGroupK with zeros (padded columns have scale 0), so kernels have
 // no tails.
@@ -55,13 +60,14 @@ constexpr int64_t kAlignmentBytes = 64;  // of each array: one cache line, the w
 
 // int32 sums stay exact: |x| <= 127, |w| <= 128.
 constexpr int64_t kMaxK = 131072;
+constexpr int64_t kMaxHalvedK = 16384;  // 8 * 127 * k < 2^24
 
 // Zero points of w4z are stored times kZeroSteps, up to kMaxZero: kZeroSteps * (code - zero) fits a signed byte, so
 // that tiles of rows multiply the weights of w4z at the cost of w4's. Sums of a group are then below 2^20 in magnitude.
 constexpr int kZeroSteps = 8;
 constexpr int kMaxZero = 16;
 
-enum class Format : uint8_t { bf16, w8, w4, w4z, w2, mxfp4, w4n };
+enum class Format : uint8_t { bf16, w8, w4, w4z, w2, mxfp4, w4n, w8h };
 
 // The numbers from which sizes and offsets follow. A new format is one row here, one case in loader/pack/pack_strip.cpp
 // (conversion from floats) and one in engine/forward/matmul.cpp (its kernels).
@@ -74,6 +80,7 @@ struct FormatTraits {
   int64_t group_k = 0;             // inputs that share a scale, a multiple of kGroupK; 0: no groups and no records
   int zero = 0;                    // code of weight 0, for formats with groups but without zero points and levels
   const int8_t* levels = nullptr;  // [16] weights by code, before scaling; null: code - zero
+  bool is_halved = false;          // w8h: records without scales, and low halves behind the panels
 };
 // mxfp4 has twice the E2M1 numbers. w4n's steps grow with the magnitude, as those of GGUF's IQ4_NL do; they leave 0.82
 // times w4's squared error of normally distributed weights.
@@ -87,6 +94,7 @@ static constexpr FormatTraits kFormats[] = {
     {"w2", 2, true, false, false, kW2GroupK, 1},
     {"mxfp4", 4, true, false, false, kGroupK, 0, kMxfp4Levels},
     {"w4n", 4, true, false, false, kGroupK, 0, kW4nLevels},
+    {"w8h", 8, true, false, false, kGroupK, 8, nullptr, true},
 };
 static constexpr const FormatTraits& traits_of(Format format) { return kFormats[static_cast<int>(format)]; }
 static constexpr Format w4_format(bool has_zero_points) { return has_zero_points ? Format::w4z : Format::w4; }
@@ -98,8 +106,9 @@ struct Matrix {
   const void* panels = nullptr;         // panel_count(n) panels of panel_bytes(format, k), see panel_of()
   const float* scale = nullptr;         // [padded_n(n)]; null if the format has no scales
   const int32_t* column_sum = nullptr;  // [padded_n(n)] sums over k of the codes; null if the format has none
+  const uint8_t* low = nullptr;         // [padded_n(n)][padded_k(k) / 2] low halves of w8h; null for other formats
   int64_t interleaved = 1;              // number of matrices of this format and shape whose panels are interleaved
-  int64_t rotation = 1;                 // w8, w4, w4n, w4z: size of the blocks of rotated inputs; 1: not rotated
+  int64_t rotation = 1;                 // w8, w8h, w4, w4n, w4z: size of the blocks of rotated inputs; 1: not rotated
 };
 
 // Size of the blocks in which k inputs are rotated: the largest power of two that divides k.
@@ -114,12 +123,16 @@ static constexpr int64_t padded_k(int64_t k) { return round_up(k, kGroupK); }
 static constexpr int64_t padded_n(int64_t n) { return round_up(n, kPanelColumns); }
 static constexpr int64_t panel_count(int64_t n) { return padded_n(n) / kPanelColumns; }
 
-// Bytes of a record's codes, and of the whole record.
+// Bits of a code in a record, bytes of a record's codes, and of the whole record.
+static constexpr int code_bits(Format format) {
+  return traits_of(format).is_halved ? traits_of(format).bits / 2 : traits_of(format).bits;
+}
 static constexpr int64_t code_bytes(Format format) {
-  return traits_of(format).group_k * kPanelColumns * traits_of(format).bits / 8;
+  return traits_of(format).group_k * kPanelColumns * code_bits(format) / 8;
 }
 static constexpr int64_t record_bytes(Format format) {
-  return code_bytes(format) + kPanelColumns * 2 + (traits_of(format).has_zero_points ? kPanelColumns : 0);
+  const FormatTraits& traits = traits_of(format);
+  return code_bytes(format) + (traits.is_halved ? 0 : kPanelColumns * 2) + (traits.has_zero_points ? kPanelColumns : 0);
 }
 
 static constexpr int64_t panel_bytes(Format format, int64_t k) {
@@ -133,14 +146,17 @@ static inline const std::byte* panel_of(const Matrix& matrix, int64_t panel) {
   return static_cast<const std::byte*>(matrix.panels) + panel * bytes;
 }
 
-// Bytes per column outside the panel: a scale and a sum, if the format has them.
-static constexpr int64_t column_data_bytes(Format format) {
-  return (traits_of(format).has_scales ? 4 : 0) + (traits_of(format).has_sums ? 4 : 0);
+// Bytes per column outside the panel: low halves, and of the rest a scale and a sum, if the format has them.
+static constexpr int64_t low_bytes(Format format, int64_t k) {
+  return traits_of(format).is_halved ? padded_k(k) / 2 : 0;
+}
+static constexpr int64_t column_data_bytes(Format format, int64_t k) {
+  return low_bytes(format, k) + (traits_of(format).has_scales ? 4 : 0) + (traits_of(format).has_sums ? 4 : 0);
 }
 
 // Bytes of one packed matrix, a multiple of kAlignmentBytes.
 static constexpr int64_t packed_bytes(Format format, int64_t n, int64_t k) {
-  return panel_count(n) * panel_bytes(format, k) + padded_n(n) * column_data_bytes(format);
+  return panel_count(n) * panel_bytes(format, k) + padded_n(n) * column_data_bytes(format, k);
 }
 
 // Offset of element (k, n) inside its panel, in elements (bf16_offset too).
@@ -149,12 +165,10 @@ static constexpr int64_t w8_offset(int64_t k, int64_t n) {
 }
 // Offset of the byte that holds the code of element (k, n) in the records of its panel, and its lowest bit there.
 static constexpr int64_t code_offset(Format format, int64_t k, int64_t n) {
-  const int64_t group_k = traits_of(format).group_k, bits = traits_of(format).bits;
+  const int64_t group_k = traits_of(format).group_k, bits = code_bits(format);
   return k / group_k * record_bytes(format) + w8_offset(k % group_k * bits / 32 * 4 + k % 4, n);
 }
-static constexpr int code_shift(Format format, int64_t k) {
-  return static_cast<int>(k / 4 * traits_of(format).bits % 8);
-}
+static constexpr int code_shift(Format format, int64_t k) { return static_cast<int>(k / 4 * code_bits(format) % 8); }
 static constexpr int64_t bf16_offset(int64_t k, int64_t n) { return k * kPanelColumns + n % kPanelColumns; }
 
 }  // namespace pinion

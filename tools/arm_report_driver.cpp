@@ -1,7 +1,7 @@
 // The program whose instructions tools/arm_report counts: `arm_report_driver VARIANT KERNEL ROWS K COUNT` runs one
 // kernel COUNT times, so that two runs with different counts differ by the kernel alone. KERNEL is one of
-//   w8, w4, w2         ROWS rows of K codes by a panel; more than one row is packed
-//   few8, few4, few2   ROWS unpacked rows of K codes by a panel
+//   w8, w8h, w4, w4n, w2   ROWS rows of K codes by a panel; more than one row is packed
+//   few8, few8h, few4, few4n, few2   ROWS unpacked rows of K codes by a panel
 //   bf16, q8           attention of ROWS queries of K elements over a chunk of such a cache
 //   quantize, rotate, rms_norm, silu_mul   one row of K elements
 #include <cstdio>
@@ -92,6 +92,7 @@ int main(int argc, char** argv) {
     const Format format = kernel.ends_with('8')   ? Format::w8
                           : kernel.ends_with('4') ? Format::w4
                           : kernel.ends_with('n') ? Format::w4n
+                          : kernel.ends_with('h') ? Format::w8h
                                                   : Format::w2;
     if (kernel == traits_of(format).name) {
       multiply(kernels, format, rows, k, count);

@@ -36,9 +36,9 @@ struct ModelSummary {
 std::string count_name(const PackJob& job) {
   if (job.keeps_codes) return "codes_kept";
   if (job.format == Format::w2) return "ternary_to_w2";
-  return std::string(job.source_codes.empty() ? "floats" : "codes") + (traits_of(job.format).bits == 4 ? "_to_w4"
-                                                                       : job.format == Format::w8      ? "_to_codes"
-                                                                                                       : "_to_bf16");
+  return std::string(job.source_codes.empty() ? "floats" : "codes") + (traits_of(job.format).bits == 4   ? "_to_w4"
+                                                                       : traits_of(job.format).bits == 8 ? "_to_codes"
+                                                                                                         : "_to_bf16");
 }
 
 ModelSummary summarise(Model& model, std::span<const PackJob> jobs) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 
 #include "kernels/layout.h"
 
@@ -12,10 +11,9 @@ namespace {
 // A lower bound of the k-th largest logit: the k-th largest of the panels' maxima, or -inf if there are fewer panels.
 float lower_bound(int64_t k, std::span<const float> logits, std::span<const int32_t> panel_best,
                   std::vector<float>& maxima) {
-  constexpr float kLowest = -std::numeric_limits<float>::infinity();
-  if (k > std::ssize(panel_best)) return kLowest;
+  if (k > std::ssize(panel_best)) return kMinusInfinity;
   maxima.clear();
-  for (const int32_t id : panel_best) maxima.push_back(logits[id] > kLowest ? logits[id] : kLowest);
+  for (const int32_t id : panel_best) maxima.push_back(logits[id] > kMinusInfinity ? logits[id] : kMinusInfinity);
   std::ranges::nth_element(maxima, maxima.begin() + (k - 1), std::greater());
   return maxima[k - 1];
 }

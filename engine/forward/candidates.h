@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,9 @@ namespace pinion {
 
 // Capacity of the boards' buffers for one row's candidates.
 constexpr int32_t kMaxCandidates = 256;
+
+// The logit of an id that is no candidate.
+inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // A token that may be sampled.
 struct Candidate {

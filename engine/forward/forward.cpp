@@ -1,5 +1,6 @@
 #include "engine/forward/forward.h"
 
+#include "engine/forward/head.h"
 #include "engine/forward/mlp.h"
 #include "loader/checkpoint/number_formats.h"
 
@@ -311,6 +312,9 @@ void make_activations(const Model& model, const Kernels& kernels, int64_t tokens
     sizer->make(&angles.query_scale, tokens);
   }
   sizer->make(&s.panel_best, tokens * panel_count(c.vocab_size));
+  if (model.head.weight.format == Format::w8h) {
+    sizer->make(&s.head_bounds, std::min(tokens, kMaxRankedRows) * workers * kMaxCandidates);
+  }
   sizer->make(&s.segment_of, tokens);
   sizer->make(&s.rows_with_logits, tokens);
   sizer->make(&s.gathered, gather_floats(model, tokens));
@@ -377,8 +381,13 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
   if (p.activations.rows_with_logits.empty()) return;
   if (c.altup.inputs > 0) join_altup(worker, p, s.altup);
   const Input last = head_input(begin_stage(worker, p, Stage::final_norm), p);
-  project(begin_stage(worker, p, Stage::head), last, {{&p.model.head, p.logits, p.activations.panel_best.data()}},
-          {.alpha = c.logit_scale, .cap = c.logit_cap});
+  const Multiplier m = begin_stage(worker, p, Stage::head);
+  const Epilogue after = {.alpha = c.logit_scale, .cap = c.logit_cap};
+  if (p.model.head.weight.low) {
+    project_head(m, p, last, after);
+  } else {
+    project(m, last, {{&p.model.head, p.logits, p.activations.panel_best.data()}}, after);
+  }
   gather_logits(worker, p, last.rows);
 }
 

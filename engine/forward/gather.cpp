@@ -3,8 +3,6 @@
 namespace pinion {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
 // Offsets in bytes of the boards' shares in rows that are stored board by board. Elements have 4 bytes.
 struct ShareBegins {
   int64_t bytes[kMaxBoards + 1];
@@ -32,11 +30,6 @@ void exchange_counted(Exchange& exchange, std::byte* bytes, std::span<const int6
   ++traffic.gathers;
   if (on_all || exchange.is_first()) traffic.received_bytes += begins.back() - (begins[rank + 1] - begins[rank]);
   if (traffic.records_sizes) traffic.sizes.push_back(on_all ? begins.back() : -begins.back());
-}
-
-// Number of candidates that sampling from a row needs; 0: all logits.
-int64_t candidates_of(const Pass& p, int64_t row) {
-  return p.segment_of(p.activations.rows_with_logits[row]).candidates;
 }
 
 // Number of candidates that a board sends for a row. Board 0 sends none, since it receives them.

@@ -29,17 +29,6 @@ int64_t columns_of(const Matrix& w, PanelRange run) {
   return std::min(run.count * kPanelColumns, w.n - run.first * kPanelColumns);
 }
 
-// The epilogue `ops` with the scales and bias of a matrix, from column `column` and input row `first` on.
-Epilogue with_matrix(Epilogue ops, const Linear& linear, int64_t column, const Input& in, int64_t first) {
-  if (linear.weight.scale) {
-    ops.row_scale = in.codes_for(linear.weight).scales + first;
-    ops.column_scale = linear.weight.scale + column;
-  }
-  ops.alpha *= linear.alpha;
-  if (linear.bias) ops.bias = linear.bias + column;
-  return ops;
-}
-
 // The product kernels of a format.
 //   sum_rows  packed rows [first, first + rows) times one panel
 //   sum_few   all unpacked rows times the panels of `run` (one panel if the matrix is interleaved). The sums go to the
@@ -124,7 +113,8 @@ const Product& product_of(const Matrix& w) {
     case Format::w4z:
     case Format::w2:
     case Format::mxfp4:
-    case Format::w4n: break;
+    case Format::w4n:
+    case Format::w8h: break;
   }
   return kGroupedProduct;
 }
@@ -167,7 +157,7 @@ void apply_few(const Kernels& kernels, const Linear& linear, PanelRange run, con
   for (int64_t i = 0; i < run.count; i += step, at += in.rows * kPanelColumns, out += kPanelColumns) {
     const int64_t column = (run.first + i) * kPanelColumns;
     const int64_t columns = columns_of(w, {run.first + i, step});
-    product_of(w).epilogue(kernels, tile, at, in.rows, columns, with_matrix(ops, linear, column, in, 0), out, ldo);
+    product_of(w).epilogue(kernels, tile, at, in.rows, columns, epilogue_of(ops, linear, column, in, 0), out, ldo);
   }
 }
 
@@ -194,6 +184,28 @@ void apply_gated_few(const Kernels& kernels, const Linear& gate, const Linear& u
 
 }  // namespace
 
+Epilogue epilogue_of(Epilogue ops, const Linear& linear, int64_t column, const Input& in, int64_t first) {
+  if (linear.weight.scale) {
+    ops.row_scale = in.codes_for(linear.weight).scales + first;
+    ops.column_scale = linear.weight.scale + column;
+  }
+  ops.alpha *= linear.alpha;
+  if (linear.bias) ops.bias = linear.bias + column;
+  return ops;
+}
+
+void store_panel_best(const Kernels& kernels, const Projection& to, PanelRange run, int64_t row) {
+  const int64_t n = to.stride(), first_panel = to.linear->first / kPanelColumns;
+  for (int64_t panel = run.first; panel < run.first + run.count; ++panel) {
+    const int64_t column = (first_panel + panel) * kPanelColumns;
+    const float* values = to.at(row, panel);
+    const int64_t count = std::min(kPanelColumns, n - column);
+    to.best_of(row, panel) = all_finite(std::span(values, count))
+                                 ? static_cast<int32_t>(column + kernels.argmax(values, count))
+                                 : kNonFinitePanel;
+  }
+}
+
 void multiply(const Kernels& kernels, const Linear& linear, PanelRange run, const Input& in, int64_t first,
               int64_t rows, const Epilogue& ops, Tile* tile, float* out, int64_t ldo) {
   const Matrix& w = linear.weight;
@@ -205,7 +217,7 @@ void multiply(const Kernels& kernels, const Linear& linear, PanelRange run, cons
     return apply_few(kernels, linear, run, in, *tile, 0, ops, out, ldo);
   }
   product_of(w).sum_rows(kernels, w, run.first, in, first, rows, tile);
-  product_of(w).epilogue(kernels, *tile, 0, rows, columns, with_matrix(ops, linear, column, in, first), out, ldo);
+  product_of(w).epilogue(kernels, *tile, 0, rows, columns, epilogue_of(ops, linear, column, in, first), out, ldo);
 }
 
 void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRange run,
@@ -235,19 +247,6 @@ void for_each_tile(Worker& worker, const Input& in, int64_t panels, F f) {
     for_each_row_tile(begin, std::min(in.rows, begin + grid.range_rows), in.block,
                       [&](int64_t first, int64_t rows) { f(PanelRange{task / grid.row_ranges, 1}, first, rows); });
   });
-}
-
-// Sets the row's panel_best for these panels. Boards divide a matrix with panel_best (the head) by whole panels.
-void store_panel_best(const Kernels& kernels, const Projection& to, PanelRange run, int64_t row) {
-  const int64_t n = to.stride(), first_panel = to.linear->first / kPanelColumns;
-  int32_t* best = to.panel_best + row * panel_count(n) + first_panel;
-  for (int64_t panel = run.first; panel < run.first + run.count; ++panel) {
-    const int64_t column = (first_panel + panel) * kPanelColumns;
-    const float* values = to.at(row, panel);
-    const int64_t count = std::min(kPanelColumns, n - column);
-    best[panel] = all_finite(std::span(values, count)) ? static_cast<int32_t>(column + kernels.argmax(values, count))
-                                                       : kNonFinitePanel;
-  }
 }
 
 struct Gate {

@@ -24,13 +24,15 @@ struct ScratchSizer {
 
 // The forms in which a set of matrices reads its input.
 struct InputForms {
-  bool values = false;   // floats, for bf16 weights
-  bool plain = false;    // int8 codes of the rows
-  bool rotated = false;  // int8 codes of the rows after rotation
+  bool values = false;    // floats, for bf16 weights
+  bool plain = false;     // int8 codes of the rows
+  bool rotated = false;   // int8 codes of the rows after rotation
+  bool unpacked = false;  // any number of rows, for a head by halves
 
   void add(const Matrix& matrix) {
     if (matrix.n == 0) return;  // the layer or this board has no such matrix
     (!traits_of(matrix.format).has_scales ? values : matrix.rotation > 1 ? rotated : plain) = true;
+    unpacked |= traits_of(matrix.format).is_halved;
   }
   void add(std::span<const Linear> matrices) {
     for (const Linear& matrix : matrices) add(matrix.weight);
@@ -57,7 +59,7 @@ struct Codes {
 };
 
 // The input of a matmul in the forms that its matrices need; the other forms are null. Up to Kernels::few_rows
-// quantised rows stay unpacked; more are packed in row blocks (see RowBlocks).
+// quantised rows stay unpacked; more are packed in row blocks (see RowBlocks), unless the input is a head's by halves.
 struct Input {
   int64_t rows;
   int64_t k;
@@ -128,6 +130,9 @@ struct Projection {
   int64_t stride() const { return width > 0 ? width : linear->rows.count; }
   // The outputs of a row for one panel. panel: index among this board's panels of the matrix.
   float* at(int64_t row, int64_t panel) const { return out + row * stride() + linear->first + panel * kPanelColumns; }
+  int32_t& best_of(int64_t row, int64_t panel) const {
+    return panel_best[row * panel_count(stride()) + linear->first / kPanelColumns + panel];
+  }
 };
 
 // out = W x + b for matrices that share an input, with the epilogue `after`; its scales and bias are set from each
@@ -149,6 +154,12 @@ struct Tile {
 };
 
 using PanelRange = TaskRange;
+
+// The epilogue `ops` with the scales and bias of a matrix, from column `column` and input row `first` on.
+Epilogue epilogue_of(Epilogue ops, const Linear& linear, int64_t column, const Input& in, int64_t first);
+
+// Sets the row's panel_best for these panels. Boards divide a matrix with panel_best (the head) by whole panels.
+void store_panel_best(const Kernels& kernels, const Projection& to, PanelRange run, int64_t row);
 
 // Number of panels of all matrices together.
 inline int64_t panels_of(std::span<const Projection> projections) {
@@ -228,7 +239,7 @@ Input prepare(const Multiplier& m, int64_t rows, int64_t k, InputForms forms, Ma
     quantize_local(m, row, k, forms, 0);
     return input_in(m.local, forms, 1, k, 1, row, 0);
   }
-  if (rows <= m.kernels.few_rows && forms.codes()) {
+  if ((rows <= m.kernels.few_rows || forms.unpacked) && forms.codes()) {
     m.worker.for_each(rows, [&](int64_t r) { quantize_shared(m, make(r, 1, m.local.values.data()), k, forms, r); });
     m.worker.barrier();
     return input_in(m.shared, forms, rows, k, 1, m.shared.values.data(), 0);

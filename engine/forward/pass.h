@@ -38,6 +38,7 @@ struct Activations {
   std::vector<float> laurel;              // [M][hidden] the output of Laurel
   std::vector<RopeAngles> angles;         // by rope
   std::vector<int32_t> panel_best;        // [rows with logits][panels of the vocabulary] see Projection
+  std::vector<float> head_bounds;         // [ranked rows][workers * kMaxCandidates] see project_head()
   std::vector<int32_t> segment_of;        // [M] by row
   std::vector<int32_t> rows_with_logits;  // ascending
   std::vector<float> gathered;            // [M][width of the widest rows of gather()]
@@ -76,6 +77,11 @@ struct Pass {
 
   const Segment& segment_of(int64_t row) const { return segments[activations.segment_of[row]]; }
 };
+
+// Number of candidates that sampling from a row of logits needs; 0: all logits.
+inline int64_t candidates_of(const Pass& p, int64_t row) {
+  return p.segment_of(p.activations.rows_with_logits[row]).candidates;
+}
 
 // Starts a stage: the profile counts the worker's time for it from here on. Returns the worker's kernels and buffers.
 inline Multiplier begin_stage(Worker& worker, const Pass& p, Stage stage) {

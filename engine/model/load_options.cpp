@@ -25,12 +25,18 @@ Format format_of_mode(const LoadOptions& options, const std::string& name, bool 
   return kFormatOf[static_cast<size_t>(options.quant)];
 }
 
+// Int8 heads are packed by halves unless the options name a format: most tokens are drawn from few rows.
+Format head_format(const LoadOptions& options, Format format, int64_t k) {
+  return format == Format::w8 && !options.head && padded_k(k) <= kMaxHalvedK ? Format::w8h : format;
+}
+
 }  // namespace
 
 Format weight_format(const LoadOptions& options, const ModelConfig& config, const std::string& name, MatrixRole role,
                      bool is_expert) {
   const Format format = format_of_mode(options, name, role == MatrixRole::head);
-  if (traits_of(format).bits == 4 && role != MatrixRole::head && config.experts.mxfp4) {
+  if (role == MatrixRole::head) return head_format(options, format, config.hidden_size);
+  if (traits_of(format).bits == 4 && config.experts.mxfp4) {
     return is_expert ? Format::mxfp4 : Format::w8;
   }
   return format == Format::w4z && role == MatrixRole::v ? Format::w8 : format;
@@ -91,6 +97,7 @@ Packing packing_of(const LoadOptions& options, const ModelConfig& config, Matrix
     }
   }
   if (packing.format == Format::w8) packing.as_stored = weight.scale.data != nullptr && !is_updated;
+  if (is_head) packing.format = head_format(options, packing.format, weight.weight.shape[1]);
   if (!packing.as_stored) packing.rotation = weight_rotation(options, packing.format, weight.weight.shape[1]);
   return packing;
 }

@@ -156,9 +156,11 @@ struct Model {
     if (!mapped.empty()) return mapped;
     return from_cache() ? packed_contents(cache, cached) : std::span<const std::byte>(arena.data, arena.bytes);
   }
-  // Bytes of packed weights that a pass of `tokens` tokens reads, at most: each token may choose different experts.
+  // Bytes of packed weights that a pass of `tokens` tokens reads, at most: each token may choose different experts. The
+  // low halves of a head are not counted, since ranked rows read few of them.
   int64_t bytes_per_pass(int64_t tokens) const {
-    return weight_bytes - expert_bytes + config.experts.max_active(expert_bytes, tokens);
+    const int64_t low = padded_n(head.weight.n) * low_bytes(head.weight.format, head.weight.k);
+    return weight_bytes - low - expert_bytes + config.experts.max_active(expert_bytes, tokens);
   }
 };
 

@@ -33,14 +33,16 @@ void random_bf16(std::byte* row, int64_t bytes, uint64_t seed) {
   random_bytes(row, bytes, seed, [](uint64_t four) { return (four & 0x80ff80ff80ff80ffu) | 0x3c003c003c003c00u; });
 }
 
+constexpr float kCodeScale = 2.4e-4f;  // weights up to 0.03, usual for in_features of 1000
+
 // Sets a constant scale for all columns of a w8 panel, and the column sums of its codes.
 void fill_scales(const int8_t* codes, int64_t k, float* scale, int32_t* column_sum) {
-  std::fill_n(scale, kPanelColumns, 2.4e-4f);  // weights up to 0.03, usual for in_features of 1000
+  std::fill_n(scale, kPanelColumns, kCodeScale);
   std::fill_n(column_sum, kPanelColumns, 0);
   for (int64_t i = 0; i < padded_k(k) * kPanelColumns; ++i) column_sum[i / 4 % kPanelColumns] += codes[i];
 }
 
-// Records of w4, w4n, w4z or mxfp4, in which every nibble is a valid code, or of w2, whose codes are 0 to 2.
+// Records of w4, w4n, w4z, w8h or mxfp4, in which every nibble is a valid code, or of w2, whose codes are 0 to 2.
 template <Format F>
 void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
   const std::vector<f16> scales(kPanelColumns, to_f16(F == Format::w2 ? 16.0f : F == Format::w4n ? 0.25f : 4.0f));
@@ -48,7 +50,7 @@ void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
     random_bytes(panel + at, code_bytes(F), seed + static_cast<uint64_t>(at), [](uint64_t eight) {
       return F == Format::w2 ? eight & ~((eight & 0x5555555555555555u) << 1) : eight;  // 3 becomes 1
     });
-    std::memcpy(panel + at + code_bytes(F), scales.data(), kPanelColumns * sizeof(f16));
+    if (!traits_of(F).is_halved) std::memcpy(panel + at + code_bytes(F), scales.data(), kPanelColumns * sizeof(f16));
     if (F == Format::w4z) std::memset(panel + at + record_bytes(F) - kPanelColumns, 8 * kZeroSteps, kPanelColumns);
   }
 }
@@ -61,7 +63,8 @@ constexpr Fill kFills[] = {random_bf16,
                            random_records<Format::w4z>,
                            random_records<Format::w2>,
                            random_records<Format::mxfp4>,
-                           random_records<Format::w4n>};
+                           random_records<Format::w4n>,
+                           random_records<Format::w8h>};
 static_assert(std::size(kFills) == std::size(kFormats));
 
 // Fills a matrix whose memory is assigned.
@@ -72,10 +75,15 @@ void fill_matrix(const Workers& workers, const Matrix& m, uint64_t seed) {
   run_pieces(workers, panel_count(m.n), [&](int64_t p) {
     auto* panel = const_cast<std::byte*>(panel_of(m, p));
     kFills[static_cast<size_t>(m.format)](panel, bytes, seed + static_cast<uint64_t>(p * bytes));
+    if (m.low) {
+      const int64_t low = kPanelColumns * low_bytes(m.format, m.k);
+      random_bytes(reinterpret_cast<std::byte*>(const_cast<uint8_t*>(m.low)) + p * low, low,
+                   ~seed + static_cast<uint64_t>(p * low), [](uint64_t eight) { return eight; });
+    }
     if (m.column_sum) {
       fill_scales(reinterpret_cast<const int8_t*>(panel), m.k, scale + p * kPanelColumns, sums + p * kPanelColumns);
     } else if (m.scale) {
-      std::fill_n(scale + p * kPanelColumns, kPanelColumns, 0x1p-10f);
+      std::fill_n(scale + p * kPanelColumns, kPanelColumns, m.low ? kCodeScale : 0x1p-10f);
     }
   });
 }

@@ -9,6 +9,9 @@ namespace {
 
 // ---- Draft models ----
 
+// Largest logits over which a draft's probability is estimated, if its sampler does not need more.
+constexpr int64_t kEstimatedOver = 8;
+
 // e^logit over the sum of each panel's largest e^logit: slightly too high, but one exponential per panel.
 double estimated_probability(const DraftModel& model, int32_t id) {
   const float logit = model.logits[id];
@@ -135,7 +138,9 @@ Error next_draft(DraftModel& model, std::optional<ModelDraft>* out) {
   if (reads_hidden(model) && std::ssize(unread) != model.unread_rows) return {};
   if (std::ranges::any_of(unread, [&](int32_t id) { return id >= vocab; })) return {};
   model.logits.resize(vocab);
-  if (Error e = evaluate(session, unread, false, model.logits.data())) {
+  int64_t needed = model.sampler.allowed.empty() ? candidates_needed(model.sampler.options) : 0;
+  if (needed > 0) needed = std::max(needed, kEstimatedOver);
+  if (Error e = evaluate(session, unread, false, model.logits.data(), needed)) {
     if (session.interrupted && *session.interrupted) return {};
     e.where = "the draft model's " + e.where;
     return e;

@@ -19,10 +19,10 @@ struct Session : Scheduler {
 Error open_session(const Model& model, Team& team, SchedulerOptions options, std::unique_ptr<Session>* out);
 
 // Appends tokens and computes logits: [vocab] of the last token or, with `all`, [tokens][vocab]. Null logits: none are
-// computed. candidates: number of a row's largest logits that the caller needs, at most kMaxCandidates; with several
-// boards its other logits may be minus infinity. 0: all logits. An MTP layer reads one row of input_hidden per token.
-// Errors: ids outside the vocabulary; a full cache; an interruption, after which the session holds the tokens evaluated
-// so far; NaN or infinity in the logits (the message names the first layer), after which the session is empty.
+// computed. candidates: number of a row's largest logits that the caller needs, at most kMaxCandidates; its other
+// logits may be minus infinity. 0: all logits. An MTP layer reads one row of input_hidden per token. Errors: ids
+// outside the vocabulary; a full cache; an interruption, after which the session holds the tokens evaluated so far; NaN
+// or infinity in the logits (the message names the first layer), after which the session is empty.
 Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits, int64_t candidates = 0);
 
 // Appends tokens and passes the logits of all to `sink`, pass by pass: [rows][vocab] of the tokens from index `first`.

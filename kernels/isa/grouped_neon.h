@@ -19,6 +19,17 @@ namespace {
 constexpr int kZeroBits = 3;  // conversions divide by 2 to this power
 static_assert(1 << kZeroBits == kZeroSteps);
 
+// Scales of eight columns of a record, from `column` on: low and high half.
+template <class Record>
+void load_scales(const std::byte* record, int64_t column, float32x4_t (&scale)[2]) {
+  scale[0] = scale[1] = vdupq_n_f32(1.0f);
+  if constexpr (Record::kHasScales) {
+    const auto* scales = reinterpret_cast<const uint16_t*>(record + Record::kCodeBytes);
+    const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(scales + column));
+    scale[0] = vcvt_f32_f16(vget_low_f16(halves)), scale[1] = vcvt_high_f32_f16(halves);
+  }
+}
+
 // Eight zero points of a record, from `column` on, times kZeroSteps.
 template <class Record>
 uint16x8_t zero_points_of(const std::byte* record, int64_t column) {
@@ -82,10 +93,10 @@ void scale_group(int32x4_t low, int32x4_t high, int32_t x_sum, const std::byte* 
     high = vmlsl_s16(vshlq_n_s32(high, kZeroBits), vget_high_s16(zero), x);
     exact[0] = vcvtq_n_f32_s32(low, kZeroBits), exact[1] = vcvtq_n_f32_s32(high, kZeroBits);
   }
-  const auto* scales = reinterpret_cast<const uint16_t*>(record + Record::kCodeBytes);
-  const float16x8_t scale = vreinterpretq_f16_u16(vld1q_u16(scales + column));
-  add_scaled(exact[0], vcvt_f32_f16(vget_low_f16(scale)), true, acc + column);
-  add_scaled(exact[1], vcvt_high_f32_f16(scale), true, acc + column + 4);
+  float32x4_t scale[2];
+  load_scales<Record>(record, column, scale);
+  add_scaled(exact[0], scale[0], true, acc + column);
+  add_scaled(exact[1], scale[1], true, acc + column + 4);
 }
 
 }  // namespace

@@ -251,10 +251,8 @@ template <class Record>
 template <class Record, int R, int V>
 [[gnu::always_inline]] inline void scale_rows(const GroupStart* start, int32x4_t (&sum)[R][V], int v,
                                               const std::byte* record, int64_t column, float* acc) {
-  const std::byte* scales = record + Record::kCodeBytes;
-  const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(reinterpret_cast<const uint16_t*>(scales) + column));
-  const float32x4_t scale0 = vcvt_f32_f16(vget_low_f16(halves)), scale1 = vcvt_high_f32_f16(halves);
-  float32x4_t zero[2];
+  float32x4_t scale[2], zero[2];
+  load_scales<Record>(record, column, scale);
   if constexpr (Record::kHasZeros) load_zero_points<Record>(record, column, zero);
   unrolled<R>([&](auto r) {
     float32x4_t low = to_float(sum[r][v]), high = to_float(sum[r][v + 1]);
@@ -263,8 +261,8 @@ template <class Record, int R, int V>
       high = vfmsq_n_f32(high, zero[1], start[r].x_sum);
     }
     float* to = acc + r * kPanelColumns + column;
-    vst1q_f32(to, vfmaq_f32(vld1q_f32(to), low, scale0));
-    vst1q_f32(to + 4, vfmaq_f32(vld1q_f32(to + 4), high, scale1));
+    vst1q_f32(to, vfmaq_f32(vld1q_f32(to), low, scale[0]));
+    vst1q_f32(to + 4, vfmaq_f32(vld1q_f32(to + 4), high, scale[1]));
   });
 }
 

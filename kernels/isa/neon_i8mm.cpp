@@ -315,10 +315,8 @@ struct FewGroupedRows {
         add_pairs(reinterpret_cast<const int8_t*>(x[line * (Record::kRows / 2) + pair]), w, sum);
       });
     }
-    const std::byte* scales = record + Record::kCodeBytes;
-    const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(reinterpret_cast<const uint16_t*>(scales) + column));
-    const float32x4_t scale[2] = {vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)};
-    float32x4_t zero[2];
+    float32x4_t scale[2], zero[2];
+    load_scales<Record>(record, column, scale);
     if constexpr (Record::kHasZeros) load_zero_points<Record>(record, column, zero);
     unrolled<4>([&](auto v) {
       constexpr bool kRight = v % 2;

@@ -114,7 +114,8 @@ struct GroupScale {
 
   [[gnu::always_inline]] GroupScale(const std::byte* record, int64_t column) {
     const std::byte* scales = record + Record::kCodeBytes;
-    scale = Register::load(reinterpret_cast<const f16*>(scales) + column);
+    scale = Register::broadcast(1.0f);
+    if constexpr (Record::kHasScales) scale = Register::load(reinterpret_cast<const f16*>(scales) + column);
     if constexpr (Record::kHasZeros) {
       zeros = Register::load(reinterpret_cast<const uint8_t*>(scales) + kPanelColumns * 2 + column);
     }
@@ -189,7 +190,7 @@ template <class Dot, class Record, int R>
         });
       });
     }
-    if (c % 32 == 0) prefetch<kAlignmentBytes, 1>(ahead + Record::kCodeBytes + c * 2);
+    if (Record::kHasScales && c % 32 == 0) prefetch<kAlignmentBytes, 1>(ahead + Record::kCodeBytes + c * 2);
     if (Record::kHasZeros && c == 0) prefetch<kAlignmentBytes, 1>(ahead + Record::kCodeBytes + 2 * kPanelColumns);
     unrolled<2>([&](auto v) {
       const int64_t column = c + v * kColumns;

@@ -43,11 +43,11 @@ float grouped_sum(const GroupedPanel& panel, int64_t c, F code) {
     int32_t group_sum = 0;
     for (int64_t i = 0; i < traits.group_k; ++i) {
       const int all = static_cast<int>(record[code_offset(panel.format, i, c)]);
-      const int weight = all >> code_shift(panel.format, i) & ((1 << traits.bits) - 1);
+      const int weight = all >> code_shift(panel.format, i) & ((1 << code_bits(panel.format)) - 1);
       group_sum += code(k + i) * (kZeroSteps * (traits.levels ? traits.levels[weight] : weight) - zero);
     }
-    f16 scale;
-    __builtin_memcpy(&scale, scales + c * 2, sizeof scale);
+    f16 scale = to_f16(1.0f);
+    if (!traits.is_halved) __builtin_memcpy(&scale, scales + c * 2, sizeof scale);
     sum = __builtin_fmaf(static_cast<float>(group_sum) / kZeroSteps, to_float(scale), sum);
   }
   return sum;

@@ -55,6 +55,7 @@ template <int Row>
 // The scales of vector V of a tile, as floats.
 template <class Record, int V>
 [[gnu::always_inline]] inline svfloat32_t scales_of(int64_t column, const uint16_t* scales) __arm_streaming {
+  if constexpr (!Record::kHasScales) return svdup_f32(1.0f);
   const svbool_t active = columns_of<V>(column);
   const svfloat32_t scale = svcvt_f32_x(active, svreinterpret_f16(svld1uh_vnum_u32(active, scales + column, V)));
   if constexpr (Record::kHasZeros) return svmul_x(active, scale, 1.0f / kZeroSteps);

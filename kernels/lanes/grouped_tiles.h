@@ -39,7 +39,9 @@ struct ExpandedSlice {
   void expand(int64_t group, const std::byte* record) {
     const auto* scale = reinterpret_cast<const f16*>(record + Record::kCodeBytes);
     float* to_scale = scales + group * kPanelColumns;
-    for (int64_t c = 0; c < kPanelColumns; c += 16) Lanes::load(scale + c).store(to_scale + c);
+    for (int64_t c = 0; c < kPanelColumns; c += 16) {
+      (Record::kHasScales ? Lanes::load(scale + c) : Lanes::broadcast(1.0f)).store(to_scale + c);
+    }
     for (int64_t c = 0; kSteps > 1 && c < kPanelColumns; ++c) to_scale[c] *= 1.0f / kSteps;
     uint32_t zero_points[kPanelColumns];  // repeated in every byte
     for (int64_t c = 0; c < kPanelColumns; ++c) zero_points[c] = Signed ? 0x01010101u * zero_of(record, c) : 0;

@@ -49,6 +49,24 @@ void quantize(const float* x, int64_t n, int8_t* codes, float* scale) {
   for (int64_t i = n; i < padded_k(n); ++i) codes[i] = 0;
 }
 
+float largest_bound(const float* high, const float* scale, float offset) {
+  const Lanes sixteen = Lanes::broadcast(16.0f), add = Lanes::broadcast(offset);
+  Lanes largest = Lanes::broadcast(-__builtin_inff());
+  for (int64_t c = 0; c < kPanelColumns; c += kLanes) {
+    const Lanes sum = Lanes::add(Lanes::mul(sixteen, Lanes::load(high + c)), add);
+    largest = Lanes::max(Lanes::mul(sum, Lanes::load(scale + c)), largest);
+  }
+  return fold(largest, Lanes::max);
+}
+
+// Compilers vectorise this loop with the products of 8 bits that the instruction set has.
+int32_t dot_low(const int8_t* a, const uint8_t* low, int64_t k) {
+  const int8_t* second = a + k / 2;
+  int32_t sum = 0;
+  for (int64_t i = 0; i < k / 2; ++i) sum += a[i] * (low[i] & 15) + second[i] * (low[i] >> 4);
+  return sum;
+}
+
 template <class T>
 void silu_mul(const T* gate, const T* up, int64_t n, T* out) {
   for (int64_t i = 0; i < n; i += kLanes) {
@@ -326,6 +344,8 @@ constexpr Kernels lanes_table(Kernels table) {
   table.attend = attend;
   table.merge_attention = merge_attention;
   table.argmax = argmax;
+  table.largest_bound = largest_bound;
+  table.dot_low = dot_low;
   return table;
 }
 

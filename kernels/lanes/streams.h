@@ -22,13 +22,14 @@ struct RecordOf {
   static constexpr int kZero = traits_of(F).zero;
   static constexpr const int8_t* kLevels = traits_of(F).levels;
   static constexpr bool kHasLevels = kLevels != nullptr;
-  static constexpr int kBits = traits_of(F).bits;
+  static constexpr int kBits = code_bits(F);
   static constexpr int kMask = (1 << kBits) - 1;
   static constexpr int kRows = 8 / kBits;
   static constexpr int64_t kK = traits_of(F).group_k;
   static constexpr int64_t kLines = kK / (4 * kRows);
   static constexpr int64_t kCodeBytes = code_bytes(F);
   static constexpr int64_t kBytes = record_bytes(F);
+  static constexpr bool kHasScales = !traits_of(F).is_halved;  // of groups; else all of them are 1
 };
 
 // Calls f(RecordOf<format>).
@@ -37,6 +38,7 @@ template <class F>
   if (format == Format::w2) return f(RecordOf<Format::w2>());
   if (format == Format::mxfp4) return f(RecordOf<Format::mxfp4>());
   if (format == Format::w4n) return f(RecordOf<Format::w4n>());
+  if (format == Format::w8h) return f(RecordOf<Format::w8h>());
   if (format == Format::w4z) return f(RecordOf<Format::w4z>());
   return f(RecordOf<Format::w4>());
 }

@@ -88,6 +88,7 @@ RowStrip strip_at(const Matrix& matrix, int64_t n) {
   strip.panel = const_cast<std::byte*>(panel_of(matrix, n / kPanelColumns)) + strip.column * column_bytes;
   if (matrix.scale) strip.scale = const_cast<float*>(matrix.scale) + n;
   if (matrix.column_sum) strip.column_sum = const_cast<int32_t*>(matrix.column_sum) + n;
+  if (matrix.low) strip.low = const_cast<uint8_t*>(matrix.low) + n * low_bytes(matrix.format, matrix.k);
   return strip;
 }
 
@@ -163,7 +164,7 @@ int64_t pack_int8_rows(const PackJob& job, int64_t n, const RowStrip& strip, Pac
   const float* invalid = std::find_if_not(scales, scales + strip.rows, is_scale);
   if (invalid < scales + strip.rows) return invalid - scales;
   const int8_t* codes = int8_codes(job, n, strip, &scratch->int8_codes);
-  if (job.format == Format::w8 && job.updates.empty()) {
+  if ((job.format == Format::w8 || job.format == Format::w8h) && job.updates.empty()) {
     pack_w8_codes(strip, codes, scales);
     return -1;
   }
@@ -285,11 +286,13 @@ Error place_all(std::span<const PackJob> jobs, const std::byte* first) {
     for (const PackJob& job : together) {
       *job.out = {.format = format, .n = n, .k = k, .panels = first, .interleaved = count, .rotation = job.rotation};
       first += panel_bytes(format, k);
+      if (traits_of(format).is_halved) job.out->low = reinterpret_cast<const uint8_t*>(columns);
+      columns += padded_n(n) * low_bytes(format, k);
       if (traits_of(format).has_scales) job.out->scale = reinterpret_cast<const float*>(columns);
       if (traits_of(format).has_sums) {
         job.out->column_sum = reinterpret_cast<const int32_t*>(columns + padded_n(n) * sizeof(float));
       }
-      columns += padded_n(n) * column_data_bytes(format);
+      columns += padded_n(n) * (column_data_bytes(format, k) - low_bytes(format, k));
     }
     first = columns;
   }

@@ -90,8 +90,8 @@ struct PackJob {
   std::vector<LowRankUpdate> updates = {};  // added in fp32; the sum is rounded to bf16
   // Number of consecutive jobs, of one format and shape, whose panels are interleaved. All of them hold this number.
   int64_t interleaved = 1;
-  // 1, or rotation_of(k): then W D H / rotation is packed instead of W (kernels/layout.h). Only for w8, w4 and w4z that
-  // are quantised here; kept codes, w2 and bf16 are not rotated.
+  // 1, or rotation_of(k): then W D H / rotation is packed instead of W (kernels/layout.h). Only for w8, w8h, w4 and w4z
+  // that are quantised here; kept codes, w2 and bf16 are not rotated.
   int64_t rotation = 1;
   // Error feedback for weights of these formats that are quantised here, from the moments of the inputs (of the rotated
   // inputs, if rotated).
@@ -129,8 +129,8 @@ inline constexpr const char* kNotTernary = "not ternary";
 // Packs the jobs one after another into `destination` (kAlignmentBytes aligned) and describes each in its `out`. The
 // bytes depend on the sources only.
 //   bf16: BF16 as it is; F16, F32 and code * scale (in fp32) are rounded to nearest even.
-//   w8:   scale = amax / 127 of the row, code = round_half_even(w / scale); scale 0 and codes 0 if amax < 2^-119, below
-//         which the scale would be subnormal. Codes and scales of an I8 source are kept.
+//   w8, w8h: scale = amax / 127 of the row, code = round_half_even(w / scale); scale 0 and codes 0 if amax < 2^-119,
+//         below which the scale would be subnormal. Codes and scales of an I8 source are kept.
 //   w4, w4z: the row's scale is 64 times the scale of w8, rounded down to a power of two; codes, group scales and zero
 //         points are those of w divided by it (quantize.h). Rows too small for such scales become 0. Codes of a reader
 //         are kept with their scales and zero points.
@@ -155,6 +155,7 @@ struct RowStrip {
   int64_t column = 0;                  // index of that column in the panel
   float* scale = nullptr;              // [kStripRows]; null for bf16
   int32_t* column_sum = nullptr;       // [kStripRows]; w8 only
+  uint8_t* low = nullptr;              // [kStripRows][padded_k(k) / 2] low halves; w8h only
   const Feedback* feedback = nullptr;  // not for bf16 and w2
 };
 

@@ -36,6 +36,21 @@ void store_four_rows(const int8_t* codes, int64_t stride, std::byte* line) {
   for (int i = 0; i < 4; ++i) std::memcpy(line + i * 4 * kPanelColumns, &lines[i], sizeof lines[i]);
 }
 
+// Stores the codes of one tile [kStripRows][kTileK] as halves.
+void store_w8h(const int8_t* codes, int64_t k, const RowStrip& strip) {
+  const int64_t half = padded_k(strip.k) / 2, count = std::min(padded_k(strip.k) - k, kTileK);
+  for (int64_t r = 0; r < kStripRows; r++) {
+    for (int64_t i = 0; i < count; i++) {
+      const int code = codes[r * kTileK + i], high = (code >> 4) + kFormats[static_cast<int>(Format::w8h)].zero;
+      const int64_t at = k + i;
+      std::byte& pair = strip.panel[code_offset(Format::w8h, at, r)];
+      pair = static_cast<std::byte>(code_shift(Format::w8h, at) == 0 ? high : static_cast<int>(pair) | high << 4);
+      uint8_t& low = strip.low[r * half + at % half];
+      low = static_cast<uint8_t>(at < half ? code & 15 : low | (code & 15) << 4);
+    }
+  }
+}
+
 // Stores the codes of one tile [kStripRows][kTileK] in the panel and adds up the column sums.
 void store_w8(const int8_t* codes, int64_t k, const RowStrip& strip) {
   const int64_t count = std::min(padded_k(strip.k) - k, kTileK);
@@ -83,7 +98,7 @@ int64_t pack_w8(const RowStrip& strip, const float* values, const float* largest
     for (int64_t r = 0; !feedback && r < strip.rows; r++) {
       kernels.encode(values + r * strip.k + k, count, scale[r], codes + r * kTileK);
     }
-    store_w8(codes, k, strip);
+    strip.low ? store_w8h(codes, k, strip) : store_w8(codes, k, strip);
   });
   for (int64_t r = 0; r < kStripRows; r++) strip.scale[r] = scale[r] / static_cast<float>(rotation);
   return -1;
@@ -186,8 +201,8 @@ int64_t pack_w2(const RowStrip& strip, const float* values, const float* /*large
 using FloatPacker = int64_t (*)(const RowStrip& strip, const float* values, const float* largest, int64_t rotation);
 
 // By Format.
-constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4<Format::w4>, pack_w4<Format::w4z>,
-                                         pack_w2,   nullptr, pack_w4<Format::w4n>};
+constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4<Format::w4>,  pack_w4<Format::w4z>,
+                                         pack_w2,   nullptr, pack_w4<Format::w4n>, pack_w8};
 static_assert(std::size(kFloatPackers) == std::size(kFormats));
 
 }  // namespace
@@ -208,7 +223,7 @@ void pack_w8_codes(const RowStrip& strip, const int8_t* codes, const float* scal
   for_each_tile(strip.k, [&](int64_t k, int64_t count) {
     alignas(kAlignmentBytes) int8_t tile[kStripRows * kTileK] = {};
     for (int64_t r = 0; r < strip.rows; r++) std::copy_n(codes + r * strip.k + k, count, tile + r * kTileK);
-    store_w8(tile, k, strip);
+    strip.low ? store_w8h(tile, k, strip) : store_w8(tile, k, strip);
   });
   std::fill_n(strip.scale, kStripRows, 0.0f);
   std::copy_n(scales, strip.rows, strip.scale);

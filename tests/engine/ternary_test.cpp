@@ -49,7 +49,7 @@ void expect_formats(const LoadOptions& options, Format ternary, Format other) {
     EXPECT_EQ(m.format, format) << name;
     EXPECT_EQ(m.rotation, format == Format::w8 || format == Format::w4n ? 128 : 1) << name;
   });
-  EXPECT_EQ(model->head.weight.format, options.quant == Quant::none ? Format::bf16 : Format::w8);
+  EXPECT_EQ(model->head.weight.format, options.quant == Quant::none ? Format::bf16 : Format::w8h);
 }
 
 TEST(Ternary, DetectedInQuantisingModes) {

@@ -57,7 +57,7 @@ TEST(WeightFormat, FloatsBeside4BitCodesBecomeInt8) {
   EXPECT_EQ(format(4, "m", int8_weight()).format, Format::w8);
   EXPECT_TRUE(format(4, "m", int8_weight()).as_stored);
   EXPECT_EQ(format(4, "kept", float_weight()).format, Format::bf16);
-  EXPECT_EQ(format(4, "head", float_weight()).format, Format::w8);
+  EXPECT_EQ(format(4, "head", float_weight()).format, Format::w8h);
   EXPECT_EQ(format(8, "m", float_weight()).format, Format::w4n) << "no 4-bit codes in that file";
   EXPECT_EQ(format(8, "m", int8_weight()).format, Format::w4n);
   EXPECT_FALSE(format(8, "m", int8_weight()).as_stored);
@@ -74,7 +74,7 @@ TEST(WeightFormat, ZeroPointsInModeW4a8Plus) {
   EXPECT_EQ(packing_of(plus, plain, MatrixRole::q, "m", int8_weight()).format, Format::w4z);
   EXPECT_EQ(packing_of(plus, plain, MatrixRole::v, "m", float_weight()).format, Format::w8);
   EXPECT_TRUE(packing_of(plus, plain, MatrixRole::v, "m", int8_weight()).as_stored);
-  EXPECT_EQ(packing_of(plus, config_of(8), MatrixRole::head, "head", float_weight()).format, Format::w8);
+  EXPECT_EQ(packing_of(plus, config_of(8), MatrixRole::head, "head", float_weight()).format, Format::w8h);
   EXPECT_EQ(packing_of(plus, config_of(4), MatrixRole::q, "m", float_weight()).format, Format::w8)
       << "beside 4-bit codes";
 }
@@ -160,7 +160,7 @@ void expect_as_stored(const std::string& folder) {
   ASSERT_TRUE(model);
   EXPECT_TRUE(model->conversions.empty());
   EXPECT_EQ(body_formats(*model), std::set{Format::w4z});
-  EXPECT_EQ(model->head.weight.format, Format::w8);
+  EXPECT_EQ(model->head.weight.format, Format::w8h);
   expect_one_result(*model, 20, KvType::q8);
   // Both round activations; w8a8 rounds the weights too. Measured ratio: 0.5 to 1.13.
   const auto w8a8 = load(folder, mode(Quant::w8a8));

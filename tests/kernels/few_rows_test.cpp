@@ -71,7 +71,7 @@ std::vector<std::byte> random_records(Random& random, int64_t k, Format format) 
   std::vector<std::byte> records;
   for (int64_t g = 0; g < kPanels * k / traits_of(format).group_k; ++g) {
     for (int64_t i = 0; i < code_bytes(format); ++i) records.push_back(static_cast<std::byte>(random.next() & 0xff));
-    for (int64_t n = 0; n < kPanelColumns; ++n) {
+    for (int64_t n = 0; n < kPanelColumns && format != Format::w8h; ++n) {
       records.push_back(static_cast<std::byte>(random.next() & 0xff));
       records.push_back(static_cast<std::byte>(0x3c));
     }
@@ -103,7 +103,7 @@ void expect_rows_grouped(Random& random, const Case& c, Format format) {
 }
 
 TEST(FewRows, Grouped) {
-  for (const Format format : {Format::w4, Format::w4z, Format::w2, Format::w4n}) {
+  for (const Format format : {Format::w4, Format::w4z, Format::w2, Format::w4n, Format::w8h}) {
     for_each_case(traits_of(format).group_k,
                   [&](Random& random, const Case& c) { expect_rows_grouped(random, c, format); });
   }

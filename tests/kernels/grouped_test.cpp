@@ -9,7 +9,7 @@
 namespace pinion {
 namespace {
 
-constexpr Format kGroupedFormats[] = {Format::w4, Format::w4z, Format::w2, Format::mxfp4, Format::w4n};
+constexpr Format kGroupedFormats[] = {Format::w4, Format::w4z, Format::w2, Format::mxfp4, Format::w4n, Format::w8h};
 
 // Twice the E2M1 numbers of mxfp4's codes, and IQ4_NL's levels.
 constexpr int kDoubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
@@ -49,7 +49,7 @@ std::vector<std::byte> pack(const Case& c) {
         records.push_back(static_cast<std::byte>(byte));
       }
     }
-    for (int64_t n = 0; n < 64; ++n) {
+    for (int64_t n = 0; n < 64 && c.format != Format::w8h; ++n) {
       const uint16_t bits = c.scales[at(g, n, 64)].bits;
       records.push_back(static_cast<std::byte>(bits & 0xff));
       records.push_back(static_cast<std::byte>(bits >> 8));
@@ -133,7 +133,9 @@ Case random_case(Random& random, int64_t rows, int64_t groups, Format format) {
   c.codes = random_below(random, c.k * 64, format == Format::w2 ? 4 : 16);
   c.zeros = format == Format::w4z ? random_below(random, groups * 64, kZeroSteps * kMaxZero + 1)
                                   : std::vector<int>(at(groups, 0, 64), kZeroSteps * traits_of(format).zero);
-  for (int64_t i = 0; i < groups * 64; ++i) c.scales.push_back(to_f16(random.uniform(-0.01f, 0.02f)));
+  for (int64_t i = 0; i < groups * 64; ++i) {
+    c.scales.push_back(to_f16(format == Format::w8h ? 1.0f : random.uniform(-0.01f, 0.02f)));
+  }
   return c;
 }
 
@@ -226,7 +228,7 @@ TEST(Grouped, EveryRowCount) {
   Random random;
   for (int64_t rows = 1; rows <= 70; rows += rows < 16 ? 1 : kStride) {
     expect_contract("random", random_case(random, rows, 3, w4_format(rows % 2 == 0)));
-    for (const Format format : {Format::w2, Format::mxfp4, Format::w4n}) {
+    for (const Format format : {Format::w2, Format::mxfp4, Format::w4n, Format::w8h}) {
       expect_contract("random", random_case(random, rows, 1 + rows % 2, format));
     }
   }
@@ -262,6 +264,7 @@ TEST(Grouped, ExtremeCodes) {
   };
   for (const int zero : {0, 1, 63, kZeroSteps * kMaxZero - 1, kZeroSteps * kMaxZero}) check(Format::w4z, zero, 15);
   check(Format::w4, 8 * kZeroSteps, 15);
+  check(Format::w8h, 8 * kZeroSteps, 15);
   check(Format::w2, kZeroSteps, 3);
   check(Format::mxfp4, 0, 7, 15);
   check(Format::w4n, 0, 15, 0);
@@ -278,6 +281,56 @@ TEST(Grouped, EveryScale) {
   expect_contract("every scale", c);
   for (f16& scale : c.scales) scale = {static_cast<uint16_t>(random.next() % 2 << 15)};
   for (const float sum : expect_contract("groups of zeros", c)) EXPECT_EQ(sum, 0.0f);
+}
+
+Result low_sum(const Kernels& kernels, Edge edge, const std::vector<int8_t>& a, const std::vector<uint8_t>& low) {
+  const Guarded<int8_t> row(a, edge);
+  const Guarded<uint8_t> column(low, edge);
+  return {.sums = {kernels.dot_low(row.data, column.data, static_cast<int64_t>(a.size()))}};
+}
+
+TEST(DotLow, HandWorked) {
+  std::vector<int8_t> a(64);
+  std::vector<uint8_t> low(32);
+  a[0] = 2, a[31] = -3, a[32] = 127, a[63] = -1;
+  low[0] = 0xf5, low[31] = 0x24;  // inputs 0 and 32: 5 and 15; inputs 31 and 63: 4 and 2
+  const Result result =
+      run_on_all_tables("by hand", [&](const Kernels& kernels, Edge edge) { return low_sum(kernels, edge, a, low); });
+  EXPECT_EQ(result.sums[0], 2 * 5 - 3 * 4 + 127 * 15 - 1 * 2);
+}
+
+TEST(DotLow, EveryLength) {
+  Random random;
+  for (int64_t k = kGroupK; k <= 600; k += kGroupK) {
+    const std::vector<int8_t> a = k == 320 ? std::vector<int8_t>(k, -127) : random.codes(k);
+    std::vector<uint8_t> low(k / 2, 0xff);
+    for (uint8_t& pair : low) pair = k == 320 ? pair : static_cast<uint8_t>(random.next());
+    int32_t expected = 0;
+    for (int64_t i = 0; i < k; ++i) {
+      const int pair = low[static_cast<size_t>(i % (k / 2))];
+      expected += a[static_cast<size_t>(i)] * (i < k / 2 ? pair % 16 : pair / 16);
+    }
+    const std::string label = "k " + std::to_string(k);
+    const Result result =
+        run_on_all_tables(label, [&](const Kernels& kernels, Edge edge) { return low_sum(kernels, edge, a, low); });
+    EXPECT_EQ(result.sums[0], expected) << label;
+  }
+}
+
+TEST(LargestBound, EveryPosition) {
+  Random random;
+  for (int64_t at = 0; at < 64; ++at) {
+    std::vector<float> high(64), scale(64);
+    for (float& x : high) x = static_cast<float>(static_cast<int>(random.next() % 200000) - 100000);
+    for (float& x : scale) x = random.uniform(0.0f, 0.001f);
+    high[at] = 150000, scale[at] = at % 2 == 0 ? 0.001f : 1.0f;
+    if (at % 3 == 0) scale[(at + 7) % 64] = std::numeric_limits<float>::quiet_NaN();
+    const Result result = run_on_all_tables(std::to_string(at), [&](const Kernels& kernels, Edge edge) {
+      const Guarded<float> sums(high, edge), scales(scale, edge);
+      return Result{.floats = {kernels.largest_bound(sums.data, scales.data, -1000.0f)}};
+    });
+    EXPECT_EQ(result.floats[0], (16.0f * 150000 - 1000.0f) * scale[at]);
+  }
 }
 
 TEST(F16, NumbersSurviveAndTiesGoToEven) {

@@ -36,7 +36,7 @@ TEST(Layout, OnePanelIsTheFlatArray) {
 
 // The first 1024 bytes of a record hold two codes each.
 TEST(Layout, W4HasOneCodePerNibble) {
-  for (const Format format : {Format::w4, Format::w4z, Format::mxfp4, Format::w4n}) {
+  for (const Format format : {Format::w4, Format::w4z, Format::mxfp4, Format::w4n, Format::w8h}) {
     std::set<int64_t> seen;
     for (int64_t k = 0; k < 64; ++k) {
       for (int64_t n = 0; n < kPanelColumns; ++n) {
@@ -83,10 +83,12 @@ TEST(Layout, Sizes) {
   EXPECT_EQ(packed_bytes(Format::w4, 65, 33), 2 * 2 * (1024 + 128) + 128 * 4);  // panels, column scales
   EXPECT_EQ(panel_bytes(Format::w2, 256), 2 * (2048 + 128));
   EXPECT_EQ(packed_bytes(Format::w2, 65, 128), 2 * (2048 + 128) + 128 * 4);
+  EXPECT_EQ(panel_bytes(Format::w8h, 33), 2 * 1024);
+  EXPECT_EQ(packed_bytes(Format::w8h, 65, 33), 2 * 2 * 1024 + 128 * (32 + 4));  // panels, low halves, scales
   for (int64_t n : {1, 63, 64, 65}) {
     for (int64_t k : {1, 31, 32, 33}) {
       for (Format format :
-           {Format::w8, Format::bf16, Format::w4, Format::w4z, Format::w2, Format::mxfp4, Format::w4n}) {
+           {Format::w8, Format::bf16, Format::w4, Format::w4z, Format::w2, Format::mxfp4, Format::w4n, Format::w8h}) {
         EXPECT_EQ(packed_bytes(format, n, k) % kAlignmentBytes, 0);
       }
     }

@@ -75,6 +75,7 @@ TYPED_TEST(Streams, EveryRecordComesInItsPanelsOrder) {
       expect_every_record<TypeParam, RecordOf<Format::w2>>(groups, panels);
       expect_every_record<TypeParam, RecordOf<Format::mxfp4>>(groups, panels);
       expect_every_record<TypeParam, RecordOf<Format::w4n>>(groups, panels);
+      expect_every_record<TypeParam, RecordOf<Format::w8h>>(groups, panels);
     }
   }
 }

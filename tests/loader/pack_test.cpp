@@ -126,6 +126,20 @@ void check_w8(const Source& source, const Matrix& m) {
   }
 }
 
+// Both halves of each weight make the code of w8.
+void check_w8h(const Matrix& w8, const Matrix& m) {
+  const int64_t half = padded_k(m.k) / 2;
+  for (int64_t row = 0; row < padded_n(m.n); row++) {
+    ASSERT_EQ(m.scale[row], w8.scale[row]) << "row " << row;
+    for (int64_t i = 0; i < 2 * half; i++) {
+      const auto pair = static_cast<int>(panel_of(m, row / kPanelColumns)[code_offset(Format::w8h, i, row)]);
+      const int high = (pair >> code_shift(Format::w8h, i) & 15) - 8;
+      const int low = m.low[row * half + i % half] >> (i < half ? 0 : 4) & 15;
+      ASSERT_EQ(16 * high + low, code(w8, i, row)) << "row " << row << " k " << i;
+    }
+  }
+}
+
 void check_bf16(const Source& source, const Matrix& m) {
   const int64_t n = source.view.shape[0], k = source.view.shape[1];
   std::vector<float> w(n * k);
@@ -147,6 +161,9 @@ TEST(Pack, ShapesAroundGroupAndPanelSizes) {
         const Packed w8 = pack(source.view, Format::w8);
         ASSERT_EQ(w8.failure.message(), "");
         check_w8(source, w8.matrix);
+        const Packed halves = pack(source.view, Format::w8h);
+        ASSERT_EQ(halves.failure.message(), "");
+        check_w8h(w8.matrix, halves.matrix);
         const Packed half = pack(source.view, Format::bf16);
         ASSERT_EQ(half.failure.message(), "");
         check_bf16(source, half.matrix);
