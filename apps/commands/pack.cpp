@@ -10,6 +10,7 @@
 #include "apps/commands.h"
 #include "engine/runtime/load.h"
 #include "engine/session/embedding.h"
+#include "loader/checkpoint/number_formats.h"
 #include "loader/gguf/gguf.h"
 #include "loader/gguf/gguf_folder.h"
 
@@ -18,8 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kEmbeddingNames[] = {"none", "w8"};
+
 struct PackFlags : RunOptions {
   bool check = false;
+  bool int8_embedding = false;
   std::string out;  // folder of the packed model; empty: the cache
 };
 
@@ -74,18 +78,50 @@ Error make_temporary_folder(const std::string& out, fs::path* to, TemporaryFolde
   return error("cannot make the folder", to->string(), {}, std::strerror(errno));
 }
 
+void handle_signals(void (*handler)(int)) {
+  struct sigaction action = {}, before = {};
+  action.sa_handler = handler;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
+  }
+}
+
+// Nothing has been written yet, and the calibration cannot be resumed.
+void end_before_writing(int) {
+  constexpr std::string_view kText = "\npinion: interrupted; nothing is written, the next start begins again\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
+  _exit(kFailure);
+}
+
+// Rounds the embeddings of tokens to int8. rows: their memory.
+Error round_embeddings(Model* model, std::vector<std::vector<std::byte>>* rows) {
+  const BlockFormat& format = *ggml_type(kQ8_0);
+  for (auto& [name, tensor] : model->unpacked) {
+    const bool is_embedding = tensor.data == model->embedding.data || tensor.data == model->layer_inputs.embedding.data;
+    if (!is_embedding || block_format(tensor.dtype)) continue;
+    const int64_t n = tensor.shape[0], k = tensor.shape[1], row_bytes = k / format.elements * format.bytes;
+    if (k % format.elements != 0) {
+      return error("--embedding w8: rows must be whole blocks", name, "a multiple of 32 columns", k);
+    }
+    std::vector<float> row(k);
+    std::vector<std::byte>& to = rows->emplace_back(n * row_bytes);
+    for (int64_t i = 0; i < n; ++i) {
+      read_row(tensor, i, row.data());
+      write_q8_0(row.data(), k / format.elements, to.data() + i * row_bytes);
+    }
+    tensor = {name, format.dtype, {n, k}, to.data(), n * row_bytes};
+  }
+  return {};
+}
+
 // Writes the folder under a temporary name, then renames it.
 Error write_folder(const PackFlags& options, const LoadOptions& load, const Model& model, const Model* mtp) {
   std::error_code code;
   fs::path to;
   TemporaryFolder folder;
   if (Error e = make_temporary_folder(options.out, &to, &folder)) return e;
-  struct sigaction action = {}, before = {};
-  action.sa_handler = [](int) { interrupted = true; };
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
-    sigaction(number, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
-  }
+  handle_signals([](int) { interrupted = true; });
   ProgressBar bar("writing");
   const auto progress = [&](int64_t done, int64_t total) {
     bar.show(done, total);
@@ -123,6 +159,7 @@ Error write_and_report(const Model& model, bool is_checked, const std::string& p
 
 int run_pack(const PackFlags& options) {
   if (Error e = check_model_folder(options.model)) return fail(e);
+  if (options.int8_embedding && options.out.empty()) return fail(error("needs --out", "--embedding"));
   if (!options.out.empty()) {  // tried before the long work
     fs::path to;
     TemporaryFolder folder;
@@ -142,6 +179,7 @@ int run_pack(const PackFlags& options) {
   const bool has_place = !is_cached || !load.cache_folder.empty();
   if (!has_place) return fail(error("no folder for the cache", "pack", "HOME or XDG_CACHE_HOME"));
   std::unique_ptr<Model> model;
+  handle_signals(end_before_writing);
   if (Error e = load_model(options.model, load, &model)) return fail(e);
   for (const std::string& text : model_notes(*model)) note(text);
   if (Error e = is_cached ? write_and_report(*model, options.check, "") : Error{}) return fail(e);
@@ -162,6 +200,8 @@ int run_pack(const PackFlags& options) {
     model->unpacked[kPackedScore] = {
         kPackedScore, DType::f32, {1, scores.dense.back().inputs}, row.data(), std::ssize(row)};
   }
+  std::vector<std::vector<std::byte>> rows;
+  if (Error e = options.int8_embedding ? round_embeddings(model.get(), &rows) : Error{}) return fail(e);
   if (Error e = write_folder(options, load, *model, layer.get())) return fail(e);
   print(options.out + ": open it with --model, on any machine\n");
   return kSuccess;
@@ -176,6 +216,7 @@ Run setup_pack(Command app) {
   add_threads_option(app, options.get());
   app.add_flag("--check", options->check);
   app.add_option("--out DIR", options->out);
+  app.add_choice("--embedding FORMAT", kEmbeddingNames, [options](size_t i) { options->int8_embedding = i > 0; });
   return {[options] { return run_pack(*options); }};
 }
 

@@ -60,4 +60,8 @@ const BlockFormat* block_format(DType dtype);
 // A type by its number in the file; null: unknown.
 const BlockFormat* ggml_type(uint32_t id);
 
+// Numbers as Q8_0: each 32 share an f16 scale, and codes are rounded to nearest even. blocks: [count] of 34 bytes.
+constexpr uint32_t kQ8_0 = 8;
+void write_q8_0(const float* numbers, int64_t count, std::byte* blocks);
+
 }  // namespace pinion

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "kernels/kernels.h"
 #include "loader/checkpoint/number_formats.h"
 
 namespace pinion {
@@ -169,7 +170,7 @@ constexpr BlockFormat kBlockTypes[] = {
     blocks<32, 20, scale_and_min, Layout{16, {4, 4, 16}, {}, 0, kMin}>(3, "Q4_1", Format::w4z),
     blocks<32, 22, one_scale<0>, Layout{16, {6, 4, 16}, {2, 1}, 16}>(6, "Q5_0"),
     blocks<32, 24, scale_and_min, Layout{16, {8, 4, 16}, {4, 1}, 0, kMin}>(7, "Q5_1"),
-    blocks<32, 34, one_scale<0>, Layout{32, {2, 8, 32}, {}, 0, kSigned}>(8, "Q8_0"),
+    blocks<32, 34, one_scale<0>, Layout{32, {2, 8, 32}, {}, 0, kSigned}>(kQ8_0, "Q8_0"),
     blocks<256, 84, q2_k_scale, Layout{16, {16, 2, 32}, {}, 0, kMin}>(10, "Q2_K"),
     blocks<256, 110, q3_k_scale, Layout{16, {32, 2, 32}, {0, 1, 32}, 4}>(11, "Q3_K"),
     blocks<256, 144, k_scale, Layout{32, {16, 4, 32}, {}, 0, kMin}>(12, "Q4_K", Format::w4z),
@@ -197,6 +198,15 @@ constexpr BlockFormat kUnreadTypes[] = {
 };
 
 }  // namespace
+
+void write_q8_0(const float* numbers, int64_t count, std::byte* blocks) {
+  const Kernels& kernels = best_kernels();
+  for (; count > 0; --count, numbers += kGroupK, blocks += sizeof(f16) + kGroupK) {
+    const f16 scale = to_f16(code_scale(kernels.max_magnitude(numbers, kGroupK)));
+    std::memcpy(blocks, &scale, sizeof scale);
+    kernels.encode(numbers, kGroupK, to_float(scale), reinterpret_cast<int8_t*>(blocks + sizeof scale));
+  }
+}
 
 const BlockFormat* block_format(DType dtype) {
   const auto row = std::ranges::find(kBlockTypes, dtype, &BlockFormat::dtype);

@@ -290,6 +290,26 @@ TEST(PackedModel, FolderHasAllThatModelNeeds) {
   EXPECT_EQ(run_json({"inspect", "--model", kStories, "--json"})["packed"], nullptr);
 }
 
+// 512 rows of 64 numbers: blocks of 34 bytes for 32 in place of 64.
+TEST(PackedModel, EmbeddingsInInt8) {
+  const Folder folder;
+  std::vector<json> ids;
+  std::vector<int64_t> sizes;
+  for (const std::string type : {"none", "w8"}) {
+    const Outcome packed = pack_to(kStories, folder / type, {"--quant", "w8a8", "--embedding", type});
+    ASSERT_EQ(packed.status, 0) << packed.err;
+    sizes.push_back(static_cast<int64_t>(fs::file_size(folder / (type + "/model.safetensors"))));
+    ids.push_back(run_json(generate(folder / type, {"--prompt", "Once upon", "--max-tokens", "8", "--json"}))["ids"]);
+  }
+  EXPECT_NEAR(static_cast<double>(sizes[0] - sizes[1]), 512 * 2 * (64 - 34), 256);
+  EXPECT_EQ(ids[0], ids[1]);
+  EXPECT_NE(logits_of(folder / "none", {}), logits_of(folder / "w8", {}));
+  ASSERT_EQ(pack_to(folder / "w8", folder / "again", {"--embedding", "w8"}).status, 0) << "rounded already";
+  EXPECT_EQ(logits_of(folder / "again", {}), logits_of(folder / "w8", {}));
+  expect_failure(run_pinion({"pack", "--model", kStories, "--embedding", "w8"}), 1, "needs --out");
+  expect_failure(pack_to(kFamilies + "qwen3_moe_mixed", folder / "x", {"--embedding", "w8"}), 1, "multiple of 32");
+}
+
 TEST(PackedModel, GoldenFileOfTheSourceHolds) {
   const Travelled t;
   write_file(t.folder / "P.json", R"(["Once upon a time", "The cat"])");

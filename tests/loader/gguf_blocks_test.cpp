@@ -69,6 +69,26 @@ TEST_F(GgufBlocks, RangesAndRowsEqualTheWhole) {
   }
 }
 
+// The scale of the first block is 2, ties are rounded to even; the second block is 0; the scale of the third is
+// rounded.
+TEST(GgufBlocksByHand, Q8_0IsWritten) {
+  std::vector<float> numbers(96);
+  numbers[0] = 254, numbers[1] = 3, numbers[2] = -5, numbers[31] = -254;
+  numbers[64] = 1.0f;
+  std::vector<std::byte> blocks(3 * 34);
+  write_q8_0(numbers.data(), 3, blocks.data());
+  EXPECT_EQ(blocks[0], std::byte{0x00});  // 2 as f16
+  EXPECT_EQ(blocks[1], std::byte{0x40});
+  std::vector<float> read(96);
+  ggml_type(kQ8_0)->read(blocks.data(), 3, read.data());
+  EXPECT_EQ(read[0], 254.0f);
+  EXPECT_EQ(read[1], 4.0f);
+  EXPECT_EQ(read[2], -4.0f);
+  EXPECT_EQ(read[31], -254.0f);
+  for (size_t i = 32; i < 64; ++i) EXPECT_EQ(read[i], 0.0f);
+  EXPECT_EQ(read[64], 127 * to_float(to_f16(1.0f / 127)));
+}
+
 TEST(GgufBlocksByHand, SmallBlocks) {
   const std::string one("\x00\x3c", 2), minus_two("\x00\xc0", 2);
   const auto first = [](DType dtype, const std::string& block) {
