@@ -13,7 +13,7 @@ namespace pinion {
 //   fixed                        fields that may have one value only
 //   ignored                      fields without effect on the logits. common_fields.json lists both for all families
 //   modules                      names of modules by key, see ModelConfig::names; keys of layers: kMatrixRows and
-//                                kVectorRows in engine/model/layer_tensors.cpp. A norm that is absent is not computed;
+//                                kVectorRows in loader/config/layer_tensors.cpp. A norm that is absent is not computed;
 //                                an mlp without a gate is down(activation(up(x)))
 //   qkv_bias, o_bias, mlp_bias   true, false or FIELD
 //   qk_norm                      none, heads, rotated_heads, all_heads, layer_norm_heads or layer_norm, see QkNorm.

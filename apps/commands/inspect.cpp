@@ -6,9 +6,9 @@
 #include "engine/forward/kv_cache.h"
 #include "engine/forward/recurrent_state.h"
 #include "engine/forward/rope.h"
-#include "engine/model/layer_tensors.h"
 #include "engine/runtime/load.h"
 #include "engine/team/memory.h"
+#include "loader/config/layer_tensors.h"
 #include "tokenizer/templates/chat_template.h"
 
 namespace pinion {

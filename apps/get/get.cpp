@@ -5,9 +5,9 @@
 
 #include "apps/commands.h"
 #include "apps/get/download.h"
-#include "engine/model/layer_tensors.h"
 #include "engine/team/memory.h"
 #include "kernels/base/text.h"
+#include "loader/config/layer_tensors.h"
 #include "loader/files/json.h"
 #include "loader/gguf/gguf_folder.h"
 #include "loader/pack/pack.h"

@@ -15,9 +15,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/boards/exchange.h"
 #include "kernels/base/error.h"
 #include "kernels/kernels.h"
+#include "loader/config/division.h"
 #include "loader/config/model_config.h"
 #include "loader/files/mapped_file.h"
 

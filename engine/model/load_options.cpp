@@ -1,6 +1,6 @@
 #include "engine/model/load_options.h"
 
-#include "engine/model/layer_tensors.h"
+#include "loader/config/layer_tensors.h"
 #include "loader/quant/stored_weights.h"
 
 namespace pinion {

@@ -1,8 +1,9 @@
 // A model in memory: configuration, packed matrices, norm weights. Read-only once loaded.
 #pragma once
 
-#include "engine/model/layer_tensors.h"
+#include "engine/boards/exchange.h"
 #include "engine/model/load_options.h"
+#include "loader/config/layer_tensors.h"
 #include "loader/pack/pack_cache.h"
 
 namespace pinion {
@@ -178,7 +179,7 @@ Error bind_tensors(const LoadOptions& options, Model* model, std::vector<PackJob
 // lacks keep their names, so that binding reports them.
 Error rename_adapter(const std::string& folder, const std::string& architecture, int64_t index, Model* model);
 
-// The member of `model` that holds a tensor of the list (engine/model/layer_tensors.h).
+// The member of `model` that holds a tensor of the list (loader/config/layer_tensors.h).
 template <class M>  // Model or const Model
 auto& matrix_of(M& model, const MatrixTensor& tensor) {
   if (tensor.role == MatrixRole::head) return model.head;

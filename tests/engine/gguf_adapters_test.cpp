@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/model/layer_tensors.h"
+#include "loader/config/layer_tensors.h"
 #include "loader/gguf/gguf.h"
 #include "tests/engine/gguf_families.h"
 #include "tests/loader/coded_checkpoint.h"

@@ -1,4 +1,4 @@
-#include "engine/model/layer_tensors.h"
+#include "loader/config/layer_tensors.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/layer_tensors.h"
+#include "loader/config/layer_tensors.h"
 #include "loader/config/model_config.h"
 #include "loader/files/mapped_file.h"
 #include "tests/loader/make_files.h"

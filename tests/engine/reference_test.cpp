@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/layer_tensors.h"
 #include "engine/runtime/load.h"
 #include "engine/session/session.h"
 #include "kernels/half.h"
+#include "loader/config/layer_tensors.h"
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
 #include "tests/engine/families.h"

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/layer_tensors.h"
 #include "engine/runtime/load.h"
 #include "engine/runtime/runtime.h"
 #include "engine/session/board_messages.h"
 #include "kernels/half.h"
+#include "loader/config/layer_tensors.h"
 #include "loader/files/json.h"
 #include "tests/engine/boards.h"
 #include "tests/engine/one_result.h"

@@ -1,7 +1,7 @@
 // Formats of matrices by hand, and models whose files have 4-bit codes.
-#include "engine/model/layer_tensors.h"
 #include "engine/model/load_options.h"
 #include "engine/runtime/load.h"
+#include "loader/config/layer_tensors.h"
 #include "loader/quant/stored_weights.h"
 
 #include <gtest/gtest.h>
