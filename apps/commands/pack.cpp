@@ -89,8 +89,8 @@ void handle_signals(void (*handler)(int)) {
 
 // Nothing has been written yet, and the calibration cannot be resumed.
 void end_before_writing(int) {
-  constexpr std::string_view kText = "\npinion: interrupted; nothing is written, the next start begins again\n";
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
+  constexpr char kText[] = "\npinion: interrupted; nothing is written, the next start begins again\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof kText - 1);
   _exit(kFailure);
 }
 

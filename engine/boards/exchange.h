@@ -1,13 +1,10 @@
-// Several boards that share one model: their messages. Rank 0, the first board, runs the
-// command and sends commands to the others (session/board_messages.h).
+// Several boards that share one model: their messages. Rank 0, the first board, runs the command and sends commands to
+// the others (session/board_messages.h).
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "kernels/base/error.h"
 #include "loader/config/division.h"

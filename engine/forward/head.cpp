@@ -9,7 +9,6 @@ namespace {
 
 constexpr int64_t kPanelsPerTask = 32;   // of the decision, which concerns few of them
 constexpr int32_t kUndecidedPanel = -2;  // in panel_best: a panel that may have candidates
-static_assert(kUndecidedPanel != kNonFinitePanel);
 
 // The low halves of a column are numbers from 0 to 15 that are spread evenly, since scales are not related to them. So
 // the sum of their products with a row x has about the mean 7.5 sum(x) and the standard deviation 4.61 |x|. A normal
@@ -18,8 +17,7 @@ constexpr float kLowMean = 7.5f, kLowDeviation = 4.61f, kDeviations = 8.0f;
 
 // Bounds of a row's sums: 16 times the sums of the high halves, plus the mean, plus or minus the margin.
 struct Bounds {
-  float mean = 0;
-  float margin = 0;
+  float mean = 0, margin = 0;
 };
 
 struct HeadPass {
@@ -43,8 +41,7 @@ struct HeadPass {
             static_cast<size_t>(workers * candidates_of(p, row))};
   }
   std::span<float> bounds(int64_t row, int32_t worker) const {
-    const int64_t k = candidates_of(p, row);
-    return bounds(row).subspan(worker * k, k);
+    return bounds(row).subspan(worker * candidates_of(p, row), candidates_of(p, row));
   }
 
   // A scale that is not finite makes all logits NaN, which only a whole row shows.
@@ -74,17 +71,19 @@ struct HeadPass {
     return 16 * static_cast<int32_t>(high) + kernels.dot_low(codes(row), low, padded_k(in.k));
   }
 
-  // Stores the logits of a panel, some of whose columns have sums.
-  void store(const int32_t* sums, int64_t row, int64_t panel) const {
-    const Epilogue ops = epilogue_of(after, linear, panel * kPanelColumns, in, row);
-    kernels.epilogue_s32(sums, 1, columns_of(panel), ops, to.at(row, panel), to.stride());
+  // Stores the logits of a panel whose high halves have these sums: of the columns whose upper bounds reach `least`,
+  // else -inf; without bounds of all columns.
+  void store(const float* high, int64_t row, int64_t panel, const float* upper = nullptr, float least = 0) const {
+    const int64_t columns = columns_of(panel), first = panel * kPanelColumns;
+    const auto is_candidate = [&](int64_t c) { return !upper || upper[c] >= least; };
+    float* const out = to.at(row, panel);
+    int32_t sums[kPanelColumns] = {}, &best = to.best_of(row, panel);
+    for (int64_t c = 0; c < columns; ++c) sums[c] = is_candidate(c) ? whole_sum(high[c], row, first + c) : 0;
+    kernels.epilogue_s32(sums, 1, columns, epilogue_of(after, linear, first, in, row), out, to.stride());
     store_panel_best(kernels, to, {panel, 1}, row);
-  }
-
-  void store_whole(const float* high, int64_t row, int64_t panel) const {
-    int32_t sums[kPanelColumns];
-    for (int64_t c = 0; c < columns_of(panel); ++c) sums[c] = whole_sum(high[c], row, panel * kPanelColumns + c);
-    store(sums, row, panel);
+    if (!upper || best == kNonFinitePanel) return;
+    for (int64_t c = 0; c < columns; ++c) out[c] = is_candidate(c) ? out[c] : kMinusInfinity;
+    best = static_cast<int32_t>(linear.first + first + kernels.argmax(out, columns));
   }
 
   void exclude(int64_t row, int64_t panel) const {
@@ -107,23 +106,12 @@ struct HeadPass {
     std::ranges::push_heap(heap, std::greater());
   }
 
-  // Replaces the sums of an undecided panel by logits: -inf for products below `least`.
+  // Replaces the sums of an undecided panel by logits.
   void decide(int64_t row, int64_t panel, const Bounds& of, float least) const {
-    float *const out = to.at(row, panel), high[kPanelColumns] = {}, upper[kPanelColumns];
-    const int64_t columns = columns_of(panel), first = panel * kPanelColumns;
-    std::copy_n(out, columns, high);
+    float high[kPanelColumns] = {}, upper[kPanelColumns];
+    std::copy_n(to.at(row, panel), columns_of(panel), high);
     if (bound(high, panel, of, 1.0f, upper) < least) return exclude(row, panel);
-    int32_t sums[kPanelColumns] = {};
-    for (int64_t c = 0; c < columns; ++c) {
-      if (upper[c] >= least) sums[c] = whole_sum(high[c], row, first + c);
-    }
-    store(sums, row, panel);
-    int32_t& best = to.best_of(row, panel);
-    if (best == kNonFinitePanel) return;
-    for (int64_t c = 0; c < columns; ++c) {
-      if (!(upper[c] >= least)) out[c] = kMinusInfinity;
-    }
-    best = static_cast<int32_t>(linear.first + first + kernels.argmax(out, columns));
+    store(high, row, panel, upper, least);
   }
 };
 
@@ -145,11 +133,7 @@ void multiply_high(Worker& worker, const HeadPass& head, std::span<const Bounds>
     for (const PanelRange& run : std::span(runs, count)) {
       for (int64_t panel = run.first; panel < run.first + run.count; ++panel) {
         for (int64_t r = row; r < row + n; ++r, sums += kPanelColumns) {
-          if (head.is_ranked(r)) {
-            head.rank(sums, r, panel, bounds[r], worker.index);
-          } else {
-            head.store_whole(sums, r, panel);
-          }
+          head.is_ranked(r) ? head.rank(sums, r, panel, bounds[r], worker.index) : head.store(sums, r, panel);
         }
       }
     }

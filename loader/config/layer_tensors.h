@@ -1,14 +1,6 @@
 // The list of a model's tensors: names, shapes, roles. Loading, random weights, reports and scratch memory read it.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <iterator>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "loader/config/division.h"
 #include "loader/config/model_config.h"
 #include "loader/pack/pack.h"
