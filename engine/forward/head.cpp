@@ -7,12 +7,12 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kPanelsPerTask = 32;   // of the decision, which concerns few of them
-constexpr int32_t kUndecidedPanel = -2;  // in panel_best: a panel that may have candidates
+constexpr int64_t kMinRotation = 64, kPanelsPerTask = 32;  // panels of a task that decides about few of them
+constexpr int32_t kUndecidedPanel = -2;                    // in panel_best: a panel that may have candidates
 
-// The low halves of a column are numbers from 0 to 15 that are spread evenly, since scales are not related to them. So
-// the sum of their products with a row x has about the mean 7.5 sum(x) and the standard deviation 4.61 |x|. A normal
-// distribution exceeds eight of these once in 10^15 columns; tools/head_margin measures the largest of a model.
+// Rotation spreads the codes of trained rows, so their low halves are even in 0 to 15: their products with a row x have
+// about the mean 7.5 sum(x) and the standard deviation 4.61 |x|. It is no proof: rows made by hand, such as one-hot
+// ones, can exceed eight deviations. tools/head_margin measures a model's; heads with small rotations are read whole.
 constexpr float kLowMean = 7.5f, kLowDeviation = 4.61f, kDeviations = 8.0f;
 
 // Bounds of a row's sums: 16 times the sums of the high halves, plus the mean, plus or minus the margin.
@@ -47,7 +47,7 @@ struct HeadPass {
   // A scale that is not finite makes all logits NaN, which only a whole row shows.
   bool is_ranked(int64_t row) const {
     return row < kMaxRankedRows && candidates_of(p, row) > 0 && !linear.bias && after.alpha * linear.alpha > 0 &&
-           std::isfinite(in.codes_for(w()).scales[row]);
+           w().rotation >= kMinRotation && std::isfinite(in.codes_for(w()).scales[row]);
   }
 
   Bounds bounds_of_sums(int64_t row) const {
