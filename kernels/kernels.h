@@ -282,8 +282,10 @@ struct Kernels {
   // Index of the largest of x [n], n >= 1; the lowest index among equals. NaN never wins.
   int64_t (*argmax)(const float* x, int64_t n) = nullptr;
 
-  // The largest of (16 * high[c] + offset) * scale[c], NaN never wins; -inf if there is no other. high, scale: [64].
-  float (*largest_bound)(const float* high, const float* scale, float offset) = nullptr;
+  // out = (s + factor * s + deviation * margin) * scale, s = 16 * high + mean: bounds of the sums of w8h (layout.h).
+  // All arrays: [64]. Returns the largest, NaN never wins; -inf if there is no other.
+  float (*bounds)(const float* high, const bf16_pair* spread, const float* scale, float mean, float margin,
+                  float* out) = nullptr;
 
   // The sum over i of a[i] * low half i of a column of w8h (layout.h), exact int32. a: [k] codes in [-127, 127]; low:
   // [k / 2]; k: a multiple of kGroupK, at most kMaxHalvedK.

@@ -33,6 +33,8 @@
 //         high, -8 to 7: records as of w4, without scales (1024 bytes); w4's codes minus 8 are the numbers
 //         low, 0 to 15: behind all panels [padded_n(n)][padded_k(k) / 2], column by column; the low nibble of byte i is
 //         that of input i, the high nibble that of input padded_k(k) / 2 + i
+//         spread, behind the scales [padded_n(n)], two bf16: a column's low halves are 7.5 + factor (16 high + 7.5)
+//         plus a rest with the standard deviation `deviation`
 //         Sums of the high halves are exact in floats, as k is at most kMaxHalvedK.
 //
 // n is padded to whole panels and k to a multiple of kGroupK with zeros (padded columns have scale 0), so kernels have
@@ -107,6 +109,7 @@ struct Matrix {
   const float* scale = nullptr;         // [padded_n(n)]; null if the format has no scales
   const int32_t* column_sum = nullptr;  // [padded_n(n)] sums over k of the codes; null if the format has none
   const uint8_t* low = nullptr;         // [padded_n(n)][padded_k(k) / 2] low halves of w8h; null for other formats
+  const bf16_pair* spread = nullptr;    // [padded_n(n)] factors and deviations of low halves; null for other formats
   int64_t interleaved = 1;              // number of matrices of this format and shape whose panels are interleaved
   int64_t rotation = 1;                 // w8, w8h, w4, w4n, w4z: size of the blocks of rotated inputs; 1: not rotated
 };
@@ -146,12 +149,13 @@ static inline const std::byte* panel_of(const Matrix& matrix, int64_t panel) {
   return static_cast<const std::byte*>(matrix.panels) + panel * bytes;
 }
 
-// Bytes per column outside the panel: low halves, and of the rest a scale and a sum, if the format has them.
+// Bytes per column outside the panel: low halves, and of the rest a scale, a spread and a sum, if the format has them.
 static constexpr int64_t low_bytes(Format format, int64_t k) {
   return traits_of(format).is_halved ? padded_k(k) / 2 : 0;
 }
 static constexpr int64_t column_data_bytes(Format format, int64_t k) {
-  return low_bytes(format, k) + (traits_of(format).has_scales ? 4 : 0) + (traits_of(format).has_sums ? 4 : 0);
+  const FormatTraits& traits = traits_of(format);
+  return low_bytes(format, k) + 4 * (traits.has_scales + traits.has_sums + traits.is_halved);
 }
 
 // Bytes of one packed matrix, a multiple of kAlignmentBytes.

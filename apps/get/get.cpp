@@ -10,7 +10,6 @@
 #include "loader/config/layer_tensors.h"
 #include "loader/files/json.h"
 #include "loader/gguf/gguf_folder.h"
-#include "loader/pack/pack.h"
 
 namespace pinion {
 namespace {

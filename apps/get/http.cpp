@@ -3,7 +3,6 @@
 #include <curl/curl.h>
 #include <dlfcn.h>
 #include <strings.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>

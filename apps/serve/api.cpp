@@ -1,7 +1,6 @@
 #include "apps/serve/api.h"
 
 #include <cmath>
-#include <iterator>
 
 namespace pinion {
 namespace {

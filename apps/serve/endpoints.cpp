@@ -1,5 +1,4 @@
 // The endpoints that run no inference: page, models, metrics, tokenizer.
-#include <cinttypes>
 
 #include "apps/cli/common.h"
 #include "apps/serve/conversation.h"

@@ -2,7 +2,6 @@
 
 #include <random>
 
-#include "apps/cli/common.h"
 #include "kernels/base/hash.h"
 #include "tokenizer/templates/fill_in.h"
 

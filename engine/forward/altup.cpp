@@ -21,9 +21,7 @@ void add_layer_embedding(const Pass& p, LayerInputScratch& s, int64_t row, int64
   read_row(model.embedding, id * layers + layer, scratch);
   p.kernels.rms_norm(input, model.norm.weight, c.size, p.model.config.norm_eps, input);
   const float scale = std::sqrt(static_cast<float>(c.size));
-  for (int64_t i = 0; i < c.size; ++i) {
-    input[i] = (input[i] + to_float(to_bf16(scratch[i])) * scale) * kRootOfHalf;
-  }
+  for (int64_t i = 0; i < c.size; ++i) input[i] = (input[i] + to_float(to_bf16(scratch[i])) * scale) * kRootOfHalf;
 }
 
 constexpr float kMinMeanSquare = 1e-5f;

@@ -10,14 +10,13 @@ namespace {
 constexpr int64_t kMinRotation = 64, kPanelsPerTask = 32;  // panels of a task that decides about few of them
 constexpr int32_t kUndecidedPanel = -2;                    // in panel_best: a panel that may have candidates
 
-// Rotation spreads the codes of trained rows, so their low halves are even in 0 to 15: their products with a row x have
-// about the mean 7.5 sum(x) and the standard deviation 4.61 |x|. It is no proof: rows made by hand, such as one-hot
-// ones, can exceed eight deviations. tools/head_margin measures a model's; heads with small rotations are read whole.
-constexpr float kLowMean = 7.5f, kLowDeviation = 4.61f, kDeviations = 8.0f;
+// The part of a column's low halves that does not follow its high halves (Matrix::spread) has the mean 7.5 sum(x) in
+// products with a row x, and the standard deviation |x| times the column's: rotation turns x by signs that no weight
+// depends on. It is no proof; tools/head_margin measures a model. Heads with small rotations are read whole.
+constexpr float kLowMean = 7.5f, kDeviations = 8.0f;
 
-// Bounds of a row's sums: 16 times the sums of the high halves, plus the mean, plus or minus the margin.
 struct Bounds {
-  float mean = 0, margin = 0;
+  float mean = 0, margin = 0;  // Kernels::bounds
 };
 
 struct HeadPass {
@@ -36,12 +35,12 @@ struct HeadPass {
 
   // The largest lower bounds that the workers have found, one of each panel: a heap of k for each worker, the least of
   // its bounds first. A row has at least k logits that are not less.
-  std::span<float> bounds(int64_t row) const {
+  std::span<float> largest_bounds(int64_t row) const {
     return {p.activations.head_bounds.data() + row * workers * kMaxCandidates,
             static_cast<size_t>(workers * candidates_of(p, row))};
   }
-  std::span<float> bounds(int64_t row, int32_t worker) const {
-    return bounds(row).subspan(worker * candidates_of(p, row), candidates_of(p, row));
+  std::span<float> largest_bounds(int64_t row, int32_t worker) const {
+    return largest_bounds(row).subspan(worker * candidates_of(p, row), candidates_of(p, row));
   }
 
   // A scale that is not finite makes all logits NaN, which only a whole row shows.
@@ -53,16 +52,19 @@ struct HeadPass {
   Bounds bounds_of_sums(int64_t row) const {
     int32_t sum = 0, squares = 0;
     for (int64_t i = 0; i < in.k; ++i) sum += codes(row)[i], squares += codes(row)[i] * codes(row)[i];
-    return {kLowMean * static_cast<float>(sum), kDeviations * kLowDeviation * std::sqrt(static_cast<float>(squares))};
+    return {kLowMean * static_cast<float>(sum), kDeviations * std::sqrt(static_cast<float>(squares))};
   }
 
   // out [64] = upper (+1) or lower (-1) bounds of a panel's products, of which alpha and cap keep the order. Returns
   // the largest. high [64]: the sums of the high halves.
   float bound(const float* high, int64_t panel, const Bounds& of, float sign, float* out) const {
-    const float* scale = w().scale + panel * kPanelColumns;
-    const float offset = of.mean + sign * of.margin;
-    for (int64_t c = 0; c < kPanelColumns; ++c) out[c] = (16.0f * high[c] + offset) * scale[c];
+    bounds(high, panel, of, sign, out);
     return out[kernels.argmax(out, columns_of(panel))];
+  }
+  // The same, but padding may be the largest.
+  float bounds(const float* high, int64_t panel, const Bounds& of, float sign, float* out) const {
+    const int64_t first = panel * kPanelColumns;
+    return kernels.bounds(high, w().spread + first, w().scale + first, of.mean, sign * of.margin, out);
   }
 
   // The sum of a column from that of its high half.
@@ -93,13 +95,12 @@ struct HeadPass {
 
   // Excludes a ranked row's panel, or keeps its sums in the place of its logits until all bounds are known.
   void rank(const float* high, int64_t row, int64_t panel, const Bounds& of, int32_t worker) const {
-    float lower[kPanelColumns];
-    const std::span<float> heap = bounds(row, worker);
-    const float* scale = w().scale + panel * kPanelColumns;  // 0 for padding, which only raises the bound
-    if (kernels.largest_bound(high, scale, of.mean + of.margin) < heap.front()) return exclude(row, panel);
+    float out[kPanelColumns];
+    const std::span<float> heap = largest_bounds(row, worker);
+    if (bounds(high, panel, of, 1.0f, out) < heap.front()) return exclude(row, panel);
     std::copy_n(high, columns_of(panel), to.at(row, panel));
     to.best_of(row, panel) = kUndecidedPanel;
-    const float largest = bound(high, panel, of, -1.0f, lower);
+    const float largest = bound(high, panel, of, -1.0f, out);
     if (!(largest > heap.front())) return;
     std::ranges::pop_heap(heap, std::greater());
     heap.back() = largest;
@@ -165,14 +166,14 @@ void project_head(const Multiplier& m, const Pass& p, const Input& in, const Epi
   for (int64_t row = 0; row < rows; ++row) {
     if (!head.is_ranked(row)) continue;
     bounds[row] = head.bounds_of_sums(row);
-    std::ranges::fill(head.bounds(row, m.worker.index), kMinusInfinity);
+    std::ranges::fill(head.largest_bounds(row, m.worker.index), kMinusInfinity);
     has_ranked = true;
   }
   multiply_high(m.worker, head, bounds);
   if (!has_ranked) return;
   m.worker.for_each(rows, [&](int64_t row) {
     if (!head.is_ranked(row)) return;
-    const std::span<float> all = head.bounds(row);
+    const std::span<float> all = head.largest_bounds(row);
     std::ranges::nth_element(all, all.begin() + (candidates_of(p, row) - 1), std::greater());
   });
   m.worker.barrier();
@@ -180,7 +181,7 @@ void project_head(const Multiplier& m, const Pass& p, const Input& in, const Epi
     for (int64_t task = run.first; task < run.first + run.count; ++task) {
       const int64_t row = task / head.panels(), panel = task % head.panels();
       if (!head.is_ranked(row) || head.to.best_of(row, panel) != kUndecidedPanel) continue;
-      head.decide(row, panel, bounds[row], head.bounds(row)[candidates_of(p, row) - 1]);
+      head.decide(row, panel, bounds[row], head.largest_bounds(row)[candidates_of(p, row) - 1]);
     }
   });
   m.worker.barrier();

@@ -63,9 +63,7 @@ void apply_draft_input(const RecurrentState& state, int64_t index, int64_t posit
 
 void advance_channels(int64_t count, int64_t n, const StateWrites& writes, float* state, float* out) {
   for (int64_t at = 0; at < count * n; at += n) {
-    for (int64_t i = 0; i < n; ++i) {
-      out[at + i] = state[i] = state[i] * writes.decay[at + i] + writes.values[at + i];
-    }
+    for (int64_t i = 0; i < n; ++i) out[at + i] = state[i] = state[i] * writes.decay[at + i] + writes.values[at + i];
   }
 }
 

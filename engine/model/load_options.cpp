@@ -36,9 +36,7 @@ Format weight_format(const LoadOptions& options, const ModelConfig& config, cons
                      bool is_expert) {
   const Format format = format_of_mode(options, name, role == MatrixRole::head);
   if (role == MatrixRole::head) return head_format(options, format, config.hidden_size);
-  if (traits_of(format).bits == 4 && config.experts.mxfp4) {
-    return is_expert ? Format::mxfp4 : Format::w8;
-  }
+  if (traits_of(format).bits == 4 && config.experts.mxfp4) return is_expert ? Format::mxfp4 : Format::w8;
   return format == Format::w4z && role == MatrixRole::v ? Format::w8 : format;
 }
 

@@ -33,7 +33,8 @@ void random_bf16(std::byte* row, int64_t bytes, uint64_t seed) {
   random_bytes(row, bytes, seed, [](uint64_t four) { return (four & 0x80ff80ff80ff80ffu) | 0x3c003c003c003c00u; });
 }
 
-constexpr float kCodeScale = 2.4e-4f;  // weights up to 0.03, usual for in_features of 1000
+constexpr float kCodeScale = 2.4e-4f;   // weights up to 0.03, usual for in_features of 1000
+constexpr float kLowDeviation = 4.61f;  // of random low halves (Matrix::spread)
 
 // Sets a constant scale for all columns of a w8 panel, and the column sums of its codes.
 void fill_scales(const int8_t* codes, int64_t k, float* scale, int32_t* column_sum) {
@@ -76,6 +77,8 @@ void fill_matrix(const Workers& workers, const Matrix& m, uint64_t seed) {
     auto* panel = const_cast<std::byte*>(panel_of(m, p));
     kFills[static_cast<size_t>(m.format)](panel, bytes, seed + static_cast<uint64_t>(p * bytes));
     if (m.low) {
+      std::fill_n(const_cast<bf16_pair*>(m.spread) + p * kPanelColumns, kPanelColumns,
+                  bf16_pair{.second = to_bf16(kLowDeviation), .first = {}});
       const int64_t low = kPanelColumns * low_bytes(m.format, m.k);
       random_bytes(reinterpret_cast<std::byte*>(const_cast<uint8_t*>(m.low)) + p * low, low,
                    ~seed + static_cast<uint64_t>(p * low), [](uint64_t eight) { return eight; });

@@ -19,9 +19,7 @@ Error check_logit_bias(const ModelConfig& config, std::span<const LogitBias> bia
   int64_t last = -1;
   for (const auto& [id, bias] : biases) {
     if (Error e = check_ids(config, {&id, 1})) return error(e.message(), "logit bias");
-    if (id <= last) {
-      return error("not ascending", "logit bias", "each id once, after " + std::to_string(last), id);
-    }
+    if (id <= last) return error("not ascending", "logit bias", "each id once, after " + std::to_string(last), id);
     if (!(bias <= std::numeric_limits<float>::max())) {
       return error("out of range", "logit bias", "finite, or minus infinity", bias);
     }

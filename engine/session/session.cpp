@@ -1,7 +1,5 @@
 #include "engine/session/session.h"
 
-#include "engine/team/memory.h"
-
 namespace pinion {
 namespace {
 

@@ -347,9 +347,7 @@ Error parse_cores(std::string_view list, const Topology& topology, std::vector<i
       if (std::ranges::find(topology.cpus, cpu) == topology.cpus.end()) {
         return error("CPU not available to this process", where, cpus_text(topology.cpus), cpu);
       }
-      if (std::ranges::find(*out, cpu) != out->end()) {
-        return error("CPU listed twice", where, {}, cpu);
-      }
+      if (std::ranges::find(*out, cpu) != out->end()) return error("CPU listed twice", where, {}, cpu);
       out->push_back(static_cast<int32_t>(cpu));
     }
   }

@@ -38,11 +38,7 @@ struct Pairs {
 namespace pinion {
 
 const Kernels& avx512_bf16_kernels() {
-  static const Kernels kTable = [] {
-    Kernels table = lanes_table(avx512_vnni_kernels());
-    table.name = "avx512_bf16";
-    return table;
-  }();
+  static const Kernels kTable = lanes_table(avx512_vnni_kernels(), "avx512_bf16");
   return kTable;
 }
 

@@ -48,11 +48,7 @@ struct Pairs {
 namespace pinion {
 
 const Kernels& neon_bf16_kernels() {
-  static const Kernels kTable = [] {
-    Kernels table = lanes_table(neon_i8mm_kernels());
-    table.name = "neon_bf16";
-    return table;
-  }();
+  static const Kernels kTable = lanes_table(neon_i8mm_kernels(), "neon_bf16");
   return kTable;
 }
 

@@ -85,9 +85,7 @@ struct Digits {
                    digit_sums);
     for (int64_t r = 0; r < rows; ++r) {
       const int32_t* high = digit_sums + 2 * r * kPanelColumns;
-      for (int64_t c = 0; c < kPanelColumns; ++c) {
-        sums[r * kPanelColumns + c] = high[c] * 128 + high[kPanelColumns + c];
-      }
+      for (int64_t c = 0; c < kPanelColumns; ++c) sums[r * kPanelColumns + c] = high[c] * 128 + high[kPanelColumns + c];
     }
   }
 };

@@ -49,12 +49,16 @@ void quantize(const float* x, int64_t n, int8_t* codes, float* scale) {
   for (int64_t i = n; i < padded_k(n); ++i) codes[i] = 0;
 }
 
-float largest_bound(const float* high, const float* scale, float offset) {
-  const Lanes sixteen = Lanes::broadcast(16.0f), add = Lanes::broadcast(offset);
+float bounds(const float* high, const bf16_pair* spread, const float* scale, float mean, float margin, float* out) {
+  const Lanes sixteen = Lanes::broadcast(16.0f), add = Lanes::broadcast(mean), times = Lanes::broadcast(margin);
   Lanes largest = Lanes::broadcast(-__builtin_inff());
   for (int64_t c = 0; c < kPanelColumns; c += kLanes) {
     const Lanes sum = Lanes::add(Lanes::mul(sixteen, Lanes::load(high + c)), add);
-    largest = Lanes::max(Lanes::mul(sum, Lanes::load(scale + c)), largest);
+    const Lanes low =
+        Lanes::add(Lanes::mul(Lanes::load_first(spread + c), sum), Lanes::mul(Lanes::load_second(spread + c), times));
+    const Lanes bound = Lanes::mul(Lanes::add(sum, low), Lanes::load(scale + c));
+    bound.store(out + c);
+    largest = Lanes::max(bound, largest);
   }
   return fold(largest, Lanes::max);
 }
@@ -302,9 +306,7 @@ void apply_columns(const T* sums, int64_t rows, int64_t count, const Epilogue& o
     if (ops.cap != 0.0f) value = soft_cap(value, ops.cap);
     if (ops.gate) value = gated(load_partial(ops.gate + r * ops.gate_stride + column, count), value, ops);
     if (ops.activates) value = activated(value, ops);
-    if (ops.beta != 0.0f) {
-      value = Lanes::add(value, Lanes::mul(Lanes::broadcast(ops.beta), load_partial(out, count)));
-    }
+    if (ops.beta != 0.0f) value = Lanes::add(value, Lanes::mul(Lanes::broadcast(ops.beta), load_partial(out, count)));
     if (clamped) value = Lanes::min(Lanes::broadcast(ops.high), Lanes::max(Lanes::broadcast(ops.low), value));
     store_partial(value, out, count);
   }
@@ -316,7 +318,8 @@ void run_epilogue(const T* sums, int64_t rows, int64_t columns, const Epilogue& 
 }
 
 // The table with the kernels above. table: its name and integer kernels, which each instruction set implements itself.
-constexpr Kernels lanes_table(Kernels table) {
+constexpr Kernels lanes_table(Kernels table, const char* name = nullptr) {
+  if (name) table.name = name;
   table.quantize = quantize;
   table.max_magnitude = max_magnitude;
   table.encode = encode;
@@ -344,7 +347,7 @@ constexpr Kernels lanes_table(Kernels table) {
   table.attend = attend;
   table.merge_attention = merge_attention;
   table.argmax = argmax;
-  table.largest_bound = largest_bound;
+  table.bounds = bounds;
   table.dot_low = dot_low;
   return table;
 }

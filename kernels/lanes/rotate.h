@@ -79,9 +79,7 @@ template <int R, Steps S>
 template <int R, Steps S>
 void rotate_all(const float* x, int64_t n, int64_t block, int64_t stride, float* out) {
   for (int64_t at = 0; at < n; at += R * stride) {
-    for (int64_t i = at; i < at + stride; i += kLanes) {
-      rotate_vectors<R, S>(x + i, i & (block - 1), stride, out + i);
-    }
+    for (int64_t i = at; i < at + stride; i += kLanes) rotate_vectors<R, S>(x + i, i & (block - 1), stride, out + i);
   }
 }
 

@@ -240,9 +240,7 @@ Error check_gemm_sizes(const GemmBatch& g) {
   for (const auto& [name, value] : {std::pair{"batch", g.batch}, {"m", g.m}, {"n", g.n}, {"k", g.k}}) {
     if (value < 0) return gemm_error(name, "0 or more", value);
   }
-  if (g.reduce && g.batch > kMaxGemmTerms) {
-    return gemm_error("batch", at_most(kMaxGemmTerms), g.batch);
-  }
+  if (g.reduce && g.batch > kMaxGemmTerms) return gemm_error("batch", at_most(kMaxGemmTerms), g.batch);
   const int64_t terms = g.reduce ? std::max<int64_t>(1, g.batch) : 1;
   if (g.type == GemmType::s8 && g.k > kMaxK / terms) {
     return gemm_error("k", at_most(kMaxK / terms) + ", or int32 may overflow", g.k);

@@ -112,9 +112,7 @@ void pack_a_block(const Kernels& kernels, GemmType type, const GemmMatrix& a, in
     const Elements<T> from(a);
     if constexpr (std::is_same_v<T, int8_t> || std::is_same_v<T, float>) {
       const auto pack = packer_of(kernels, T{});
-      if (!a.transposed) {
-        return pack(from.data + first * a.ld, a.ld, rows, k, block_rows, reinterpret_cast<T*>(packed));
-      }
+      if (!a.transposed) return pack(from.data + first * a.ld, a.ld, rows, k, block_rows, reinterpret_cast<T*>(packed));
     }
     pack_by_copies(kernels, from, first, rows, k, block_rows, packed);
   });

@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "loader/files/hints.h"
 #include "loader/files/json.h"
@@ -31,9 +30,7 @@ constexpr size_t kLengthBytes = 8;
 
 // The header's JSON text, between the length and the data.
 Error split_header(std::span<const std::byte> file, const std::string& where, std::string_view* header) {
-  if (file.size() < kLengthBytes) {
-    return error("not a safetensors file", where, "at least 8 bytes", file.size());
-  }
+  if (file.size() < kLengthBytes) return error("not a safetensors file", where, "at least 8 bytes", file.size());
   uint64_t bytes;
   std::memcpy(&bytes, file.data(), sizeof bytes);
   if (bytes > kMaxSafetensorsHeaderBytes) {

@@ -89,6 +89,7 @@ RowStrip strip_at(const Matrix& matrix, int64_t n) {
   if (matrix.scale) strip.scale = const_cast<float*>(matrix.scale) + n;
   if (matrix.column_sum) strip.column_sum = const_cast<int32_t*>(matrix.column_sum) + n;
   if (matrix.low) strip.low = const_cast<uint8_t*>(matrix.low) + n * low_bytes(matrix.format, matrix.k);
+  if (matrix.spread) strip.spread = const_cast<bf16_pair*>(matrix.spread) + n;
   return strip;
 }
 
@@ -286,13 +287,15 @@ Error place_all(std::span<const PackJob> jobs, const std::byte* first) {
     for (const PackJob& job : together) {
       *job.out = {.format = format, .n = n, .k = k, .panels = first, .interleaved = count, .rotation = job.rotation};
       first += panel_bytes(format, k);
-      if (traits_of(format).is_halved) job.out->low = reinterpret_cast<const uint8_t*>(columns);
-      columns += padded_n(n) * low_bytes(format, k);
-      if (traits_of(format).has_scales) job.out->scale = reinterpret_cast<const float*>(columns);
-      if (traits_of(format).has_sums) {
-        job.out->column_sum = reinterpret_cast<const int32_t*>(columns + padded_n(n) * sizeof(float));
+      const std::byte* const scales = columns + padded_n(n) * low_bytes(format, k);
+      const std::byte* const others = scales + padded_n(n) * sizeof(float);
+      if (traits_of(format).has_scales) job.out->scale = reinterpret_cast<const float*>(scales);
+      if (traits_of(format).has_sums) job.out->column_sum = reinterpret_cast<const int32_t*>(others);
+      if (traits_of(format).is_halved) {
+        job.out->low = reinterpret_cast<const uint8_t*>(columns);
+        job.out->spread = reinterpret_cast<const bf16_pair*>(others);
       }
-      columns += padded_n(n) * (column_data_bytes(format, k) - low_bytes(format, k));
+      columns += padded_n(n) * column_data_bytes(format, k);
     }
     first = columns;
   }

@@ -156,6 +156,7 @@ struct RowStrip {
   float* scale = nullptr;              // [kStripRows]; null for bf16
   int32_t* column_sum = nullptr;       // [kStripRows]; w8 only
   uint8_t* low = nullptr;              // [kStripRows][padded_k(k) / 2] low halves; w8h only
+  bf16_pair* spread = nullptr;         // [kStripRows]; w8h only
   const Feedback* feedback = nullptr;  // not for bf16 and w2
 };
 

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kMagic = "pinion packed weights\n";
 // Increase with every change of the layouts in kernels/layout.h or of pack_all's rules that the header does not show,
 // so that old files no longer match.
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 constexpr size_t kPageBytes = 4096;
 constexpr std::string_view kCacheSuffix = ".packed";
 constexpr size_t kHashDigits = 16;

@@ -36,10 +36,27 @@ void store_four_rows(const int8_t* codes, int64_t stride, std::byte* line) {
   for (int i = 0; i < 4; ++i) std::memcpy(line + i * 4 * kPanelColumns, &lines[i], sizeof lines[i]);
 }
 
+// Sums over a row of w8h, of a = 2 (16 high + 7.5) and b = 2 (low - 7.5): below 2^31 for kMaxHalvedK.
+struct HalfSums {
+  int32_t aa = 0, ab = 0, bb = 0;
+
+  void add(int code) {
+    const int a = 2 * (code & ~15) + 15, b = 2 * (code & 15) - 15;
+    aa += a * a, ab += a * b, bb += b * b;
+  }
+  bf16_pair spread(int64_t k) const {
+    const double factor = static_cast<double>(ab) / aa, rest = std::max(0.0, bb - factor * ab);
+    return {to_bf16(static_cast<float>(std::sqrt(rest / static_cast<double>(k)) / 2)),
+            to_bf16(static_cast<float>(factor))};
+  }
+};
+
 // Stores the codes of one tile [kStripRows][kTileK] as halves.
-void store_w8h(const int8_t* codes, int64_t k, const RowStrip& strip) {
+void store_w8h(const int8_t* codes, int64_t k, const RowStrip& strip, HalfSums* sums) {
   const int64_t half = padded_k(strip.k) / 2, count = std::min(padded_k(strip.k) - k, kTileK);
   for (int64_t r = 0; r < kStripRows; r++) {
+    for (int64_t i = 0; i < std::min(count, strip.k - k); i++) sums[r].add(codes[r * kTileK + i]);
+    strip.spread[r] = sums[r].spread(strip.k);
     for (int64_t i = 0; i < count; i++) {
       const int code = codes[r * kTileK + i], high = (code >> 4) + kFormats[static_cast<int>(Format::w8h)].zero;
       const int64_t at = k + i;
@@ -81,6 +98,7 @@ constexpr float kOnes[kStripRows] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
 int64_t pack_w8(const RowStrip& strip, const float* values, const float* largest, int64_t rotation) {
   const Kernels& kernels = best_kernels();
   float scale[kStripRows] = {};
+  HalfSums sums[kStripRows];
   for (int64_t r = 0; r < strip.rows; r++) scale[r] = code_scale(largest[r]);
   std::optional<FeedbackRows> feedback;
   if (strip.feedback) feedback.emplace(*strip.feedback);
@@ -98,7 +116,7 @@ int64_t pack_w8(const RowStrip& strip, const float* values, const float* largest
     for (int64_t r = 0; !feedback && r < strip.rows; r++) {
       kernels.encode(values + r * strip.k + k, count, scale[r], codes + r * kTileK);
     }
-    strip.low ? store_w8h(codes, k, strip) : store_w8(codes, k, strip);
+    strip.low ? store_w8h(codes, k, strip, sums) : store_w8(codes, k, strip);
   });
   for (int64_t r = 0; r < kStripRows; r++) strip.scale[r] = scale[r] / static_cast<float>(rotation);
   return -1;
@@ -109,9 +127,7 @@ int64_t pack_bf16(const RowStrip& strip, const float* values, const float* /*lar
   const Kernels& kernels = best_kernels();
   for_each_tile(strip.k, [&](int64_t k, int64_t count) {
     bf16 rounded[kStripRows * kTileK] = {};
-    for (int64_t r = 0; r < strip.rows; r++) {
-      kernels.to_bf16(values + r * strip.k + k, count, rounded + r * kTileK);
-    }
+    for (int64_t r = 0; r < strip.rows; r++) kernels.to_bf16(values + r * strip.k + k, count, rounded + r * kTileK);
     for (int64_t i = 0; i < std::min(padded_k(strip.k) - k, kTileK); i++) {
       bf16* line = panel + bf16_offset(k + i, 0);
       for (int64_t r = 0; r < kStripRows; r++) line[r] = rounded[r * kTileK + i];
@@ -220,10 +236,11 @@ int64_t pack_floats(Format format, const RowStrip& strip, float* values, int64_t
 }
 
 void pack_w8_codes(const RowStrip& strip, const int8_t* codes, const float* scales) {
+  HalfSums sums[kStripRows];
   for_each_tile(strip.k, [&](int64_t k, int64_t count) {
     alignas(kAlignmentBytes) int8_t tile[kStripRows * kTileK] = {};
     for (int64_t r = 0; r < strip.rows; r++) std::copy_n(codes + r * strip.k + k, count, tile + r * kTileK);
-    strip.low ? store_w8h(tile, k, strip) : store_w8(tile, k, strip);
+    strip.low ? store_w8h(tile, k, strip, sums) : store_w8(tile, k, strip);
   });
   std::fill_n(strip.scale, kStripRows, 0.0f);
   std::copy_n(scales, strip.rows, strip.scale);

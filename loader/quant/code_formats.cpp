@@ -17,9 +17,7 @@ Error bind_row_scales(const ModuleTensors& tensors, const char* suffix, int64_t 
   const std::string where = tensors.where(suffix);
   const TensorView* scale = tensors.find(suffix);
   if (!scale) return error("no such tensor", where, "the scales of 8-bit weights");
-  if (!is_float(scale->dtype)) {
-    return error("type differs", where, "BF16, F16 or F32", dtype_name(scale->dtype));
-  }
+  if (!is_float(scale->dtype)) return error("type differs", where, "BF16, F16 or F32", dtype_name(scale->dtype));
   const std::vector<int64_t> column = {n, 1}, single = {1, 1};
   const std::vector<int64_t> shapes[] = {column, {n}, single, {1}, {}};
   if (std::ranges::find(shapes, scale->shape) == std::end(shapes)) {

@@ -109,9 +109,7 @@ int64_t read_group_size(JsonFields& fields) {
 
 void read_tile(JsonFields& fields, std::string_view name, CodeScheme* out) {
   const std::vector<int64_t> tile = fields.integers(name, 1, kMaxK);
-  if (tile.size() != 2) {
-    return fields.fail(name, "wrong length", "[rows, columns] of a block", tile.size());
-  }
+  if (tile.size() != 2) return fields.fail(name, "wrong length", "[rows, columns] of a block", tile.size());
   out->rows_per_scale = tile[0];
   out->group_size = tile[1];
 }

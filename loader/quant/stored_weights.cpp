@@ -220,9 +220,7 @@ void read_rows(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
   first += m.first_row;
   read_scales(m, first, rows, scales.data());
   if (m.format->read_numbers) {
-    for (int64_t r = 0; r < rows; ++r) {
-      m.format->read_numbers(m, first + r, scales.data() + r * groups, out + r * m.k);
-    }
+    for (int64_t r = 0; r < rows; ++r) m.format->read_numbers(m, first + r, scales.data() + r * groups, out + r * m.k);
     return;
   }
   std::vector<float> zero_points(rows * groups);

@@ -402,7 +402,7 @@ TEST(PackedModel, DamageIsFound) {
   }
   expect_damage(whole.substr(0, whole.size() - 1), "download it again", true);
   std::string text = whole;
-  text.replace(text.find("version 3"), 9, "version 4");
+  text.replace(text.find("version 4"), 9, "version 5");
   expect_damage(text, "packed by pinion", true);
   text = whole;
   text.replace(text.find("w4n ["), 3, "w4z");

@@ -317,7 +317,7 @@ TEST(DotLow, EveryLength) {
   }
 }
 
-TEST(LargestBound, EveryPosition) {
+TEST(Bounds, EveryPosition) {
   Random random;
   for (int64_t at = 0; at < 64; ++at) {
     std::vector<float> high(64), scale(64);
@@ -325,11 +325,19 @@ TEST(LargestBound, EveryPosition) {
     for (float& x : scale) x = random.uniform(0.0f, 0.001f);
     high[at] = 150000, scale[at] = at % 2 == 0 ? 0.001f : 1.0f;
     if (at % 3 == 0) scale[(at + 7) % 64] = std::numeric_limits<float>::quiet_NaN();
+    std::vector<bf16_pair> spread(64);
+    for (bf16_pair& pair : spread) pair = {to_bf16(random.uniform(4.0f, 5.0f)), to_bf16(random.uniform(-0.1f, 0.1f))};
     const Result result = run_on_all_tables(std::to_string(at), [&](const Kernels& kernels, Edge edge) {
-      const Guarded<float> sums(high, edge), scales(scale, edge);
-      return Result{.floats = {kernels.largest_bound(sums.data, scales.data, -1000.0f)}};
+      const Guarded<float> sums(high, edge), scales(scale, edge), out(std::vector<float>(64), edge);
+      const Guarded<bf16_pair> spreads(spread, edge);
+      Result all{.floats = {kernels.bounds(sums.data, spreads.data, scales.data, -1000.0f, 10.0f, out.data)}};
+      all.floats.insert(all.floats.end(), out.data, out.data + 64);
+      return all;
     });
-    EXPECT_EQ(result.floats[0], (16.0f * 150000 - 1000.0f) * scale[at]);
+    const float sum = 16.0f * 150000 - 1000.0f;
+    const float low = to_float(spread[at].first) * sum + to_float(spread[at].second) * 10.0f;
+    EXPECT_EQ(result.floats[0], (sum + low) * scale[at]);
+    EXPECT_EQ(result.floats[1 + at], result.floats[0]);
   }
 }
 

@@ -84,7 +84,8 @@ TEST(Layout, Sizes) {
   EXPECT_EQ(panel_bytes(Format::w2, 256), 2 * (2048 + 128));
   EXPECT_EQ(packed_bytes(Format::w2, 65, 128), 2 * (2048 + 128) + 128 * 4);
   EXPECT_EQ(panel_bytes(Format::w8h, 33), 2 * 1024);
-  EXPECT_EQ(packed_bytes(Format::w8h, 65, 33), 2 * 2 * 1024 + 128 * (32 + 4));  // panels, low halves, scales
+  EXPECT_EQ(packed_bytes(Format::w8h, 65, 33),
+            2 * 2 * 1024 + 128 * (32 + 4 + 4));  // panels, low halves, scales, spread
   for (int64_t n : {1, 63, 64, 65}) {
     for (int64_t k : {1, 31, 32, 33}) {
       for (Format format :

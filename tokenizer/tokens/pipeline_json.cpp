@@ -126,9 +126,7 @@ Error read_pre_tokenizer(const Json& json, const std::string& where, std::vector
   if (fields.error) return fields.error;
   if (type == "Sequence") {
     if (Error e = read_sequence(fields, "pretokenizers", read_pre_tokenizer, out)) return e;
-    if (out->size() > kMaxPreTokenizers) {
-      return error("too many pre-tokenizers", where, at_most(kMaxPreTokenizers));
-    }
+    if (out->size() > kMaxPreTokenizers) return error("too many pre-tokenizers", where, at_most(kMaxPreTokenizers));
   } else if (type == "Split") {
     Regex pattern = read_pattern(fields);
     const SplitBehavior behavior = choice<SplitBehavior>(fields, "behavior", kBehaviors, "");

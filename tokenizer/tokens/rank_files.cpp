@@ -163,9 +163,7 @@ Error add_special_tokens(const std::vector<std::string>& names, size_t first_id,
 Error read_tekken_vocabulary(JsonFields& file, std::vector<std::string>* tokens) {
   const std::span<const Json> list = file.list("vocab");
   if (file.error) return file.error;
-  if (list.size() < tokens->size()) {
-    return error("too few tokens", file.where + ": vocab", tokens->size(), list.size());
-  }
+  if (list.size() < tokens->size()) return error("too few tokens", file.where + ": vocab", tokens->size(), list.size());
   // Files may list more tokens than default_vocab_size; the rest is unused.
   for (size_t i = 0; i < tokens->size(); ++i) {
     JsonFields fields{list[i], file.where + ": vocab: " + std::to_string(i)};
