@@ -12,8 +12,9 @@ constexpr int32_t kUndecidedPanel = -2;                    // in panel_best: a p
 
 // The part of a column's low halves that does not follow its high halves (Matrix::spread) has the mean 7.5 sum(x) in
 // products with a row x, and the standard deviation |x| times the column's: rotation turns x by signs that no weight
-// depends on. It is no proof; tools/head_margin measures a model. Heads with small rotations are read whole.
-constexpr float kLowMean = 7.5f, kDeviations = 8.0f;
+// depends on. It is no proof; tools/head_margin measures a model. Heads with small rotations are read whole. Drafts of
+// an MTP layer are checked, so one deviation suffices.
+constexpr float kLowMean = 7.5f, kDeviations = 8.0f, kDraftDeviations = 1.0f;
 
 struct Bounds {
   float mean = 0, margin = 0;  // Kernels::bounds
@@ -52,7 +53,8 @@ struct HeadPass {
   Bounds bounds_of_sums(int64_t row) const {
     int32_t sum = 0, squares = 0;
     for (int64_t i = 0; i < in.k; ++i) sum += codes(row)[i], squares += codes(row)[i] * codes(row)[i];
-    return {kLowMean * static_cast<float>(sum), kDeviations * std::sqrt(static_cast<float>(squares))};
+    const float deviations = p.model.reads_hidden() ? kDraftDeviations : kDeviations;
+    return {kLowMean * static_cast<float>(sum), deviations * std::sqrt(static_cast<float>(squares))};
   }
 
   // out [64] = upper (+1) or lower (-1) bounds of a panel's products, of which alpha and cap keep the order. Returns

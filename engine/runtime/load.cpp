@@ -95,9 +95,9 @@ Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* mod
   if (model->calibration.empty()) {
     return with_file(checkpoint, pack_all(workers_of(options.team), jobs, model->arena.data, {true, options.progress}));
   }
-  // w8a8 reads a text several times as fast as mode none, and its inputs calibrate as well.
+  // w8a8 reads a text several times as fast as mode none, and its inputs calibrate as well. Draws need all logits.
   std::unique_ptr<Model> reader;
-  const LoadOptions w8a8 = {.lora = options.lora, .rotate = options.rotate, .team = options.team};
+  const LoadOptions w8a8 = {.head = Format::w8, .lora = options.lora, .rotate = options.rotate, .team = options.team};
   if (Error e = load_model(checkpoint.folder, w8a8, &reader)) return e;
   return with_file(checkpoint, pack_calibrated(options, std::move(reader), jobs, model));
 }

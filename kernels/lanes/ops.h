@@ -63,12 +63,15 @@ float bounds(const float* high, const bf16_pair* spread, const float* scale, flo
   return fold(largest, Lanes::max);
 }
 
-// Compilers vectorise this loop with the products of 8 bits that the instruction set has.
+// Compilers vectorise this loop with the products of 8 bits that the instruction set has, if each sum has one of them.
 int32_t dot_low(const int8_t* a, const uint8_t* low, int64_t k) {
   const int8_t* second = a + k / 2;
-  int32_t sum = 0;
-  for (int64_t i = 0; i < k / 2; ++i) sum += a[i] * (low[i] & 15) + second[i] * (low[i] >> 4);
-  return sum;
+  int32_t sums[2] = {};
+  for (int64_t i = 0; i < k / 2; ++i) {
+    sums[0] += a[i] * (low[i] & 15);
+    sums[1] += second[i] * (low[i] >> 4);
+  }
+  return sums[0] + sums[1];
 }
 
 template <class T>
