@@ -55,14 +55,15 @@ struct HalfSums {
 void store_w8h(const int8_t* codes, int64_t k, const RowStrip& strip, HalfSums* sums) {
   const int64_t half = padded_k(strip.k) / 2, count = std::min(padded_k(strip.k) - k, kTileK);
   for (int64_t r = 0; r < kStripRows; r++) {
-    for (int64_t i = 0; i < std::min(count, strip.k - k); i++) sums[r].add(codes[r * kTileK + i]);
-    strip.spread[r] = sums[r].spread(strip.k);
+    HalfSums sum = sums[r];  // a copy, which no store through a pointer to bytes may change
+    for (int64_t i = 0; i < std::min(count, strip.k - k); i++) sum.add(codes[r * kTileK + i]);
+    strip.spread[r] = (sums[r] = sum).spread(strip.k);
     for (int64_t i = 0; i < count; i++) {
       const int code = codes[r * kTileK + i], high = (code >> 4) + kFormats[static_cast<int>(Format::w8h)].zero;
       const int64_t at = k + i;
       std::byte& pair = strip.panel[code_offset(Format::w8h, at, r)];
       pair = static_cast<std::byte>(code_shift(Format::w8h, at) == 0 ? high : static_cast<int>(pair) | high << 4);
-      uint8_t& low = strip.low[r * half + at % half];
+      uint8_t& low = strip.low[r * half + (at < half ? at : at - half)];
       low = static_cast<uint8_t>(at < half ? code & 15 : low | (code & 15) << 4);
     }
   }
