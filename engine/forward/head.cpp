@@ -63,7 +63,7 @@ struct HeadPass {
     bounds(high, panel, of, sign, out);
     return out[kernels.argmax(out, columns_of(panel))];
   }
-  // The same, but padding may be the largest.
+  // The same, but padding may be the largest, which only raises an upper bound.
   float bounds(const float* high, int64_t panel, const Bounds& of, float sign, float* out) const {
     const int64_t first = panel * kPanelColumns;
     return kernels.bounds(high, w().spread + first, w().scale + first, of.mean, sign * of.margin, out);

@@ -105,7 +105,7 @@ void for_each_run(const GemmTerm* terms, int64_t count, const RowBlocks& blocks,
 
 // Few unpacked rows by a panel of w8. No instruction set holds the sums of all rows and columns in registers, so tiles
 // of rows and columns take turns on a slice of the panel, a few KB that stay in the L1 cache.
-constexpr int32_t kMaxFewRows = 24;  // a tile of the engine has 32 (kTileRows)
+constexpr int32_t kMaxFewRows = 24;  // at most kTileRows / 2: a tile of the engine holds two panels of a gated mlp
 
 // A slice is one strip of k from each stream of the access pattern. Hardware prefetchers do not follow that order, so
 // each tile prefetches as many lines of the next strips as it reads.

@@ -1,5 +1,6 @@
 // Few unpacked rows: each row has the sums that the scalar GEMV gives it alone, for every access pattern.
 #include "kernels/access_pattern.h"
+#include "kernels/ops/tiles.h"
 #include "tests/kernels/guarded.h"
 
 namespace pinion {
@@ -45,6 +46,11 @@ void for_each_access_pattern(int64_t rows, F f) {
     }
   }
   use_access_pattern(previous_row);
+}
+
+// The engine sums two panels of a gated mlp in one tile.
+TEST(FewRows, FitIntoATileOfTheEngine) {
+  for (const Kernels* table : available_kernels()) EXPECT_LE(table->few_rows, kTileRows / 2) << table->name;
 }
 
 TEST(FewRows, W8) {

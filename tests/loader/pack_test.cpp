@@ -126,27 +126,6 @@ void check_w8(const Source& source, const Matrix& m) {
   }
 }
 
-// Both halves of each weight make the code of w8, and the spread is that of the low halves.
-void check_w8h(const Matrix& w8, const Matrix& m) {
-  const int64_t half = padded_k(m.k) / 2;
-  for (int64_t row = 0; row < padded_n(m.n); row++) {
-    ASSERT_EQ(m.scale[row], w8.scale[row]) << "row " << row;
-    double aa = 0, ab = 0, bb = 0;
-    for (int64_t i = 0; i < 2 * half; i++) {
-      const auto pair = static_cast<int>(panel_of(m, row / kPanelColumns)[code_offset(Format::w8h, i, row)]);
-      const int high = (pair >> code_shift(Format::w8h, i) & 15) - 8;
-      const int low = m.low[row * half + i % half] >> (i < half ? 0 : 4) & 15;
-      ASSERT_EQ(16 * high + low, code(w8, i, row)) << "row " << row << " k " << i;
-      if (i >= m.k) continue;
-      const double a = 16 * high + 7.5, b = low - 7.5;
-      aa += a * a, ab += a * b, bb += b * b;
-    }
-    const double factor = ab / aa, deviation = std::sqrt(std::max(0.0, bb - factor * ab) / static_cast<double>(m.k));
-    ASSERT_NEAR(to_float(m.spread[row].first), factor, std::fabs(factor) / 256) << "row " << row;
-    ASSERT_NEAR(to_float(m.spread[row].second), deviation, deviation / 256 + 1e-6) << "row " << row;
-  }
-}
-
 void check_bf16(const Source& source, const Matrix& m) {
   const int64_t n = source.view.shape[0], k = source.view.shape[1];
   std::vector<float> w(n * k);
@@ -159,18 +138,6 @@ void check_bf16(const Source& source, const Matrix& m) {
   }
 }
 
-// A row of +-127: high halves 7 and -8, low halves 15 and 1. (16 high + 7.5) is 119.5 and -120.5, (low - 7.5) 7.5 and
-// -6.5: their products sum to 1679.5 and the squares to 28800.5 and 98.5, so the factor is 0.0583, and 0.56 / 2
-// remains.
-TEST(Pack, LowHalvesThatFollowTheHighOnesLeaveASmallDeviation) {
-  std::vector<float> row(512);
-  for (size_t i = 0; i < row.size(); ++i) row[i] = i % 2 == 0 ? 1.0f : -1.0f;
-  const TensorView view = {"w", DType::f32, {1, 512}, reinterpret_cast<const std::byte*>(row.data()), 2048};
-  const Packed packed = pack(view, Format::w8h);
-  EXPECT_NEAR(to_float(packed.matrix.spread[0].first), 0.0583, 0.0003);
-  EXPECT_NEAR(to_float(packed.matrix.spread[0].second), 0.529, 0.003);
-}
-
 TEST(Pack, ShapesAroundGroupAndPanelSizes) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
     for (const int64_t n : {1, 15, 16, 17, 63, 64, 65, 129}) {
@@ -180,9 +147,6 @@ TEST(Pack, ShapesAroundGroupAndPanelSizes) {
         const Packed w8 = pack(source.view, Format::w8);
         ASSERT_EQ(w8.failure.message(), "");
         check_w8(source, w8.matrix);
-        const Packed halves = pack(source.view, Format::w8h);
-        ASSERT_EQ(halves.failure.message(), "");
-        check_w8h(w8.matrix, halves.matrix);
         const Packed half = pack(source.view, Format::bf16);
         ASSERT_EQ(half.failure.message(), "");
         check_bf16(source, half.matrix);
