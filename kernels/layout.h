@@ -111,7 +111,7 @@ struct Matrix {
   const uint8_t* low = nullptr;         // [padded_n(n)][padded_k(k) / 2] low halves of w8h; null for other formats
   const bf16_pair* spread = nullptr;    // [padded_n(n)] factors and deviations of low halves; null for other formats
   int64_t interleaved = 1;              // number of matrices of this format and shape whose panels are interleaved
-  int64_t rotation = 1;                 // w8, w8h, w4, w4n, w4z: size of the blocks of rotated inputs; 1: not rotated
+  int64_t rotation = 1;                 // w8, w8h, w4, w4n: size of the blocks of rotated inputs; 1: not rotated
 };
 
 // Size of the blocks in which k inputs are rotated: the largest power of two that divides k.

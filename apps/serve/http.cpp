@@ -308,8 +308,7 @@ struct HttpListener::State {
   // The error format of a path.
   Api api_of(const std::string& path) const {
     if (const Route* route = find(path)) return route->api;
-    if (path.starts_with("/v1/messages")) return Api::anthropic;
-    return path.starts_with("/api/") ? Api::ollama : Api::openai;
+    return path.starts_with("/v1/messages") ? Api::anthropic : path.starts_with("/api/") ? Api::ollama : Api::openai;
   }
 
   void fail(const httplib::Request& request, const ApiError& failure, httplib::Response& response) const {

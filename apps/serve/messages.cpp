@@ -163,8 +163,7 @@ Error read_messages_request(const ServerState& server, const HttpRequest& http, 
 
 const char* stop_reason(const RequestEvent& end, bool has_calls) {
   if (end.result.finish_reason != FinishReason::stop) return "max_tokens";
-  if (!end.stop_text.empty()) return "stop_sequence";
-  return has_calls ? "tool_use" : "end_turn";
+  return !end.stop_text.empty() ? "stop_sequence" : has_calls ? "tool_use" : "end_turn";
 }
 
 // Content blocks, each of one type, in the order of the text.

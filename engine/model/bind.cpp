@@ -21,6 +21,7 @@ struct Binder : VectorReader {
   std::vector<PackJob>* jobs;
   std::vector<std::string_view> packed = {};  // lines of a packed model's layout_text()
   std::set<std::string> matrices = {};        // names of the tensors, for check_keep()
+  LayerMatrices int8 = int8_matrices(options.quant, model->config);
 
   // Fails for a tensor that was not read: the model may compute something that its config does not describe.
   // Tensors of other modules are only noted.
@@ -149,6 +150,9 @@ struct Binder : VectorReader {
 
   // Adds the job that packs this board's rows of a matrix. first: row of the tensor at which the matrix begins.
   void add_rows(const LinearWeight& found, int64_t first, Packing packing, const MatrixTensor& spec) {
+    if (packing.format == Format::w4n && !packing.as_stored && int8.contains({spec.layer, spec.role})) {
+      packing.format = Format::w8;
+    }
     packing = packed_as(packing, spec.k);
     const RowRange rows = divide(*model, spec);
     Matrix* out = &matrix_of(*model, spec).weight;

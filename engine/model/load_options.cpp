@@ -21,7 +21,7 @@ Format format_of_mode(const LoadOptions& options, const std::string& name, bool 
   if (kept_by(options, name)) return Format::bf16;
   if (is_head && options.head) return *options.head;
   if (is_head && options.quant != Quant::none) return Format::w8;
-  constexpr Format kFormatOf[] = {Format::bf16, Format::w8, Format::w4n, Format::w4z};  // by Quant
+  constexpr Format kFormatOf[] = {Format::bf16, Format::w8, Format::w4n, Format::w4n};  // by Quant
   return kFormatOf[static_cast<size_t>(options.quant)];
 }
 
@@ -37,7 +37,30 @@ Format weight_format(const LoadOptions& options, const ModelConfig& config, cons
   const Format format = format_of_mode(options, name, role == MatrixRole::head);
   if (role == MatrixRole::head) return head_format(options, format, config.hidden_size);
   if (traits_of(format).bits == 4 && config.experts.mxfp4) return is_expert ? Format::mxfp4 : Format::w8;
-  return format == Format::w4z && role == MatrixRole::v ? Format::w8 : format;
+  return format;
+}
+
+LayerMatrices int8_matrices(Quant quant, const ModelConfig& config) {
+  if (!has_4_bits(quant)) return {};
+  std::map<std::pair<int64_t, MatrixRole>, int64_t> weights;
+  int64_t all = 0;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    for (const MatrixTensor& tensor : layer_matrices(config, layer)) {
+      weights[{layer, tensor.role}] += tensor.n * tensor.k;
+      all += tensor.n * tensor.k;
+    }
+  }
+  LayerMatrices chosen;
+  int64_t left = all / (quant == Quant::w4a8 ? 70 : 7);  // each takes 3.5 bits more
+  for (const MatrixRole role : {MatrixRole::v, MatrixRole::down}) {
+    for (int64_t i = 0; i < config.layers; ++i) {  // the outer layers first
+      const auto found = weights.find({i % 2 == 0 ? i / 2 : config.layers - 1 - i / 2, role});
+      if (found == weights.end() || found->second > left) continue;
+      left -= found->second;
+      chosen.insert(found->first);
+    }
+  }
+  return chosen;
 }
 
 int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k) {

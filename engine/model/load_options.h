@@ -16,8 +16,8 @@ namespace pinion {
 enum class Quant : uint8_t {
   none,       // bf16 weights, fp32 arithmetic
   w8a8,       // int8 weights per output channel, int8 activations per token
-  w4a8,       // 4-bit weights in groups of 32, int8 activations per token; the head has int8 weights
-  w4a8_plus,  // as w4a8, each group with a zero point: w4z
+  w4a8,       // 4-bit weights in groups of 32, int8 activations per token; the head and some matrices have int8 weights
+  w4a8_plus,  // as w4a8, with more int8 weights
 };
 inline constexpr std::array<std::string_view, 4> kQuantNames = {"none", "w8a8", "w4a8", "w4a8+"};  // by Quant
 
@@ -61,9 +61,14 @@ struct LoadOptions {
 };
 
 // The format of a float tensor with this name, or of experts if the file has them in MXFP4: these keep their codes.
-// w4a8+ packs values as w8: they are few weights, and the divergence falls by a tenth (tools/MEASURED.md).
 Format weight_format(const LoadOptions& options, const ModelConfig& config, const std::string& name, MatrixRole role,
                      bool is_expert);
+
+using LayerMatrices = std::set<std::pair<int64_t, MatrixRole>>;  // by layer; experts' together
+
+// Matrices of layers that are packed as w8 where they would be w4n: those whose bits lower the
+// divergence most (tools/MEASURED.md), up to 4.55 bits a weight of the layers in w4a8 and 5 in w4a8+.
+LayerMatrices int8_matrices(Quant quant, const ModelConfig& config);
 
 // An error if a pattern of `keep` matches none of the matrices' names.
 Error check_keep(const LoadOptions& options, const std::set<std::string>& matrices, const std::string& folder);

@@ -58,8 +58,7 @@ struct VectorReader {
     const TensorView* found = model->checkpoint.find(spec.name);
     // ERNIE's corrections of the router have two dimensions, Kimi's rates four.
     if (found && found->shape == std::vector<int64_t>{1, spec.n}) return bind(spec.name, {1, spec.n}, out);
-    if (found && found->shape.size() == 4) return bind(spec.name, {1, 1, spec.n, 1}, out);
-    return bind(spec.name, {spec.n}, out);
+    return found && found->shape.size() == 4 ? bind(spec.name, {1, 1, spec.n, 1}, out) : bind(spec.name, {spec.n}, out);
   }
 
   // The weight for a number of the file.

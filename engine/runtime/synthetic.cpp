@@ -98,12 +98,14 @@ const float* constant_vector(Model* model, int64_t n, float value) {
 }
 
 // Adds the job that would pack a matrix of floats, without numbers.
-void add_job(const MatrixTensor& spec, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
+void add_job(const MatrixTensor& spec, const LoadOptions& options, const LayerMatrices& int8, Model* model,
+             std::vector<PackJob>* jobs) {
   const bool is_head = spec.role == MatrixRole::head;
   const bool is_expert = spec.expert != kNoExpert;
   Format format = spec.is_exact
                       ? Format::bf16
                       : weight_format(options, model->config, spec.module() + ".weight", spec.role, is_expert);
+  if (format == Format::w4n && int8.contains({spec.layer, spec.role})) format = Format::w8;
   const bool is_given = format == Format::bf16 || (is_head && options.head);
   if (options.synthetic_ternary && !is_given && spec.k % kW2GroupK == 0) format = Format::w2;
   Linear& out = matrix_of(*model, spec);
@@ -123,6 +125,7 @@ void add_job(const MatrixTensor& spec, const LoadOptions& options, Model* model,
 // Lists the jobs of all matrices, in the order of packing, and fills all vectors.
 std::vector<PackJob> shape_model(const LoadOptions& options, Model* model) {
   const ModelConfig& c = model->config;
+  const LayerMatrices int8 = int8_matrices(options.quant, c);
   std::vector<PackJob> jobs;
   model->layers.resize(c.layers);
   for (int64_t i = 0; i < c.layers; ++i) {
@@ -133,7 +136,7 @@ std::vector<PackJob> shape_model(const LoadOptions& options, Model* model) {
       (spec.is_bias ? vector.bias : vector.weight) = constant_vector(model, spec.n, spec.synthetic);
     }
     balance_heads(c, i, &model->layers);
-    for (const MatrixTensor& spec : layer_matrices(c, i)) add_job(spec, options, model, &jobs);
+    for (const MatrixTensor& spec : layer_matrices(c, i)) add_job(spec, options, int8, model, &jobs);
   }
   model->final_norm.weight = constant_vector(model, c.hidden_size, 1.0f);
   if (c.norm_bias) model->final_norm.bias = constant_vector(model, c.hidden_size, 0.1f);
@@ -141,8 +144,8 @@ std::vector<PackJob> shape_model(const LoadOptions& options, Model* model) {
   model->head_norm = model->final_norm;
   if (c.layer_input.size > 0) model->layer_inputs.norm.weight = constant_vector(model, c.layer_input.size, 1.0f);
   model->altup = {std::vector<Linear>(altup_projections(c)), std::vector<Linear>(altup_projections(c))};
-  for (const MatrixTensor& spec : model_matrices(c)) add_job(spec, options, model, &jobs);
-  add_job(head_matrix(c), options, model, &jobs);
+  for (const MatrixTensor& spec : model_matrices(c)) add_job(spec, options, int8, model, &jobs);
+  add_job(head_matrix(c), options, int8, model, &jobs);
   model->weight_bytes = packed_bytes(jobs);
   return jobs;
 }

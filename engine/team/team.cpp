@@ -58,8 +58,7 @@ void pin_thread(int32_t cpu) {
 // CPU time of a thread; -1: unknown.
 int64_t cpu_time_ns(clockid_t thread = CLOCK_THREAD_CPUTIME_ID) {
   timespec time = {};
-  if (clock_gettime(thread, &time) != 0) return -1;
-  return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
+  return clock_gettime(thread, &time) != 0 ? -1 : time.tv_sec * int64_t{1000000000} + time.tv_nsec;
 }
 
 // Time that the calling worker lost in a run since start_ns, with used_before_ns of CPU time. away_ns: without the CPU

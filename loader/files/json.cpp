@@ -75,8 +75,7 @@ struct Builder {
   // Returns the address of the value, which stays valid while the value is open: only the innermost array grows.
   AnyJson* insert(AnyJson value) {
     if (open.empty()) return &(*root = std::move(value));
-    if (open.back()->is_array()) return &open.back()->emplace_back(std::move(value));
-    return &(*member = std::move(value));
+    return open.back()->is_array() ? &open.back()->emplace_back(std::move(value)) : &(*member = std::move(value));
   }
 
   bool enter(AnyJson empty, FlatJson::Kind kind) {

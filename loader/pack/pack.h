@@ -90,7 +90,7 @@ struct PackJob {
   std::vector<LowRankUpdate> updates = {};  // added in fp32; the sum is rounded to bf16
   // Number of consecutive jobs, of one format and shape, whose panels are interleaved. All of them hold this number.
   int64_t interleaved = 1;
-  // 1, or rotation_of(k): then W D H / rotation is packed instead of W (kernels/layout.h). Only for w8, w8h, w4 and w4z
+  // 1, or rotation_of(k): then W D H / rotation is packed instead of W (kernels/layout.h). Only for w8, w8h, w4 and w4n
   // that are quantised here; kept codes, w2 and bf16 are not rotated.
   int64_t rotation = 1;
   // Error feedback for weights of these formats that are quantised here, from the moments of the inputs (of the rotated
@@ -131,9 +131,9 @@ inline constexpr const char* kNotTernary = "not ternary";
 //   bf16: BF16 as it is; F16, F32 and code * scale (in fp32) are rounded to nearest even.
 //   w8, w8h: scale = amax / 127 of the row, code = round_half_even(w / scale); scale 0 and codes 0 if amax < 2^-119,
 //         below which the scale would be subnormal. Codes and scales of an I8 source are kept.
-//   w4, w4z: the row's scale is 64 times the scale of w8, rounded down to a power of two; codes, group scales and zero
-//         points are those of w divided by it (quantize.h). Rows too small for such scales become 0. Codes of a reader
-//         are kept with their scales and zero points.
+//   w4, w4n: the row's scale is 64 times the scale of w8, rounded down to a power of two; codes and group scales are
+//         those of w divided by it (quantize.h). Rows too small for such scales become 0. Codes of a reader are kept
+//         with their scales, in w4z also with their zero points.
 //   w2:   exactly, with scales that are f16 or become f16 when divided by a power of two for the row (quantize.h). For
 //         other rows the error begins with kNotTernary.
 // Other rows of a reader are treated like those of an F32 source, and so are rotated rows; rotation happens in fp32.

@@ -218,7 +218,7 @@ int64_t pack_w2(const RowStrip& strip, const float* values, const float* /*large
 using FloatPacker = int64_t (*)(const RowStrip& strip, const float* values, const float* largest, int64_t rotation);
 
 // By Format.
-constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4<Format::w4>,  pack_w4<Format::w4z>,
+constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4<Format::w4>,  nullptr,
                                          pack_w2,   nullptr, pack_w4<Format::w4n>, pack_w8};
 static_assert(std::size(kFloatPackers) == std::size(kFormats));
 
@@ -269,6 +269,7 @@ void pack_w4_codes(Format format, const RowStrip& strip, const W4Rows& rows) {
 
 // Numbers that are f16 already stay exact, and scales of blocks that are quantised again have room above.
 constexpr int kTopExponent = 10;
+constexpr float kMaxCode = 15.0f;
 
 void append_w4_row(std::span<const W4Block> blocks, const uint8_t* codes, W4Rows* rows) {
   float largest = 0.0f;
@@ -282,14 +283,17 @@ void append_w4_row(std::span<const W4Block> blocks, const uint8_t* codes, W4Rows
       rows->group_scales.push_back(to_f16(block_scale / scale));
       rows->zero_points.push_back(static_cast<uint8_t>(steps));
     } else {
-      W4Group group = {};
+      const float largest_weight = std::max(std::fabs(minimum), std::fabs(block_scale * kMaxCode + minimum));
+      const f16 step = to_f16(largest_weight / kMaxCode / scale);
+      const float zero = minimum < 0.0f ? kMaxCode : 0.0f,
+                  inverse = step.bits > 0 ? 1.0f / to_float(step) / scale : 0.0f;
       for (int64_t k = 0; k < kGroupK; ++k) {
-        group.weights[k][0] = (block_scale * static_cast<float>(codes[k]) + minimum) / scale;
+        const float weight = block_scale * static_cast<float>(codes[k]) + minimum;
+        rows->codes.push_back(
+            static_cast<uint8_t>(std::clamp(std::nearbyint(weight * inverse) + zero, 0.0f, kMaxCode)));
       }
-      quantize_w4(&group, Format::w4z, false);
-      for (int64_t k = 0; k < kGroupK; ++k) rows->codes.push_back(group.codes[k][0]);
-      rows->group_scales.push_back(group.scales[0]);
-      rows->zero_points.push_back(group.zero_points[0]);
+      rows->group_scales.push_back(step);
+      rows->zero_points.push_back(static_cast<uint8_t>(zero * kZeroSteps));
     }
     codes += kGroupK;
   }

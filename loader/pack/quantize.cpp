@@ -42,7 +42,7 @@ struct CodeRange {
 
   float number(uint8_t code) const { return has_levels ? kW4nLevels[code] : static_cast<float>(code) - zero; }
 };
-constexpr CodeRange kW4Range = {-8, 7, 8}, kW4zRange = {0, 15, 0}, kW8Range = {-127, 127, kW8Zero};
+constexpr CodeRange kW4Range = {-8, 7, 8}, kW8Range = {-127, 127, kW8Zero};
 constexpr CodeRange kW4nRange = {kW4nLevels[0], kW4nLevels[15], 0, true};
 
 // The code of the level that is nearest to low + i.
@@ -76,34 +76,28 @@ Four to_half_and_back(Four scale) {
   return scale;
 }
 
-// Weights of a group are (code - zero) * scale. w4: the zero is 0, and codes are relative to the stored 8.
-struct Grid {
-  Four scale, zero;
-};
-
 // Least-squares fit of a scale to codes q.
 struct Fit {
-  Four q = {}, wq = {}, qq = {};  // sums of q, of w * q and of q * q
+  Four wq = {}, qq = {};  // sums of w * q and of q * q
   Four best_scale() const { return wq / larger(qq, broadcast(1.0f)); }
   Four gain() const { return wq * best_scale(); }  // reduction of the squared error, from the sum of w * w
 };
 
-Fit fit(const Four* w, Four inverse, Four zero = Four(), CodeRange range = kW4Range) {
+Fit fit(const Four* w, Four inverse, CodeRange range) {
   Fit sums;
   for (int64_t i = 0; i < kGroupK; ++i) {
-    const Four q = rounded(w[i] * inverse + zero, range);
-    sums.q += q;
+    const Four q = rounded(w[i] * inverse, range);
     sums.wq += w[i] * q;
     sums.qq += q * q;
   }
   return sums;
 }
 
-Four squared_error(const Four* w, Grid grid, CodeRange range) {
-  const Four inverse = inverse_of(grid.scale);
+Four squared_error(const Four* w, Four scale, CodeRange range) {
+  const Four inverse = inverse_of(scale);
   Four sum = {};
   for (int64_t i = 0; i < kGroupK; ++i) {
-    const Four rest = w[i] - (rounded(w[i] * inverse + grid.zero, range) - grid.zero) * grid.scale;
+    const Four rest = w[i] - rounded(w[i] * inverse, range) * scale;
     sum += rest * rest;
   }
   return sum;
@@ -124,14 +118,14 @@ constexpr float kW4Scales[] = {8.0f, 7.0f, 7.5f, -7.0f, -7.5f, -8.0f, 8.6f, 9.3f
 constexpr float kW4nScales[] = {127.0f, 119.0f, 110.0f, -113.0f, 137.0f, -123.0f};
 constexpr Candidates kW4Candidates = {kW4Scales, 5}, kW4nCandidates = {kW4nScales, 4};
 
-Four find_scale(const Four* w, bool may_clip, CodeRange range = kW4Range) {
+Four find_scale(const Four* w, bool may_clip, CodeRange range) {
   // A better scale must win by more than rounding noise, so that exactly representable weights keep their scale.
   constexpr float kMargin = 1.000001f;
   const Four inverse = inverse_of(largest_weight(w));
   Four best_gain = {}, scale = {};
   const auto [all, not_clipping] = range.has_levels ? kW4nCandidates : kW4Candidates;
   for (const float code : all.first(may_clip ? all.size() : not_clipping)) {
-    const Fit tried = fit(w, inverse * broadcast(-code), Four(), range);
+    const Fit tried = fit(w, inverse * broadcast(-code), range);
     const auto is_better = tried.gain() > best_gain * broadcast(kMargin);
     scale = is_better ? tried.best_scale() : scale;
     best_gain = is_better ? tried.gain() : best_gain;
@@ -139,65 +133,23 @@ Four find_scale(const Four* w, bool may_clip, CodeRange range = kW4Range) {
   // The fitted scale moves some weights to other codes, which in turn fit another scale.
   scale = to_half_and_back(scale);
   if (!may_clip) return scale;
-  const Four refined = to_half_and_back(fit(w, inverse_of(scale), Four(), range).best_scale());
-  return squared_error(w, {refined, Four()}, range) < squared_error(w, {scale, Four()}, range) ? refined : scale;
+  const Four refined = to_half_and_back(fit(w, inverse_of(scale), range).best_scale());
+  return squared_error(w, refined, range) < squared_error(w, scale, range) ? refined : scale;
 }
 
-// Fits a scale and a zero point, in steps, to the codes of a grid with this inverse of the scale.
-Grid fit_grid(const Four* w, Four inverse, Four zero, Four sum_w) {
-  constexpr CodeRange kSteps = {0, kMaxZero * kZeroSteps, 0};
-  const Four n = broadcast(kGroupK);
-  Fit sums = fit(w, inverse, zero, kW4zRange);
-  const Four slope = (n * sums.wq - sums.q * sum_w) / larger(n * sums.qq - sums.q * sums.q, broadcast(1.0f));
-  const Four best_zero = (sums.q - sum_w * inverse_of(slope)) / n;
-  zero = rounded(best_zero * broadcast(kZeroSteps), kSteps) / broadcast(kZeroSteps);
-  sums.wq -= zero * sum_w;
-  sums.qq += zero * (n * zero - sums.q - sums.q);
-  return {to_half_and_back(sums.best_scale()), zero};
-}
-
-// Steps of the codes in the range of the weights. The last two clip.
-constexpr float kRangeSteps[] = {15.0f, 14.3f, 15.7f, 16.5f, 17.5f};
-constexpr size_t kRangesNotClipping = 3;
-
-Grid find_grid(const Four* w, bool may_clip) {
-  Four low = {}, high = {}, sum = {};  // the range includes 0, so that the zero point is a code
-  for (int64_t i = 0; i < kGroupK; ++i) low = smaller(low, w[i]), high = larger(high, w[i]), sum += w[i];
-  Grid best = {find_scale(w, may_clip), broadcast(static_cast<float>(traits_of(Format::w4).zero))};
-  Four least = squared_error(w, best, kW4zRange);
-  for (const float steps : std::span(kRangeSteps).first(may_clip ? std::size(kRangeSteps) : kRangesNotClipping)) {
-    Four inverse = inverse_of(high - low) * broadcast(steps);
-    Four zero = broadcast(7.5f) - (high + low) * broadcast(0.5f) * inverse;
-    for (int pass = 0; pass < 2; ++pass) {
-      const Grid tried = fit_grid(w, inverse, zero, sum);
-      const Four error = squared_error(w, tried, kW4zRange);
-      const auto is_better = error < least;
-      best = {is_better ? tried.scale : best.scale, is_better ? tried.zero : best.zero};
-      least = is_better ? error : least;
-      inverse = inverse_of(tried.scale), zero = tried.zero;
-    }
-  }
-  return best;
-}
-
-// The grids of all columns, for the steps from weights to codes.
+// The scales of all columns, for the steps from weights to codes.
 struct Grids {
   CodeRange range;
-  float scales[kW4Columns] = {}, zeros[kW4Columns] = {};
+  float scales[kW4Columns] = {};
 };
 
 Grids find_grids(W4Group* group, Format format, bool may_clip) {
-  const bool has_zeros = format == Format::w4z;
-  Grids grids = {has_zeros ? kW4zRange : format == Format::w4n ? kW4nRange : kW4Range};
+  Grids grids = {format == Format::w4n ? kW4nRange : kW4Range};
   for (int64_t first = 0; first < kW4Columns; first += kLanes) {
     Four w[kGroupK];
     for (int64_t i = 0; i < kGroupK; ++i) w[i] = load(group->weights[i] + first);
-    const Grid grid = has_zeros ? find_grid(w, may_clip) : Grid{find_scale(w, may_clip, grids.range), Four()};
-    for (int c = 0; c < kLanes; ++c) {
-      grids.scales[first + c] = grid.scale[c], grids.zeros[first + c] = grid.zero[c];
-      group->scales[first + c] = to_f16(grid.scale[c]);
-      group->zero_points[first + c] = static_cast<uint8_t>(grid.zero[c] * kZeroSteps);
-    }
+    const Four scale = find_scale(w, may_clip, grids.range);
+    for (int c = 0; c < kLanes; ++c) group->scales[first + c] = to_f16(grids.scales[first + c] = scale[c]);
   }
   return grids;
 }
@@ -205,9 +157,9 @@ Grids find_grids(W4Group* group, Format format, bool may_clip) {
 // The nearest codes of weights [begin, begin + count) of each column.
 void find_codes(W4Group* group, const Grids& grids, int64_t begin, int64_t count) {
   for (int64_t first = 0; first < kW4Columns; first += kLanes) {
-    const Four inverse = inverse_of(load(grids.scales + first)), zero = load(grids.zeros + first);
+    const Four inverse = inverse_of(load(grids.scales + first));
     for (int64_t i = begin; i < begin + count; ++i) {
-      const Four q = rounded(load(group->weights[i] + first) * inverse + zero, grids.range);
+      const Four q = rounded(load(group->weights[i] + first) * inverse, grids.range);
       for (int c = 0; c < kLanes; ++c) {
         group->codes[i][first + c] =
             grids.range.has_levels ? nearest_code(q[c]) : static_cast<uint8_t>(q[c] + grids.range.zero);
@@ -355,7 +307,7 @@ void FeedbackRows::quantise(int64_t k, Format format, bool may_clip, const float
     find_codes(group, grids, i, 1);
     for (int64_t r = 0; r < kW4Columns; ++r) {
       const float number = grids.range.number(group->codes[i][r]);
-      error[r] = exact[i][r] - (number - grids.zeros[r]) * grids.scales[r];
+      error[r] = exact[i][r] - number * grids.scales[r];
       errors_[r / tile_rows_ * tile_rows_ * feedback_.k + (k + i) * tile_rows_ + r % tile_rows_] = error[r];
     }
     const float* factors = feedback_.panel(panel) + (k + i) * kPanel;

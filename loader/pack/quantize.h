@@ -1,5 +1,5 @@
-// Codes and scales from floats (layouts: kernels/layout.h): w4, w4n and w4z by a search for the scales and zero points,
-// optionally with error feedback; w2 for weights that are ternary already.
+// Codes and scales from floats (layouts: kernels/layout.h): w4 and w4n by a search for the scales, optionally with
+// error feedback; w2 for weights that are ternary already.
 #pragma once
 
 #include "kernels/half.h"
@@ -8,7 +8,7 @@
 
 namespace pinion {
 
-// --- w4, w4n and w4z: for each group the scale, and zero point, whose codes leave about the least squared error.
+// --- w4 and w4n: for each group the scale whose codes leave about the least squared error.
 
 // Columns quantised together: one in each vector lane, so sums along a group have the same order on every machine.
 constexpr int64_t kW4Columns = 16;
@@ -17,19 +17,16 @@ struct W4Group {
   float weights[kGroupK][kW4Columns];  // at most 4 in magnitude, somewhat more after corrections
   uint8_t codes[kGroupK][kW4Columns];  // weight = (code - 8) * scale; w4n: level; w4z: code - zero_point / kZeroSteps
   f16 scales[kW4Columns];
-  uint8_t zero_points[kW4Columns];  // w4z only
+  uint8_t zero_points[kW4Columns];  // w4z, for codes of files
 };
 
 // Codes and scales from the weights. Tries scales that map the largest weight to the first or last codes, each refined
 // by a least-squares fit. With may_clip also smaller scales, which clip the largest weight. Clipping suits rotated
 // weights, whose squared error decides. Without rotation the few large weights often meet the large inputs, and
 // clipping them costs more than it gains (tools/quality_report).
-//
-// w4z tries ranges around that of the weights, each refined by a least-squares fit of scale and zero point, and the
-// scale of w4 with the zero point 8, so that no group's error is above w4's.
 void quantize_w4(W4Group* group, Format format, bool may_clip);
 
-// --- w4 with error feedback: weights of later inputs compensate the rounding errors of earlier ones, as far as the
+// --- Error feedback: weights of later inputs compensate the rounding errors of earlier ones, as far as the
 // inputs are correlated. From the second moments of a matrix's inputs, H = sum over tokens of x x^T, each weight of a
 // row in turn becomes
 //   q[k] = nearest code to w[k] + sum over j < k of (w[j] - q[j]) U[j][k],   H = U D U^T, U unit upper triangular
@@ -57,7 +54,7 @@ class FeedbackRows {
  public:
   explicit FeedbackRows(const Feedback& feedback);
 
-  // Codes, scales and zero points of the group that begins at k. group->weights become the corrected weights.
+  // Codes and scales of the group that begins at k. group->weights become the corrected weights.
   // w8_scales [kW4Columns]: the rows' scales for codes of w8.
   void quantise(int64_t k, Format format, bool may_clip, const float* w8_scales, W4Group* group);
 

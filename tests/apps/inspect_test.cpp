@@ -134,12 +134,12 @@ TEST(Inspect, FourBits) {
     return run_json(arguments);
   };
   const json w8 = inspect({"--quant", "w8a8"}), w4 = inspect({"--quant", "w4a8"});
-  EXPECT_EQ(w4["matrices"]["floats_to_w4"], 35);
-  EXPECT_EQ(w4["matrices"]["floats_to_codes"], 1) << "the head";
+  EXPECT_EQ(w4["matrices"]["floats_to_w4"], 34);
+  EXPECT_EQ(w4["matrices"]["floats_to_codes"], 2) << "the head, and v of the first layer";
   EXPECT_EQ(w4["memory_bytes"]["head"], w8["memory_bytes"]["head"]);
   EXPECT_LT(w4["memory_bytes"]["layers"].get<double>(), 0.6 * w8["memory_bytes"]["layers"].get<double>());
   const json head = inspect({"--quant", "w4a8", "--head", "w4", "--keep", "k_proj"});
-  EXPECT_EQ(head["matrices"]["floats_to_w4"], 31);
+  EXPECT_EQ(head["matrices"]["floats_to_w4"], 30);
   EXPECT_EQ(head["matrices"]["floats_to_bf16"], 5);
   EXPECT_EQ(head["memory_bytes"]["head"], 8 * 2 * (1024 + 128) + 512 * 4);
   const json none = inspect({"--head", "none"});

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -67,16 +68,28 @@ TEST(WeightFormat, FloatsBeside4BitCodesBecomeInt8) {
   EXPECT_EQ(packing_of(mode(Quant::none), config_of(4), MatrixRole::q, "m", float_weight()).format, Format::bf16);
 }
 
-TEST(WeightFormat, ZeroPointsInModeW4a8Plus) {
-  const LoadOptions plus = mode(Quant::w4a8_plus);
-  ModelConfig plain;
-  EXPECT_EQ(packing_of(plus, plain, MatrixRole::q, "m", float_weight()).format, Format::w4z);
-  EXPECT_EQ(packing_of(plus, plain, MatrixRole::q, "m", int8_weight()).format, Format::w4z);
-  EXPECT_EQ(packing_of(plus, plain, MatrixRole::v, "m", float_weight()).format, Format::w8);
-  EXPECT_TRUE(packing_of(plus, plain, MatrixRole::v, "m", int8_weight()).as_stored);
-  EXPECT_EQ(packing_of(plus, config_of(8), MatrixRole::head, "head", float_weight()).format, Format::w8h);
-  EXPECT_EQ(packing_of(plus, config_of(4), MatrixRole::q, "m", float_weight()).format, Format::w8)
-      << "beside 4-bit codes";
+// SmolLM2 135M has 3,538,944 weights a layer: 110,592 in v, 884,736 in down. Of all, w4a8 may take a 70th as int8 (13
+// matrices v), w4a8+ a seventh (30 matrices v and 13 down).
+TEST(WeightFormat, Int8MatricesFitTheirBits) {
+  const TempFolder folder;
+  std::ofstream(folder.path / "config.json") << R"({"model_type": "llama", "hidden_size": 576, "num_hidden_layers": 30,
+    "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 1536, "vocab_size": 49152})";
+  ModelConfig config;
+  ASSERT_EQ(read_model_config(folder.path, &config).message(), "");
+  const auto layers_of = [&](Quant quant, MatrixRole role) {
+    std::vector<int64_t> layers;
+    for (const auto& [layer, each] : int8_matrices(quant, config)) {
+      if (each == role) layers.push_back(layer);
+    }
+    return layers;
+  };
+  using Layers = std::vector<int64_t>;
+  EXPECT_EQ(layers_of(Quant::w4a8, MatrixRole::v), (Layers{0, 1, 2, 3, 4, 5, 6, 24, 25, 26, 27, 28, 29}));
+  EXPECT_EQ(layers_of(Quant::w4a8, MatrixRole::down), Layers{});
+  EXPECT_EQ(layers_of(Quant::w4a8_plus, MatrixRole::v).size(), 30u);
+  EXPECT_EQ(layers_of(Quant::w4a8_plus, MatrixRole::down), (Layers{0, 1, 2, 3, 4, 5, 6, 24, 25, 26, 27, 28, 29}));
+  EXPECT_TRUE(int8_matrices(Quant::w8a8, config).empty());
+  EXPECT_TRUE(int8_matrices(Quant::none, config).empty());
 }
 
 // The rotation size is the largest power of two that divides k.
@@ -175,6 +188,23 @@ TEST(FourBitFiles, SameBitsForAnyRun) {
     ASSERT_NO_FATAL_FAILURE(write_wide_groups(family, folder));
     expect_as_stored(folder.path);
   }
+}
+
+// Only matrices that would be quantised to 4 bits here: others keep their format.
+TEST(WeightFormat, Int8MatricesOfAModel) {
+  const auto plus = load(kFamilies + "llama_gqa", mode(Quant::w4a8_plus));
+  std::set<std::pair<int64_t, MatrixRole>> int8;
+  for (const MatrixTensor& tensor : all_matrices(plus->config)) {
+    if (matrix_of(*plus, tensor).weight.format == Format::w8) int8.insert({tensor.layer, tensor.role});
+  }
+  EXPECT_EQ(int8, int8_matrices(Quant::w4a8_plus, plus->config));
+  EXPECT_FALSE(int8.empty());
+  EXPECT_EQ(body_formats(*plus), (std::set{Format::w8, Format::w4n}));
+  LoadOptions kept = mode(Quant::w4a8_plus);
+  kept.keep = {"v_proj"};
+  EXPECT_EQ(load(kFamilies + "llama_gqa", kept)->layers[0][MatrixRole::v].weight.format, Format::bf16);
+  EXPECT_EQ(body_formats(*load(kFamilies + "llama_gptq", mode(Quant::w4a8_plus))), std::set{Format::w4z});
+  expect_one_result(*plus, 20, KvType::q8);
 }
 
 TEST(FourBitFiles, RequantisedCodesAreReported) {

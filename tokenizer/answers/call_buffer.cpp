@@ -61,8 +61,7 @@ std::string_view trimmed(std::string_view text) {
 }
 
 Match match(std::string_view text, std::string_view word) {
-  if (text.starts_with(word)) return Match::kYes;
-  return word.starts_with(text) ? Match::kPartial : Match::kNo;
+  return text.starts_with(word) ? Match::kYes : word.starts_with(text) ? Match::kPartial : Match::kNo;
 }
 
 Match match_any(std::string_view text, std::initializer_list<std::string_view> words) {

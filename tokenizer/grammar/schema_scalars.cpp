@@ -286,8 +286,7 @@ Error complete_string(Parts parts, Schema* out) {
 
 std::string key_pattern(const Schema& string) {
   if (string.contains("pattern")) return string["pattern"];
-  if (!string.contains("format")) return length_pattern("0,");
-  return automaton_pattern(string["format"]);
+  return !string.contains("format") ? length_pattern("0,") : automaton_pattern(string["format"]);
 }
 
 bool drop_max_lengths(Schema& schema, bool is_counter) {

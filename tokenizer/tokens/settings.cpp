@@ -72,8 +72,7 @@ AddedToken read_added_token(JsonFields& fields) {
 
 std::string setting_token(JsonFields& settings, std::string_view name) {
   const Json* value = settings.find(name);
-  if (value == nullptr || !value->is_object()) return settings.text(name, "");
-  return settings.fields(name).text("content", "");
+  return value == nullptr || !value->is_object() ? settings.text(name, "") : settings.fields(name).text("content", "");
 }
 
 Error read_settings_file(const std::filesystem::path& model, const char* name, JsonLimits limits, Json* out) {

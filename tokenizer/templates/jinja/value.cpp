@@ -174,8 +174,7 @@ std::string repr(const Value& value) {
     return "{" + text + "}";
   }
   for (const Value& item : *value.items()) text += separator() + repr(item);
-  if (value.is<List>()) return "[" + text + "]";
-  return "(" + text + (value.items()->size() == 1 ? ",)" : ")");
+  return value.is<List>() ? "[" + text + "]" : "(" + text + (value.items()->size() == 1 ? ",)" : ")");
 }
 
 bool is_iterable(const Value& value) {
