@@ -134,7 +134,7 @@ void project_layer_input(Worker& worker, const Pass& p, LayerInputScratch& s, co
     }
     return rows;
   });
-  trace_input(worker, p.trace, index, Stage::layer_gate, scaled);
+  trace_input(worker, p.trace, {index, Stage::layer_gate}, scaled);
   project(m, scaled, {{&layer[MatrixRole::layer_gate], s.gates.data()}});
   const int64_t size = p.model.config.layer_input.size, layers = p.model.config.layers;
   const Multiplier to_out = begin_stage(worker, p, Stage::layer_out);
@@ -146,7 +146,7 @@ void project_layer_input(Worker& worker, const Pass& p, LayerInputScratch& s, co
     }
     return rows;
   });
-  trace_input(worker, p.trace, index, Stage::layer_out, gated);
+  trace_input(worker, p.trace, {index, Stage::layer_out}, gated);
   project(to_out, gated, {{&layer[MatrixRole::layer_out], out}});
 }
 

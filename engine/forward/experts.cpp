@@ -292,7 +292,7 @@ void route(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& layer, 
           {{&layer[MatrixRole::router], s.router.data()}, {&layer[MatrixRole::shared_weight], s.shared_weight.data()}});
 }
 
-void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& layer, const Input& y) {
+void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& layer, const Input& y, int64_t index) {
   const ModelConfig& c = p.model.config;
   LocalExpertScratch& local = s.workers[worker.index];
   const ExpertGroups& groups = local.groups;
@@ -300,7 +300,7 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
 
   const Multiplier m = begin_stage(worker, p, Stage::router);
   const Choices& choices = choose(worker, p, s, layer, &local);
-  InputForms forms;
+  InputForms forms = {.values = m.shared.keeps_values};
   for (const ExpertRows& group : groups.experts) forms.add(layer.experts[group.expert].matrix);
   const ExpertInputs in{m, groups, forms, c.hidden_size};
   const ExpertInputs activated{m, groups, forms, inner};
@@ -317,8 +317,15 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
     return;
   }
   pack_tokens(p, layer, in);
+  const auto groups_with_norm = layer[VectorRole::expert_norm].weight ? std::ssize(groups.experts) : 0;
+  for (int64_t i = 0; i < groups_with_norm; ++i) {
+    trace_input(worker, p.trace, {index, Stage::gate_up, kAllExperts}, in.packed(i));
+  }
   gate_and_up(begin_stage(worker, p, Stage::gate_up), p, layer, groups, [&](int64_t i) { return in.packed(i); });
   begin_stage(worker, p, Stage::down_input);
+  for (const ExpertRows& group : groups.experts) {
+    trace_input(worker, p.trace, {index, Stage::down, group.expert}, {group.rows, inner, 1, row(group.first), {}, {}});
+  }
   activated.pack([&](const ExpertRows& group, int64_t first, int64_t, float*) { return row(group.first + first); });
   down(begin_stage(worker, p, Stage::down), p, s, layer, choices, groups,
        [&](int64_t i) { return activated.packed(i); });

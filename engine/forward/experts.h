@@ -82,7 +82,9 @@ void route(Worker& worker, const Pass& pass, ExpertScratch& scratch, const Layer
 // x += branch_scale * sum of weight * down(activation(gate y, up y)) over the token's experts in ascending order.
 // y: as for route(), used for a single token. Several tokens, and inputs that the router scales, are normed again from
 // x for each of their experts.
-// Experts beside an mlp (with an expert_norm) write their sum to ExpertScratch::sums instead of adding it to x.
-void add_experts(Worker& worker, const Pass& pass, ExpertScratch& scratch, const Layer& layer, const Input& y);
+// index: of the layer. Experts beside an mlp (with an expert_norm) write their sum to ExpertScratch::sums instead of
+// adding it to x.
+void add_experts(Worker& worker, const Pass& pass, ExpertScratch& scratch, const Layer& layer, const Input& y,
+                 int64_t index);
 
 }  // namespace pinion

@@ -139,18 +139,18 @@ void trace_x(const Worker& worker, const Pass& p, TracePoint after) {
 // Adds the branches of attention and of a recurrent state. Both read the same input x: the outputs of the state are
 // kept in its scratch while attention changes the residual stream.
 void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, const Input& x, int64_t index) {
-  trace_input(worker, p.trace, index, Stage::qkv, x);
+  trace_input(worker, p.trace, {index, Stage::qkv}, x);
   if (layer.recurrent) recur(worker, p, s.recurrent, layer, x, index);
   if (layer.attends) {
     const Input attended = attend(worker, p, s.attention, layer, x, index);
-    trace_input(worker, p.trace, index, Stage::o, attended);
+    trace_input(worker, p.trace, {index, Stage::o}, attended);
     add_branch(begin_stage(worker, p, Stage::o), p, attended, layer[MatrixRole::o],
                layer[VectorRole::attention_out_norm]);
     if (p.model.config.laurel_rank > 0) add_laurel(worker, p);
   }
   if (layer.recurrent) {
     const Input mixed = recurrent_output(worker, p, s.recurrent, layer);
-    trace_input(worker, p.trace, index, Stage::state_out, mixed);
+    trace_input(worker, p.trace, {index, Stage::state_out}, mixed);
     add_branch(begin_stage(worker, p, Stage::state_out), p, mixed, layer[MatrixRole::state_out],
                layer[VectorRole::attention_out_norm]);
   }
@@ -189,7 +189,7 @@ void add_mlp_and_experts(Worker& worker, const Pass& p, Scratch& s, const Layer&
         normalized(m, p, layer[VectorRole::router_scale], forms_of(layer, {Stage::router})));
   const bool is_single = p.rows == 1;
   add_experts(worker, p, s.experts, layer,
-              is_single ? normalized(m, p, layer[VectorRole::expert_norm], {.values = true}) : Input{});
+              is_single ? normalized(m, p, layer[VectorRole::expert_norm], {.values = true}) : Input{}, index);
   worker.for_each(p.rows, [&](int64_t row) {
     float *to = branch + row * width, *sum = s.experts.sums.data() + row * width;
     normalize(p, layer[VectorRole::shared_out_norm], to, to);
@@ -202,7 +202,7 @@ void add_mlp_and_experts(Worker& worker, const Pass& p, Scratch& s, const Layer&
 
 // Adds the shared expert and the experts to the stream, or sums them in `branch`.
 void add_mixture(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, const Input& y, int64_t index) {
-  if (layer[MatrixRole::up].rows.count == 0) trace_input(worker, p.trace, index, Stage::gate_up, y);
+  if (layer[MatrixRole::up].rows.count == 0) trace_input(worker, p.trace, {index, Stage::gate_up}, y);
   route(worker, p, s.experts, layer, y);
   if (layer[MatrixRole::up].rows.count > 0) {  // the shared expert; its output stays in `branch` while others read x
     activate(worker, p, layer, y, index);
@@ -210,7 +210,7 @@ void add_mixture(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, 
     project(begin_stage(worker, p, Stage::down), in, {{&layer[MatrixRole::down], p.activations.branch.data()}},
             {.alpha = sums_experts(p.model.config, layer) ? 1.0f : p.model.config.branch_scale});
   }
-  add_experts(worker, p, s.experts, layer, y);
+  add_experts(worker, p, s.experts, layer, y, index);
 }
 
 void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
@@ -265,9 +265,9 @@ void add_block(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, in
   };
   const Input both =
       prepare(begin_stage(worker, p, Stage::attention_norm), p.rows, 2 * width, forms_of(layer, {Stage::qkv}), joined);
-  trace_input(worker, p.trace, index, Stage::qkv, both);
+  trace_input(worker, p.trace, {index, Stage::qkv}, both);
   const Input attended = attend(worker, p, s.attention, layer, both, index);
-  trace_input(worker, p.trace, index, Stage::o, attended);
+  trace_input(worker, p.trace, {index, Stage::o}, attended);
   multiply(Stage::o, attended, layer[MatrixRole::o], a.branch, 0);
   const Input y = normalized(begin_stage(worker, p, Stage::mlp_norm), p, layer[VectorRole::mlp_norm],
                              forms_of(layer, {Stage::gate_up}), true);

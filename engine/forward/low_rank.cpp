@@ -11,7 +11,7 @@ Input narrow_input(Worker& worker, const Pass& p, Stage stage, const std::vector
     }
     return norm ? out : rows;
   });
-  trace_input(worker, p.trace, index, stage, in);
+  trace_input(worker, p.trace, {index, stage}, in);
   return in;
 }
 

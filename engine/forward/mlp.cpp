@@ -60,7 +60,7 @@ void gate_row(const Pass& p, const float* gate, const float* x, int64_t n, float
 }
 
 void activate(Worker& worker, const Pass& p, const Layer& layer, const Input& y, int64_t index) {
-  trace_input(worker, p.trace, index, Stage::gate_up, y);
+  trace_input(worker, p.trace, {index, Stage::gate_up}, y);
   const Multiplier m = begin_stage(worker, p, Stage::gate_up);
   const Linear &gate = layer[MatrixRole::gate], &up = layer[MatrixRole::up];
   float *activation = p.activations.activation.data(), *gates = p.activations.gates.data();
@@ -83,7 +83,7 @@ Input activated_input(Worker& worker, const Pass& p, const Layer& layer, int64_t
               [&](int64_t first, int64_t count, float* out) {
                 return normed_rows(p, layer[VectorRole::down_norm], activation + first * width, count, width, out);
               });
-  trace_input(worker, p.trace, index, Stage::down, in);
+  trace_input(worker, p.trace, {index, Stage::down}, in);
   return in;
 }
 

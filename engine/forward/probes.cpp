@@ -38,20 +38,22 @@ void add_moment_panel(const Kernels& kernels, const std::vector<float>& rows, in
   }
 }
 
-void add_moments(Worker& worker, int64_t layer, Stage stage, const Input& in, Moments* moments) {
-  Moments::Sum* sum = moments->find(layer, stage);
-  if (!sum) return;
+void add_moments(Worker& worker, const InputId& id, const Input& in, Moments* moments) {
+  const auto found = moments->sums.find(id);
+  if (found == moments->sums.end()) return;
+  Moments::Sum& sum = found->second;
   const Kernels& kernels = best_kernels();
   const int64_t n = padded_n(in.k);
   worker.for_each(in.rows, [&](int64_t row) {
-    float* to = moments->rows.data() + row * n;
+    float* to = moments->scratch.data() + row * n;
     copy_row(in, row, to);
     if (moments->rotate) kernels.rotate(to, in.k, rotation_of(in.k), to);
   });
   worker.barrier();
   worker.for_each(n / kPanelColumns, [&](int64_t panel) {
-    add_moment_panel(kernels, moments->rows, in.rows, n, panel * kPanelColumns, sum->values.data());
+    add_moment_panel(kernels, moments->scratch, in.rows, n, panel * kPanelColumns, sum.values.data());
   });
+  if (worker.index == 0) sum.rows += in.rows;
   worker.barrier();
 }
 
@@ -72,12 +74,6 @@ void add_spread(const T* row, int64_t k, Spread* out) {
 
 }  // namespace
 
-Moments::Sum* Moments::find(int64_t layer, Stage stage) {
-  if (layer < first_layer || layer >= first_layer + std::ssize(layers)) return nullptr;
-  Sum& sum = layers[layer - first_layer][static_cast<size_t>(stage)];
-  return sum.k > 0 ? &sum : nullptr;
-}
-
 Trace::Trace(int64_t layers) : residual(layers, kHashSeed), inputs(layers) {}
 
 int64_t first_difference(const Trace& a, const Trace& b) {
@@ -93,11 +89,11 @@ void trace_residual(const Worker& worker, Trace* trace, std::span<const float> x
   hash = hash_floats(hash, x);
 }
 
-void trace_input(Worker& worker, Trace* trace, int64_t layer, Stage stage, const Input& in) {
+void trace_input(Worker& worker, Trace* trace, const InputId& id, const Input& in) {
   if (!trace) return;
-  if (trace->moments) add_moments(worker, layer, stage, in, trace->moments);
-  if (worker.index != 0 || in.rows != 1) return;
-  Spread* spread = &trace->inputs[layer][static_cast<size_t>(stage)];
+  if (trace->moments) add_moments(worker, id, in, trace->moments);
+  if (worker.index != 0 || in.rows != 1 || id.expert != kNoExpert) return;
+  Spread* spread = &trace->inputs[id.layer][static_cast<size_t>(id.stage)];
   if (in.values) {
     add_spread(in.values, in.k, spread);
   } else {

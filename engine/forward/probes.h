@@ -55,20 +55,28 @@ struct BoardProfile {
 
 // --- Moments
 
-// Second moments: sums of x x^T over the input rows x of matrices, by layer and stage.
+constexpr int64_t kAllExperts = -2;
+
+// An input of matrices in a layer: of a stage; of one expert; of all experts, if a norm of their own makes it.
+struct InputId {
+  int64_t layer;
+  Stage stage;
+  int64_t expert = kNoExpert;
+
+  auto operator<=>(const InputId&) const = default;
+};
+
+// Second moments: sums of x x^T over the rows x of an input.
 struct Moments {
   struct Sum {
-    int64_t k = 0;              // 0: not collected
+    int64_t k = 0;
+    int64_t rows = 0;
     std::vector<float> values;  // [moments_elements(k)]
   };
 
-  int64_t first_layer = 0;
-  bool rotate = true;                            // rotates x, as for a quantised matrix
-  std::vector<std::array<Sum, kStages>> layers;  // from first_layer on
-  std::vector<float> rows;                       // scratch of one pass [tokens][padded_n(k)]
-
-  // The sum of a stage; null: not collected.
-  Sum* find(int64_t layer, Stage stage);
+  bool rotate = true;           // rotates x, as for a quantised matrix
+  std::map<InputId, Sum> sums;  // of those that are collected
+  std::vector<float> scratch;   // of one pass [tokens][padded_n(k)]
 };
 
 // --- Trace
@@ -105,7 +113,7 @@ int64_t first_difference(const Trace& a, const Trace& b);
 // Records the residual stream x [rows][hidden] after a stage. Does nothing if trace is null, here and below.
 void trace_residual(const Worker& worker, Trace* trace, std::span<const float> x, TracePoint after);
 
-// Records the input of a layer's matrices. All workers call it; it has barriers if moments are collected.
-void trace_input(Worker& worker, Trace* trace, int64_t layer, Stage stage, const Input& in);
+// Records an input; of experts, its moments only. All workers call it; it has barriers if moments are collected.
+void trace_input(Worker& worker, Trace* trace, const InputId& id, const Input& in);
 
 }  // namespace pinion

@@ -261,7 +261,7 @@ void project_keys(Worker& worker, const Pass& p, RecurrentScratch& s, const Laye
   const int64_t width = d.channels();
   const Input x = prepare(begin_stage(worker, p, Stage::state_x), p.rows, width, forms_of(layer, {Stage::state_x}),
                           [&](int64_t first, int64_t, float*) { return s.convolved.data() + first * width; });
-  trace_input(worker, p.trace, index, Stage::state_x, x);
+  trace_input(worker, p.trace, {index, Stage::state_x}, x);
   project(begin_stage(worker, p, Stage::state_x), x,
           {{&layer[MatrixRole::state_narrow], s.narrow.data()}, {&layer[MatrixRole::state_keys], s.b.data()}});
 }

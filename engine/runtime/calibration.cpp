@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kMaxTextsAtOnce = 16;  // of those that the model continues; more take memory and are no faster
 constexpr int64_t kChunk = 256;          // tokens of a pass; it determines the order of sums, so it must not change
+constexpr int64_t kMinExpertTokens = 4;  // of an expert's down; fewer do not calibrate it (tools/MEASURED.md)
 
 // True for matrices that are quantised here: codes of files are kept.
 bool takes_feedback(const PackJob& job, Quant quant) {
@@ -17,19 +18,23 @@ bool takes_feedback(const PackJob& job, Quant quant) {
   return job.format == Format::w8 && job.source.dtype != DType::i8;
 }
 
-// The job of a layer's matrix that takes feedback. Jobs of one stage have the same input.
+// The job of a layer's matrix that takes feedback.
 struct LayerJob {
   PackJob* job;
-  int64_t layer;
-  Stage stage;
+  InputId input;
 };
 
-// In the order of layers. Experts' gate and up read the input of the layer's mlp, whose moments over all tokens serve
-// every expert. Their down has other inputs in each expert, for most too few to calibrate, and so have experts with a
-// norm of their own. Heads of latent attention have inputs of their own, too.
-bool reads_layer_input(const Layer& layer, const MatrixTensor& tensor) {
-  if (tensor.expert == kNoExpert) return tensor.head == kNoHead;
-  return tensor.stage == Stage::gate_up && !layer[VectorRole::expert_norm].weight;
+constexpr int64_t kMaxExpertElements = int64_t{1} << 28;  // of the moments of a layer's experts: 1 GiB
+
+// The input whose moments calibrate a matrix. Experts' gate and up read the same input, so its moments over all tokens
+// serve every expert; each down reads one of its own, as do heads of latent attention, which have no moments.
+std::optional<InputId> input_of(const Model& model, int64_t index, const MatrixTensor& tensor) {
+  if (tensor.head != kNoHead) return std::nullopt;
+  if (tensor.expert == kNoExpert) return InputId{index, tensor.stage};
+  const bool has_norm = model.layers[index][VectorRole::expert_norm].weight;
+  if (tensor.stage != Stage::down) return InputId{index, tensor.stage, has_norm ? kAllExperts : kNoExpert};
+  if (model.config.experts.count * moments_elements(tensor.k) > kMaxExpertElements) return std::nullopt;
+  return InputId{index, tensor.stage, tensor.expert};
 }
 
 std::vector<LayerJob> layer_jobs(const Model& model, std::span<PackJob> jobs) {
@@ -41,8 +46,8 @@ std::vector<LayerJob> layer_jobs(const Model& model, std::span<PackJob> jobs) {
   for (int64_t layer = 0; layer < std::ssize(model.layers); ++layer) {
     for (const MatrixTensor& tensor : layer_matrices(model.config, layer)) {
       const auto found = by_matrix.find(&matrix_of(model, tensor).weight);
-      if (found == by_matrix.end() || !reads_layer_input(model.layers[layer], tensor)) continue;
-      list.push_back({found->second, layer, tensor.stage});
+      const std::optional<InputId> input = input_of(model, layer, tensor);
+      if (found != by_matrix.end() && input) list.push_back({found->second, *input});
     }
   }
   return list;
@@ -108,39 +113,40 @@ Error add_tokens(const Model& model, Team& team, std::span<CalibrationText> text
 
 // Number of layers whose moments and feedback fit into a quarter of the free memory, or `most`; at least 1.
 int64_t layers_at_once(const Model& model, std::span<const LayerJob> jobs, int64_t most) {
-  std::map<std::pair<int64_t, Stage>, int64_t> elements;  // of the moments, by layer and stage
+  std::map<InputId, int64_t> elements;  // of the moments
   std::vector<int64_t> bytes(model.layers.size());
-  for (const LayerJob& each : jobs) elements[{each.layer, each.stage}] = moments_elements(each.job->out->k);
-  for (const auto& [input, count] : elements) bytes[input.first] += 2 * count * static_cast<int64_t>(sizeof(float));
+  for (const auto& [job, input] : jobs) elements[input] = moments_elements(job->out->k);
+  for (const auto& [input, count] : elements) bytes[input.layer] += 2 * count * static_cast<int64_t>(sizeof(float));
   const int64_t fitting = available_memory_bytes() / 4 / std::max<int64_t>(1, std::ranges::max(bytes));
   return std::clamp<int64_t>(std::min(fitting, most), 1, std::ssize(bytes));
 }
 
 // Zeroed sums for the inputs of these jobs.
-Moments moments_for(int64_t first, int64_t count, std::span<const LayerJob> jobs) {
+Moments moments_for(std::span<const LayerJob> jobs) {
   Moments moments;
-  moments.first_layer = first;
-  moments.layers.resize(count);
-  for (const LayerJob& each : jobs) {
-    Moments::Sum& sum = moments.layers[each.layer - first][static_cast<size_t>(each.stage)];
+  for (const auto& [job, input] : jobs) {
+    Moments::Sum& sum = moments.sums[input];
     if (sum.k > 0) continue;
-    sum.k = each.job->out->k;
+    sum.k = job->out->k;
     sum.values.resize(moments_elements(sum.k));
-    moments.rows.resize(std::max(moments.rows.size(), static_cast<size_t>(kChunk * padded_n(sum.k))));
+    moments.scratch.resize(std::max(moments.scratch.size(), static_cast<size_t>(kChunk * padded_n(sum.k))));
   }
   return moments;
 }
 
 // Computes the feedback of each sum and frees the moments. One worker's factorisation has a fixed order of sums.
-std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* moments) {
-  std::vector<std::array<Feedback, kStages>> feedback(moments->layers.size());
+// An expert that too few tokens reach has no feedback.
+std::map<InputId, Feedback> feedback_of(Team& team, Moments* moments) {
+  std::map<InputId, Feedback> feedback;
+  std::vector<std::pair<Moments::Sum*, Feedback*>> tasks;
+  for (auto& [input, sum] : moments->sums) {
+    if (input.expert < 0 || sum.rows >= kMinExpertTokens) tasks.emplace_back(&sum, &feedback[input]);
+  }
   team.run([&](Worker& worker) {
-    worker.for_each(std::ssize(feedback) * kStages, [&](int64_t task) {
-      const auto layer = task / kStages, stage = task % kStages;
-      Moments::Sum& sum = moments->layers[layer][stage];
-      if (sum.k == 0) return;
-      feedback[layer][stage] = make_feedback(&sum.values, sum.k);
-      std::vector<float>().swap(sum.values);
+    worker.for_each(std::ssize(tasks), [&](int64_t task) {
+      const auto [sum, out] = tasks[task];
+      *out = make_feedback(&sum->values, sum->k);
+      std::vector<float>().swap(sum->values);
     });
     worker.barrier();
   });
@@ -151,7 +157,7 @@ std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* mome
 
 std::string calibration_name(std::span<const CalibrationText> texts, bool has_experts) {
   if (texts.empty()) return {};
-  const uint64_t method = has_experts ? 3 : 2;  // another name for weights that older programs calibrated otherwise
+  const uint64_t method = has_experts ? 4 : 2;  // another name for weights that older programs calibrated otherwise
   uint64_t hash = kHashSeed + method;
   for (const CalibrationText& text : texts) {
     const int64_t sizes[] = {std::ssize(text.ids), text.added_tokens};
@@ -215,9 +221,10 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> reader,
   for (int64_t first = 0; first < layers; first += at_once) {
     const int64_t count = std::min(at_once, layers - first);
     const bool is_last_run = first + count == layers;
-    const auto begin = std::ranges::lower_bound(of_layers, first, {}, &LayerJob::layer);
-    const std::span run(begin, std::ranges::lower_bound(begin, of_layers.end(), first + count, {}, &LayerJob::layer));
-    Moments moments = moments_for(first, count, run);
+    const auto layer_of = [](const LayerJob& job) { return job.input.layer; };
+    const auto begin = std::ranges::lower_bound(of_layers, first, {}, layer_of);
+    const std::span run(begin, std::ranges::lower_bound(begin, of_layers.end(), first + count, {}, layer_of));
+    Moments moments = moments_for(run);
     moments.rotate = options.rotate;
     trace.moments = &moments;
     if (Error e = run_texts(*session, texts, report)) return e;
@@ -226,7 +233,10 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> reader,
       reader.reset();
     }
     const auto feedback = feedback_of(team, &moments);
-    for (const auto& [job, layer, stage] : run) job->feedback = &feedback[layer - first][static_cast<size_t>(stage)];
+    for (const auto& [job, input] : run) {
+      const auto found = feedback.find(input);
+      if (found != feedback.end()) job->feedback = &found->second;
+    }
     int64_t end = packed_jobs, last = run.empty() ? 0 : run.back().job - jobs.data() + 1;
     if (is_last_run) last = std::ssize(jobs);         // the last layer's other jobs are packed later
     while (end < last) end += jobs[end].interleaved;  // whole pairs

@@ -66,9 +66,10 @@ bool calibrates(const Model& model, std::span<PackJob> jobs);
 // Memory that pack_calibrated() needs beside the packed weights, about.
 int64_t calibration_bytes(const Model& model);
 
-// pack_all() with error feedback from options.calibration for the matrices that are quantised here, except those of
-// experts and the head. jobs: the memory of their matrices is assigned. reader: the same model in w8a8, freed
-// before the last matrices are packed. Processes a few layers at a time if the moments of all do not fit into memory.
+// pack_all() with error feedback from options.calibration for the matrices that are quantised here, except the head and
+// experts' down that few tokens reach. jobs: the memory of their matrices is assigned. reader: the same model in w8a8,
+// freed before the last matrices are packed. Processes a few layers at a time if the moments of all do not fit into
+// memory.
 Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> reader, std::span<PackJob> jobs, Model* model);
 
 }  // namespace pinion
