@@ -355,7 +355,8 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
   if (c.layer_input.size > 0) begin_layer_inputs(worker, p, s.layer_inputs);
   if (c.altup.inputs > 0) begin_altup(worker, p, s.altup);
   trace_x(worker, p, {kNoLayer, Stage::embed});
-  for (int64_t i = 0; i < c.layers; ++i) {
+  const int64_t layers = p.trace && p.trace->moments ? p.trace->moments->layers() : c.layers;
+  for (int64_t i = 0; i < layers; ++i) {
     const Layer& layer = p.model.layers[i];
     if (c.altup.inputs > 0) predict_altup(worker, p, s.altup, layer);
     if (layer.is_block) {

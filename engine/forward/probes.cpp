@@ -16,25 +16,18 @@ void copy_row(const Input& in, int64_t row, float* out) {
   std::fill(out + in.k, out + padded_n(in.k), 0.0f);
 }
 
-// Adds the pass to the columns of one panel of the moments, from the top down to the diagonal, since the matrix is
-// symmetric. Each sum adds the rows of the pass in their order.
-void add_moment_panel(const Kernels& kernels, const std::vector<float>& rows, int64_t tokens, int64_t n, int64_t column,
+// Adds the pass to the first `end` rows of one panel of the moments. Each sum adds the rows of the pass in their order.
+// left: row blocks of the inputs; right: the panel.
+void add_moment_panel(const Kernels& kernels, const float* left, const float* right, int64_t tokens, int64_t end,
                       float* out) {
+  constexpr int64_t kBlocks = 16;  // at once: their sums stay in the cache
   const int64_t block = kernels.f32_shape.rows;
-  std::vector<float> left(tokens * block), right(tokens * kPanelColumns), sums(block * kPanelColumns);
-  const auto copy_columns = [&](int64_t first, int64_t count, int64_t width, std::vector<float>* to) {
-    for (int64_t t = 0; t < tokens; ++t) std::copy_n(rows.data() + t * n + first, count, to->data() + t * width);
-  };
-  copy_columns(column, kPanelColumns, kPanelColumns, &right);
-  for (int64_t first = 0; first < column + kPanelColumns; first += block) {
-    const int64_t count = std::min(block, column + kPanelColumns - first);
-    copy_columns(first, count, block, &left);
-    const GemmTerm term = {left.data(), right.data(), tokens};
-    kernels.gemm_f32(&term, 1, {block, 0}, count, sums.data());
-    for (int64_t r = 0; r < count; ++r) {
-      float* to = out + (first + r) * n + column;
-      for (int64_t c = 0; c < kPanelColumns; ++c) to[c] += sums[r * kPanelColumns + c];
-    }
+  std::vector<float> sums(kBlocks * block * kPanelColumns);
+  for (int64_t first = 0; first < end; first += kBlocks * block) {
+    const int64_t count = std::min(kBlocks * block, end - first);
+    const GemmTerm term = {left + first * tokens, right, tokens};
+    kernels.gemm_f32(&term, 1, {block, tokens * block * static_cast<int64_t>(sizeof(float))}, count, sums.data());
+    for (int64_t i = 0; i < count * kPanelColumns; ++i) out[first * kPanelColumns + i] += sums[i];
   }
 }
 
@@ -43,17 +36,24 @@ void add_moments(Worker& worker, const InputId& id, const Input& in, Moments* mo
   if (found == moments->sums.end()) return;
   Moments::Sum& sum = found->second;
   const Kernels& kernels = best_kernels();
-  const int64_t n = padded_n(in.k);
-  worker.for_each(in.rows, [&](int64_t row) {
-    float* to = moments->scratch.data() + row * n;
-    copy_row(in, row, to);
-    if (moments->rotate) kernels.rotate(to, in.k, rotation_of(in.k), to);
+  const int64_t n = padded_n(in.k), tokens = in.rows, block = kernels.f32_shape.rows;
+  float *panels = moments->scratch.data(), *blocks = panels + tokens * n;
+  std::vector<float> row(round_up(n, block));
+  worker.for_each(tokens, [&](int64_t token) {
+    copy_row(in, token, row.data());
+    if (moments->rotate) kernels.rotate(row.data(), in.k, rotation_of(in.k), row.data());
+    for (const auto& [to, width] : {std::pair(panels, kPanelColumns), std::pair(blocks, block)}) {
+      for (int64_t i = 0; i < n; i += width) std::copy_n(row.data() + i, width, to + i * tokens + token * width);
+    }
   });
   worker.barrier();
-  worker.for_each(n / kPanelColumns, [&](int64_t panel) {
-    add_moment_panel(kernels, moments->scratch, in.rows, n, panel * kPanelColumns, sum.values.data());
+  const int64_t count = n / kPanelColumns;
+  worker.for_each(count, [&](int64_t task) {
+    const int64_t panel = count - 1 - task, column = panel * kPanelColumns;  // the longest first
+    add_moment_panel(kernels, blocks, panels + column * tokens, tokens, column + kPanelColumns,
+                     sum.values.data() + triangle_panel(panel));
   });
-  if (worker.index == 0) sum.rows += in.rows;
+  if (worker.index == 0) sum.rows += tokens;
   worker.barrier();
 }
 

@@ -76,7 +76,9 @@ struct Moments {
 
   bool rotate = true;           // rotates x, as for a quantised matrix
   std::map<InputId, Sum> sums;  // of those that are collected
-  std::vector<float> scratch;   // of one pass [tokens][padded_n(k)]
+  std::vector<float> scratch;   // the rows of one pass, in panels and in row blocks: [2][tokens][padded_n(k) + 64]
+
+  int64_t layers() const { return sums.empty() ? 0 : sums.rbegin()->first.layer + 1; }  // that a pass must evaluate
 };
 
 // --- Trace

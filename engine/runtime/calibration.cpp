@@ -111,13 +111,14 @@ Error add_tokens(const Model& model, Team& team, std::span<CalibrationText> text
   return failure;
 }
 
-// Number of layers whose moments and feedback fit into a quarter of the free memory, or `most`; at least 1.
+// Number of layers whose moments fit into half of the memory that packing leaves, or `most`; at least 1.
 int64_t layers_at_once(const Model& model, std::span<const LayerJob> jobs, int64_t most) {
   std::map<InputId, int64_t> elements;  // of the moments
   std::vector<int64_t> bytes(model.layers.size());
   for (const auto& [job, input] : jobs) elements[input] = moments_elements(job->out->k);
-  for (const auto& [input, count] : elements) bytes[input.layer] += 2 * count * static_cast<int64_t>(sizeof(float));
-  const int64_t fitting = available_memory_bytes() / 4 / std::max<int64_t>(1, std::ranges::max(bytes));
+  for (const auto& [input, count] : elements) bytes[input.layer] += count * static_cast<int64_t>(sizeof(float));
+  const int64_t free_bytes = available_memory_bytes() - model.weight_bytes;
+  const int64_t fitting = free_bytes / 2 / std::max<int64_t>(1, std::ranges::max(bytes));
   return std::clamp<int64_t>(std::min(fitting, most), 1, std::ssize(bytes));
 }
 
@@ -129,12 +130,13 @@ Moments moments_for(std::span<const LayerJob> jobs) {
     if (sum.k > 0) continue;
     sum.k = job->out->k;
     sum.values.resize(moments_elements(sum.k));
-    moments.scratch.resize(std::max(moments.scratch.size(), static_cast<size_t>(kChunk * padded_n(sum.k))));
+    const auto floats = static_cast<size_t>(2 * kChunk * (padded_n(sum.k) + kPanelColumns));
+    moments.scratch.resize(std::max(moments.scratch.size(), floats));
   }
   return moments;
 }
 
-// Computes the feedback of each sum and frees the moments. One worker's factorisation has a fixed order of sums.
+// Computes the feedback of each sum in its place. One worker's factorisation has a fixed order of sums.
 // An expert that too few tokens reach has no feedback.
 std::map<InputId, Feedback> feedback_of(Team& team, Moments* moments) {
   std::map<InputId, Feedback> feedback;
@@ -145,8 +147,7 @@ std::map<InputId, Feedback> feedback_of(Team& team, Moments* moments) {
   team.run([&](Worker& worker) {
     worker.for_each(std::ssize(tasks), [&](int64_t task) {
       const auto [sum, out] = tasks[task];
-      *out = make_feedback(&sum->values, sum->k);
-      std::vector<float>().swap(sum->values);
+      *out = make_feedback(std::move(sum->values), sum->k);
     });
     worker.barrier();
   });

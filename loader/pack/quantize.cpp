@@ -171,23 +171,23 @@ void find_codes(W4Group* group, const Grids& grids, int64_t begin, int64_t count
 constexpr float kDamping = 0.1f;  // in units of the mean moment
 constexpr int64_t kPanel = kPanelColumns;
 
-// Factorises columns [c, c + 64) after the later columns are subtracted: the diagonal tile first, then the rows above.
-void factorise_panel(float* h, int64_t n, int64_t c) {
+// Factorises a panel, columns [c, c + 64), after the later ones are subtracted: the diagonal tile, then the rows above.
+void factorise_panel(float* panel, int64_t c) {
   float tile[kPanel][kPanel];  // tile[j][i] = R[c + i][c + j]
+  float* diagonal = panel + c * kPanel;
   for (int64_t j = kPanel - 1; j >= 0; --j) {
-    const float square = h[(c + j) * n + c + j];
+    const float square = diagonal[j * kPanel + j];
     const float pivot = square > 0.0f ? std::sqrt(square) : 1.0f;  // 0: the input was always zero
-    for (int64_t i = 0; i < j; ++i) tile[j][i] = h[(c + i) * n + c + j] / pivot;
+    for (int64_t i = 0; i < j; ++i) tile[j][i] = diagonal[i * kPanel + j] / pivot;
     tile[j][j] = pivot;
     for (int64_t to = 0; to < j; ++to) {
-      for (int64_t i = 0; i <= to; ++i) h[(c + i) * n + c + to] -= tile[j][i] * tile[j][to];
+      for (int64_t i = 0; i <= to; ++i) diagonal[i * kPanel + to] -= tile[j][i] * tile[j][to];
     }
   }
   for (int64_t j = 0; j < kPanel; ++j) {
-    for (int64_t i = 0; i <= j; ++i) h[(c + i) * n + c + j] = tile[j][i];
+    for (int64_t i = 0; i <= j; ++i) diagonal[i * kPanel + j] = tile[j][i];
   }
-  for (int64_t row = 0; row < c; ++row) {
-    float* x = h + row * n + c;
+  for (float* x = panel; x < diagonal; x += kPanel) {
     for (int64_t j = kPanel - 1; j >= 0; --j) {
       x[j] /= tile[j][j];
       for (int64_t to = 0; to < j; ++to) x[to] -= x[j] * tile[j][to];
@@ -195,27 +195,31 @@ void factorise_panel(float* h, int64_t n, int64_t c) {
   }
 }
 
-// Cholesky factor H = R R^T, R upper triangular, in place of H's upper triangle. Panels run from the last to the first,
-// each after the product of the later ones is subtracted.
+// Cholesky factor H = R R^T, R upper triangular, in place of the triangle. Panels run from the last to the first, each
+// after the product of the later ones is subtracted.
 void factorise(float* h, int64_t n) {
   const Kernels& kernels = best_kernels();
   const int64_t tile_rows = kernels.f32_shape.rows;
   std::vector<float> left(tile_rows * n), right(n * kPanel), sums(tile_rows * kPanel);
   for (int64_t c = n - kPanel; c >= 0; c -= kPanel) {
     const int64_t later = n - c - kPanel;
+    float* panel = h + triangle_panel(c / kPanel);
+    const auto later_rows = [&](int64_t l, int64_t row) {
+      return h + triangle_panel((c + kPanel + l) / kPanel) + row * kPanel;
+    };
     for (int64_t l = 0; l < later; ++l) {
-      for (int64_t j = 0; j < kPanel; ++j) right[l * kPanel + j] = h[(c + j) * n + c + kPanel + l];
+      for (int64_t j = 0; j < kPanel; ++j) right[l * kPanel + j] = later_rows(l, c + j)[l % kPanel];
     }
     for (int64_t row = 0; later > 0 && row < c + kPanel; row += tile_rows) {
       const int64_t rows = std::min(tile_rows, c + kPanel - row);
-      kernels.pack_f32(h + row * n + c + kPanel, n, rows, later, tile_rows, left.data());
+      for (int64_t l = 0; l < later; l += kPanel) {
+        kernels.pack_f32(later_rows(l, row), kPanel, rows, kPanel, tile_rows, left.data() + l * tile_rows);
+      }
       const GemmTerm term = {left.data(), right.data(), later};
       kernels.gemm_f32(&term, 1, {tile_rows, 0}, rows, sums.data());
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t j = 0; j < kPanel; ++j) h[(row + r) * n + c + j] -= sums[r * kPanel + j];
-      }
+      for (int64_t i = 0; i < rows * kPanel; ++i) panel[row * kPanel + i] -= sums[i];
     }
-    factorise_panel(h, n, c);
+    factorise_panel(panel, c);
   }
 }
 
@@ -246,27 +250,24 @@ void quantize_w4(W4Group* group, Format format, bool may_clip) {
   find_codes(group, find_grids(group, format, may_clip), 0, kGroupK);
 }
 
-Feedback make_feedback(std::vector<float>* moments, int64_t k) {
+Feedback make_feedback(std::vector<float> moments, int64_t k) {
   const int64_t n = padded_n(k);
-  float* h = moments->data();
+  const auto diagonal = [&](int64_t i) -> float& {
+    return moments[triangle_panel(i / kPanel) + i * kPanel + i % kPanel];
+  };
   double sum = 0;
-  for (int64_t i = 0; i < k; ++i) sum += static_cast<double>(h[i * n + i]);
+  for (int64_t i = 0; i < k; ++i) sum += static_cast<double>(diagonal(i));
   const auto damping = static_cast<float>(sum / static_cast<double>(k) * static_cast<double>(kDamping));
-  for (int64_t i = 0; i < n; ++i) h[i * n + i] += damping;
-  factorise(h, n);
-
-  Feedback feedback{n, {}};
-  const int64_t panels = n / kPanel;
-  feedback.panels.resize(panels * (panels + 1) / 2 * kPanel * kPanel);
-  float* to = feedback.panels.data();
+  for (int64_t i = 0; i < n; ++i) diagonal(i) += damping;
+  factorise(moments.data(), n);
   for (int64_t c = 0; c < n; c += kPanel) {
-    for (int64_t row = 0; row < c + kPanel; ++row, to += kPanel) {
-      for (int64_t j = std::max<int64_t>(0, row + 1 - c); j < kPanel; ++j) {
-        to[j] = h[row * n + c + j] / h[(c + j) * n + c + j];
-      }
+    float divisors[kPanel], *row = moments.data() + triangle_panel(c / kPanel);
+    for (int64_t j = 0; j < kPanel; ++j) divisors[j] = diagonal(c + j);
+    for (int64_t i = 0; i < c + kPanel; ++i, row += kPanel) {
+      for (int64_t j = 0; j < kPanel; ++j) row[j] = i < c + j ? row[j] / divisors[j] : 0.0f;
     }
   }
-  return feedback;
+  return {n, std::move(moments)};
 }
 
 FeedbackRows::FeedbackRows(const Feedback& feedback)

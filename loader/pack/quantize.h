@@ -32,20 +32,23 @@ void quantize_w4(W4Group* group, Format format, bool may_clip);
 //   q[k] = nearest code to w[k] + sum over j < k of (w[j] - q[j]) U[j][k],   H = U D U^T, U unit upper triangular
 // which is GPTQ (Frantar et al. 2022) in the form of LDLQ (Chee et al. 2023).
 
-// Moments are [padded_n(k)][padded_n(k)]; only the upper triangle is used, and entries beyond k are zero.
-constexpr int64_t moments_elements(int64_t k) { return padded_n(k) * padded_n(k); }
+// The upper triangle of a symmetric matrix in panels of 64 columns: panel p is [64 p + 64][64], from this element on.
+constexpr int64_t triangle_panel(int64_t p) { return p * (p + 1) / 2 * kPanelColumns * kPanelColumns; }
+
+// Elements of the moments, a triangle whose entries beyond k are zero. Those below the diagonal are not used.
+constexpr int64_t moments_elements(int64_t k) { return triangle_panel(padded_n(k) / kPanelColumns); }
 
 // U of one input, for all matrices that multiply it.
 struct Feedback {
-  int64_t k = 0;              // padded_n of the input's k
-  std::vector<float> panels;  // panel p of 64 columns is [64 p + 64][64], zero on and below the diagonal
+  int64_t k = 0;                // padded_n of the input's k
+  std::vector<float> triangle;  // zero on and below the diagonal
 
-  const float* panel(int64_t p) const { return panels.data() + p * (p + 1) / 2 * kPanelColumns * kPanelColumns; }
+  const float* panel(int64_t p) const { return triangle.data() + triangle_panel(p); }
 };
 
-// Overwrites the moments. Adds a tenth of their mean to the diagonal, which damps inputs that the calibration text
+// Adds a tenth of their mean to the diagonal, which damps inputs that the calibration text
 // rarely excites; GPTQ's hundredth is worse on other texts. The same bits on every machine.
-Feedback make_feedback(std::vector<float>* moments, int64_t k);
+Feedback make_feedback(std::vector<float> moments, int64_t k);
 
 constexpr int kW8Zero = 128;  // added to codes of w8 in W4Group
 

@@ -23,28 +23,29 @@ std::vector<float> random_inputs(int64_t tokens, int64_t k, Random* random) {
   return x;
 }
 
+int64_t index_of(int64_t row, int64_t column) {
+  return triangle_panel(column / kPanelColumns) + row * kPanelColumns + column % kPanelColumns;
+}
+
 std::vector<float> moments_of(const std::vector<float>& x, int64_t tokens, int64_t k) {
-  const int64_t n = padded_n(k);
   std::vector<float> moments(moments_elements(k));
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t i = 0; i < k; ++i) {
       for (int64_t j = i; j < k; ++j) {
-        moments[i * n + j] += x[t * k + i] * x[t * k + j];
+        moments[index_of(i, j)] += x[t * k + i] * x[t * k + j];
       }
     }
   }
   return moments;
 }
 
-float factor(const Feedback& feedback, int64_t row, int64_t column) {
-  return feedback.panel(column / kPanelColumns)[row * kPanelColumns + column % kPanelColumns];
-}
+float factor(const Feedback& feedback, int64_t row, int64_t column) { return feedback.triangle[index_of(row, column)]; }
 
 // Two inputs, moments [[a, c], [c, b]] with a tenth of their mean added to a and b: U[0][1] = c / b.
 TEST(Feedback, HandWorked) {
   std::vector<float> moments(moments_elements(2));
   moments[0] = 9.0f, moments[1] = 4.2f, moments[65] = 11.0f;  // [0][0], [0][1], [1][1] of 64 x 64
-  const Feedback feedback = make_feedback(&moments, 2);
+  const Feedback feedback = make_feedback(std::move(moments), 2);
   EXPECT_EQ(feedback.k, 64);
   EXPECT_NEAR(factor(feedback, 0, 1), 4.2f / 12.0f, 1e-6f);
   for (int64_t column = 0; column < 64; ++column) {
@@ -62,10 +63,13 @@ TEST(Feedback, FactorsTheMoments) {
     std::vector<float> moments = moments_of(random_inputs(300, k, &random), 300, k);
     const int64_t n = padded_n(k);
     double trace = 0;
-    for (int64_t i = 0; i < k; ++i) trace += double{moments[i * n + i]};
-    std::vector<double> h(moments.begin(), moments.end());
+    for (int64_t i = 0; i < k; ++i) trace += double{moments[index_of(i, i)]};
+    std::vector<double> h(n * n);
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t i = 0; i <= j; ++i) h[i * n + j] = double{moments[index_of(i, j)]};
+    }
     for (int64_t i = 0; i < n; ++i) h[i * n + i] += 0.1 * trace / static_cast<double>(k);
-    const Feedback feedback = make_feedback(&moments, k);
+    const Feedback feedback = make_feedback(std::move(moments), k);
     // Column by column from the last: D is the remaining diagonal, U the remaining column divided by D.
     for (int64_t j = n - 1; j >= 0; --j) {
       const double d = h[j * n + j];
@@ -82,8 +86,8 @@ TEST(Feedback, FactorsTheMoments) {
 
 TEST(Feedback, ZeroInputs) {
   std::vector<float> moments(moments_elements(100));
-  const Feedback feedback = make_feedback(&moments, 100);
-  for (const float u : feedback.panels) ASSERT_EQ(u, 0.0f);
+  const Feedback feedback = make_feedback(std::move(moments), 100);
+  for (const float u : feedback.triangle) ASSERT_EQ(u, 0.0f);
 }
 
 // Quantises rows [kW4Columns][k] group by group, without feedback if that is null.
@@ -131,7 +135,7 @@ TEST(Feedback, OutputErrorShrinks) {
   const std::vector<float> x = random_inputs(kTokens, kK, &random), other = random_inputs(kTokens, kK, &random);
   std::vector<float> moments = moments_of(x, kTokens, kK), w;
   for (int64_t i = 0; i < kW4Columns * kK; ++i) w.push_back(random.uniform(-2, 2));
-  const Feedback feedback = make_feedback(&moments, kK);
+  const Feedback feedback = make_feedback(std::move(moments), kK);
   const std::vector<float> alone = quantised(w, kK, nullptr), fed = quantised(w, kK, &feedback);
   EXPECT_LT(output_error(w, fed, other, kK), 0.6 * output_error(w, alone, other, kK))
       << "on inputs outside the moments";
@@ -143,7 +147,7 @@ TEST(Feedback, OutputErrorOfInt8Shrinks) {
   const std::vector<float> x = random_inputs(kTokens, kK, &random);
   std::vector<float> moments = moments_of(x, kTokens, kK), w;
   for (int64_t i = 0; i < kW4Columns * kK; ++i) w.push_back(random.uniform(-2, 2));
-  const Feedback feedback = make_feedback(&moments, kK);
+  const Feedback feedback = make_feedback(std::move(moments), kK);
   const std::vector<float> scales(kW4Columns, 2.0f / 127);
   FeedbackRows rows(feedback);
   std::vector<float> alone, fed(w.size());
@@ -169,7 +173,7 @@ TEST(Feedback, CodesFollowTheRecurrence) {
   Random random;
   std::vector<float> moments = moments_of(random_inputs(300, kK, &random), 300, kK), w;
   for (int64_t i = 0; i < kW4Columns * kK; ++i) w.push_back(random.uniform(-2, 2));
-  const Feedback feedback = make_feedback(&moments, kK);
+  const Feedback feedback = make_feedback(std::move(moments), kK);
   const std::vector<float> q = quantised(w, kK, &feedback);
   for (size_t r = 0; r < size_t{kW4Columns}; ++r) {
     for (size_t i = 0; i < size_t{kK}; ++i) {

@@ -78,8 +78,7 @@ class Lexer {
     size_t at = after_spaces(tag + (strip_sign_at(tag + 2) != '\0' ? 3 : 2));
     if (!starts_with("raw", at)) return 0;
     at = after_spaces(at + 3);
-    if (starts_with("%}", at)) return at + 2;
-    return starts_with("-%}", at) ? after_spaces(at + 3) : 0;
+    return starts_with("%}", at) ? at + 2 : starts_with("-%}", at) ? after_spaces(at + 3) : 0;
   }
 
   void read_raw() {

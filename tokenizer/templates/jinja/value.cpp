@@ -33,8 +33,7 @@ DepthGuard::DepthGuard(int levels) : levels_(levels) {
 DepthGuard::~DepthGuard() { depth -= levels_; }
 
 const Items* Value::items() const {
-  if (is<List>()) return get<List>().items.get();
-  return is<Tuple>() ? get<Tuple>().items.get() : nullptr;
+  return is<List>() ? get<List>().items.get() : is<Tuple>() ? get<Tuple>().items.get() : nullptr;
 }
 
 std::optional<int64_t> Value::integer() const {
@@ -64,8 +63,7 @@ void set(Pairs* pairs, const Value& key, Value value) {
 std::string type_name(const Value& value) {
   static constexpr const char* kNames[] = {"Undefined", "NoneType", "bool",  "int", "float",
                                            "str",       "list",     "tuple", "dict"};
-  if (value.is_markup()) return "Markup";
-  return value.object() ? value.object()->type_name : kNames[value.index()];
+  return value.is_markup() ? "Markup" : value.object() ? value.object()->type_name : kNames[value.index()];
 }
 
 bool truth(const Value& value) {
