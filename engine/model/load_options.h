@@ -66,8 +66,8 @@ Format weight_format(const LoadOptions& options, const ModelConfig& config, cons
 
 using LayerMatrices = std::set<std::pair<int64_t, MatrixRole>>;  // by layer; experts' together
 
-// Matrices of layers that are packed as w8 where they would be w4n: those whose bits lower the
-// divergence most (tools/MEASURED.md), up to 4.55 bits a weight of the layers in w4a8 and 5 in w4a8+.
+// Matrices of layers that are packed as w8 where they would be w4n: those whose bits lower the divergence most
+// (tools/MEASURED.md), up to 4.55 bits a weight of the layers in w4a8 and 5 in w4a8+.
 LayerMatrices int8_matrices(Quant quant, const ModelConfig& config);
 
 // An error if a pattern of `keep` matches none of the matrices' names.

@@ -289,8 +289,8 @@ void append_w4_row(std::span<const W4Block> blocks, const uint8_t* codes, W4Rows
                   inverse = step.bits > 0 ? 1.0f / to_float(step) / scale : 0.0f;
       for (int64_t k = 0; k < kGroupK; ++k) {
         const float weight = block_scale * static_cast<float>(codes[k]) + minimum;
-        rows->codes.push_back(
-            static_cast<uint8_t>(std::clamp(std::nearbyint(weight * inverse) + zero, 0.0f, kMaxCode)));
+        const float code = std::min(kMaxCode, std::nearbyint(weight * inverse) + zero);  // NaN becomes kMaxCode
+        rows->codes.push_back(static_cast<uint8_t>(std::max(0.0f, code)));
       }
       rows->group_scales.push_back(step);
       rows->zero_points.push_back(static_cast<uint8_t>(zero * kZeroSteps));

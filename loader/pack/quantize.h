@@ -35,7 +35,7 @@ void quantize_w4(W4Group* group, Format format, bool may_clip);
 // The upper triangle of a symmetric matrix in panels of 64 columns: panel p is [64 p + 64][64], from this element on.
 constexpr int64_t triangle_panel(int64_t p) { return p * (p + 1) / 2 * kPanelColumns * kPanelColumns; }
 
-// Elements of the moments, a triangle whose entries beyond k are zero. Those below the diagonal are not used.
+// Elements of the moments, a triangle. Entries below the diagonal are not used, and entries beyond k are zero.
 constexpr int64_t moments_elements(int64_t k) { return triangle_panel(padded_n(k) / kPanelColumns); }
 
 // U of one input, for all matrices that multiply it.
