@@ -317,16 +317,13 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
     return;
   }
   pack_tokens(p, layer, in);
-  const auto groups_with_norm = layer[VectorRole::expert_norm].weight ? std::ssize(groups.experts) : 0;
-  for (int64_t i = 0; i < groups_with_norm; ++i) {
+  for (int64_t i = 0; p.trace && layer[VectorRole::expert_norm].weight && i < std::ssize(groups.experts); ++i)
     trace_input(worker, p.trace, {index, Stage::gate_up, kAllExperts}, in.packed(i));
-  }
   gate_and_up(begin_stage(worker, p, Stage::gate_up), p, layer, groups, [&](int64_t i) { return in.packed(i); });
   begin_stage(worker, p, Stage::down_input);
-  for (const ExpertRows& group : groups.experts) {
-    trace_input(worker, p.trace, {index, Stage::down, group.expert}, {group.rows, inner, 1, row(group.first), {}, {}});
-  }
   activated.pack([&](const ExpertRows& group, int64_t first, int64_t, float*) { return row(group.first + first); });
+  for (int64_t i = 0; p.trace && i < std::ssize(groups.experts); ++i)
+    trace_input(worker, p.trace, {index, Stage::down, groups.experts[i].expert}, activated.packed(i));
   down(begin_stage(worker, p, Stage::down), p, s, layer, choices, groups,
        [&](int64_t i) { return activated.packed(i); });
 }

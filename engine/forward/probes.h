@@ -62,7 +62,6 @@ struct InputId {
   int64_t layer;
   Stage stage;
   int64_t expert = kNoExpert;
-
   auto operator<=>(const InputId&) const = default;
 };
 
@@ -104,7 +103,7 @@ struct Trace {
   std::vector<uint64_t> residual;                   // [layers] hash of the residual stream's bits after each layer
   std::vector<std::array<Spread, kStages>> inputs;  // [layers] by the stage of the product; single-row passes only
   std::optional<TracePoint> first_non_finite;       // first NaN or infinity in the residual stream
-  Moments* moments = nullptr;                       // collects moments of the inputs; null: off
+  Moments* moments = nullptr;  // collects moments of the inputs, in passes that end with their last layer; null: off
 
   explicit Trace(int64_t layers);
 };

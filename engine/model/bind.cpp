@@ -150,9 +150,7 @@ struct Binder : VectorReader {
 
   // Adds the job that packs this board's rows of a matrix. first: row of the tensor at which the matrix begins.
   void add_rows(const LinearWeight& found, int64_t first, Packing packing, const MatrixTensor& spec) {
-    if (packing.format == Format::w4n && !packing.as_stored && int8.contains({spec.layer, spec.role})) {
-      packing.format = Format::w8;
-    }
+    if (!packing.as_stored) packing.format = with_int8(int8, spec, packing.format);
     packing = packed_as(packing, spec.k);
     const RowRange rows = divide(*model, spec);
     Matrix* out = &matrix_of(*model, spec).weight;

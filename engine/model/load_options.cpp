@@ -51,7 +51,7 @@ LayerMatrices int8_matrices(Quant quant, const ModelConfig& config) {
     }
   }
   LayerMatrices chosen;
-  int64_t left = all / (quant == Quant::w4a8 ? 70 : 7);  // each takes 3.5 bits more
+  int64_t left = all / (quant == Quant::w4a8 ? 70 : 7);  // 3.5 bits more for each: 0.05 and 0.5 on average
   for (const MatrixRole role : {MatrixRole::v, MatrixRole::down}) {
     for (int64_t i = 0; i < config.layers; ++i) {  // the outer layers first
       const auto found = weights.find({i % 2 == 0 ? i / 2 : config.layers - 1 - i / 2, role});
@@ -61,6 +61,10 @@ LayerMatrices int8_matrices(Quant quant, const ModelConfig& config) {
     }
   }
   return chosen;
+}
+
+Format with_int8(const LayerMatrices& int8, const MatrixTensor& tensor, Format format) {
+  return format == Format::w4n && int8.contains({tensor.layer, tensor.role}) ? Format::w8 : format;
 }
 
 int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k) {

@@ -27,6 +27,7 @@ class Exchange;
 class Team;
 enum class MatrixRole : uint8_t;
 struct LinearWeight;
+struct MatrixTensor;
 struct ModelConfig;
 
 // A text whose activations calibrate weights: `ids`, and the tokens that the model adds to them.
@@ -69,6 +70,9 @@ using LayerMatrices = std::set<std::pair<int64_t, MatrixRole>>;  // by layer; ex
 // Matrices of layers that are packed as w8 where they would be w4n: those whose bits lower the divergence most
 // (tools/MEASURED.md), up to 4.55 bits a weight of the layers in w4a8 and 5 in w4a8+.
 LayerMatrices int8_matrices(Quant quant, const ModelConfig& config);
+
+// The format of a matrix that packing_of() or weight_format() gave this one; kept codes are not changed.
+Format with_int8(const LayerMatrices& int8, const MatrixTensor& tensor, Format format);
 
 // An error if a pattern of `keep` matches none of the matrices' names.
 Error check_keep(const LoadOptions& options, const std::set<std::string>& matrices, const std::string& folder);

@@ -235,8 +235,7 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> reader,
     }
     const auto feedback = feedback_of(team, &moments);
     for (const auto& [job, input] : run) {
-      const auto found = feedback.find(input);
-      if (found != feedback.end()) job->feedback = &found->second;
+      if (const auto found = feedback.find(input); found != feedback.end()) job->feedback = &found->second;
     }
     int64_t end = packed_jobs, last = run.empty() ? 0 : run.back().job - jobs.data() + 1;
     if (is_last_run) last = std::ssize(jobs);         // the last layer's other jobs are packed later

@@ -105,7 +105,7 @@ void add_job(const MatrixTensor& spec, const LoadOptions& options, const LayerMa
   Format format = spec.is_exact
                       ? Format::bf16
                       : weight_format(options, model->config, spec.module() + ".weight", spec.role, is_expert);
-  if (format == Format::w4n && int8.contains({spec.layer, spec.role})) format = Format::w8;
+  format = with_int8(int8, spec, format);
   const bool is_given = format == Format::bf16 || (is_head && options.head);
   if (options.synthetic_ternary && !is_given && spec.k % kW2GroupK == 0) format = Format::w2;
   Linear& out = matrix_of(*model, spec);

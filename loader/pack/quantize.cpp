@@ -252,17 +252,15 @@ void quantize_w4(W4Group* group, Format format, bool may_clip) {
 
 Feedback make_feedback(std::vector<float> moments, int64_t k) {
   const int64_t n = padded_n(k);
-  const auto diagonal = [&](int64_t i) -> float& {
-    return moments[triangle_panel(i / kPanel) + i * kPanel + i % kPanel];
-  };
+  const auto pivot = [&](int64_t i) -> float& { return moments[triangle_panel(i / kPanel) + i * kPanel + i % kPanel]; };
   double sum = 0;
-  for (int64_t i = 0; i < k; ++i) sum += static_cast<double>(diagonal(i));
+  for (int64_t i = 0; i < k; ++i) sum += static_cast<double>(pivot(i));
   const auto damping = static_cast<float>(sum / static_cast<double>(k) * static_cast<double>(kDamping));
-  for (int64_t i = 0; i < n; ++i) diagonal(i) += damping;
+  for (int64_t i = 0; i < n; ++i) pivot(i) += damping;
   factorise(moments.data(), n);
   for (int64_t c = 0; c < n; c += kPanel) {
     float divisors[kPanel], *row = moments.data() + triangle_panel(c / kPanel);
-    for (int64_t j = 0; j < kPanel; ++j) divisors[j] = diagonal(c + j);
+    for (int64_t j = 0; j < kPanel; ++j) divisors[j] = pivot(c + j);
     for (int64_t i = 0; i < c + kPanel; ++i, row += kPanel) {
       for (int64_t j = 0; j < kPanel; ++j) row[j] = i < c + j ? row[j] / divisors[j] : 0.0f;
     }

@@ -46,8 +46,8 @@ struct Feedback {
   const float* panel(int64_t p) const { return triangle.data() + triangle_panel(p); }
 };
 
-// Adds a tenth of their mean to the diagonal, which damps inputs that the calibration text
-// rarely excites; GPTQ's hundredth is worse on other texts. The same bits on every machine.
+// Adds a tenth of the mean moment to the diagonal, which damps inputs that the calibration text rarely excites; GPTQ's
+// hundredth is worse on other texts. The same bits on every machine.
 Feedback make_feedback(std::vector<float> moments, int64_t k);
 
 constexpr int kW8Zero = 128;  // added to codes of w8 in W4Group

@@ -68,6 +68,16 @@ TEST(WeightFormat, FloatsBeside4BitCodesBecomeInt8) {
   EXPECT_EQ(packing_of(mode(Quant::none), config_of(4), MatrixRole::q, "m", float_weight()).format, Format::bf16);
 }
 
+TEST(WeightFormat, ModeW4a8Plus) {
+  const LoadOptions plus = mode(Quant::w4a8_plus);
+  ModelConfig plain;
+  EXPECT_EQ(packing_of(plus, plain, MatrixRole::q, "m", float_weight()).format, Format::w4n);
+  EXPECT_EQ(packing_of(plus, plain, MatrixRole::q, "m", int8_weight()).format, Format::w4n);
+  EXPECT_EQ(packing_of(plus, config_of(8), MatrixRole::head, "head", float_weight()).format, Format::w8h);
+  EXPECT_EQ(packing_of(plus, config_of(4), MatrixRole::q, "m", float_weight()).format, Format::w8)
+      << "beside 4-bit codes";
+}
+
 // SmolLM2 135M has 3,538,944 weights a layer: 110,592 in v, 884,736 in down. Of all, w4a8 may take a 70th as int8 (13
 // matrices v), w4a8+ a seventh (30 matrices v and 13 down).
 TEST(WeightFormat, Int8MatricesFitTheirBits) {
